@@ -1,0 +1,1 @@
+"""A plan becomes a Dask graph; running it."""

@@ -1,0 +1,231 @@
+"""What the tasks of a rechunk do: one method a verb of the graph."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import uuid
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product, repeat
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import AbortedError, DiskFullError, UnsupportedError
+from oocarrays.graphs.buffers import Holding, Slab, allocate, shaped
+from oocarrays.mapping.section import Section
+from oocarrays.plan.passes import ChunkBox, Pass
+from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.storage import array_file
+from oocarrays.storage.access import ChunkReader, ChunkWriter, scatter
+from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.meter import Meter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a rechunk writes, and how the array there is made."""
+
+    store: StoreLike
+    """Path or store of the target."""
+    settings: dict[str, Any]
+    """Arguments of ``zarr.create_array``."""
+    overwrite: bool
+    """Whether an array that is there may be replaced."""
+    scratch: str
+    """Folder in which scratch arrays are made."""
+    past_cache_above: int
+    """Bytes: a target of more is written past the system's cache."""
+
+
+class RechunkRun:
+    """One run of a rechunk plan, shared by its tasks. They run in the process that made it."""
+
+    def __init__(self, plan: RechunkPlan, source: ArrayFile, destination: Destination) -> None:
+        self.plan = plan
+        self.source = source
+        self.destination = destination
+        self.id = uuid.uuid4().hex[:12]
+        self.meter = Meter()
+        self.scratch = os.path.join(destination.scratch, f".oocarrays-{self.id}")
+        self.batches: list[list[list[list[int]]]] = [
+            [list(step.batches(rank)) for rank in range(step.ranks)] for step in plan.passes
+        ]
+        self._aborted = threading.Event()
+        self._process = os.getpid()
+        self._remove_scratch = weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
+        self._input = source
+        self._reader: ChunkReader
+        self._writer: ChunkWriter
+
+    @staticmethod
+    def task(run: RechunkRun, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
+        """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
+        if os.getpid() != run._process:
+            raise UnsupportedError("this job runs on threads of one process: compute it with scheduler='threads'")
+        if run._aborted.is_set() and verb != "create":
+            raise AbortedError(f"run {run.id} has stopped: another of its tasks failed")
+        try:
+            with run.meter.phase(verb):
+                return getattr(run, f"_{verb}")(*args, *inputs[:buffers])
+        except BaseException:
+            run.abort()
+            raise
+
+    def abort(self) -> None:
+        """Stop: tasks that have not begun will not, and scratch goes. The target stays marked unfinished."""
+        self._aborted.set()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    # ------------------------------------------------------------------ beginning and end
+
+    def _create(self) -> None:
+        self._aborted.clear()
+        self.meter = Meter()
+        self._check_room()
+        destination = self.destination
+        self.target = array_file.create_target(
+            destination.store, destination.settings, self.id, overwrite=destination.overwrite
+        )
+        self._input = self.source
+
+    def _check_room(self) -> None:
+        """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
+        plan, wants = self.plan, {}
+        folder = array_file.local_folder(self.destination.store)
+        if folder and not plan.target.coded:
+            wants[folder] = plan.target.grid.count * plan.target.chunk_bytes
+        if plan.scratch:
+            wants[self.scratch] = plan.scratch_bytes
+        for place, wanted in wants.items():
+            free = array_file.free_bytes(place)
+            if sum(wants.values()) > free and wanted:
+                raise DiskFullError(f"{place} needs {sum(wants.values())} bytes; its device has {free} left")
+
+    def _start(self, number: int) -> None:
+        """Begin a pass: what the last one wrote is what this one reads."""
+        step, passes = self.plan.passes[number], self.plan.passes
+        if number:
+            self._input = self._output
+        if number > 1:
+            shutil.rmtree(self._scratch_folder(number - 2), ignore_errors=True)
+        last = number == len(passes) - 1
+        self._output = (
+            self.target
+            if last
+            else array_file.create_scratch(self._scratch_folder(number), self.source, step.target)
+        )
+        past_cache = last and self.plan.target.nbytes > self.destination.past_cache_above
+        self._reader = ChunkReader(self._input, self.meter, read_ahead=step.read_ahead)
+        self._writer = ChunkWriter(self._output, self.meter, past_cache=past_cache)
+
+    def _scratch_folder(self, number: int) -> str:
+        return os.path.join(self.scratch, str(number))
+
+    def _finish(self) -> str:
+        array_file.finish_target(self.target)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        return self.target.name
+
+    # ------------------------------------------------------------------ independent
+
+    def _copy(self, number: int, rank: int, batch: int, holding: Holding | None) -> Holding:
+        """Build and write some regions, one after the other."""
+        step = self.plan.passes[number]
+        if holding is None:
+            region = min(np.prod(step.region, dtype=int), step.target.grid.count) * step.target.chunk_bytes
+            chunk = step.source.chunk_bytes if step.access == "chunks" else 0
+            holding = Holding(allocate(int(region)), allocate(chunk))
+        for unit in self.batches[number][rank][batch]:
+            box = step.chunk_box(unit)
+            region = self._region(step, box, holding.region)
+            self._gather(step, box, region, holding.chunk)
+            self._store(box, region)
+        return holding
+
+    def _gather(self, step: Pass, box: ChunkBox, region: np.ndarray, chunk: np.ndarray) -> None:
+        """Read all that a region needs, and put it in its place."""
+        section = step.section(box)
+        for part, data in self._parts(step, section, chunk):
+            scatter(region, section.lower, part, self.source.fill_value if data is None else data)
+
+    def _parts(self, step: Pass, section: Section, chunk: np.ndarray) -> Iterator[tuple[Section, np.ndarray | None]]:
+        grid = step.source.grid
+        if step.access == "ranges":
+            yield from self._reader.tiles(grid.indices(section), section, step.tile)
+            return
+        out = self._chunk_view(step, chunk)
+        for index, data in self._reader.whole(grid.indices(section), repeat(out)):
+            yield from _common(grid.section(index), section, data)
+
+    def _chunk_view(self, step: Pass, buffer: np.ndarray) -> np.ndarray:
+        return shaped(buffer, step.source.grid.chunks, self.source.dtype)
+
+    # ------------------------------------------------------------------ two-phase
+
+    def _read(self, number: int, unit: int, turn: int, rank: int, former: Slab | None) -> Slab:
+        """Read this rank's chunks of a round, whoever wants them."""
+        step = self.plan.passes[number]
+        size = step.source.chunk_bytes
+        buffer = former.buffer if former else allocate(step.slab * size)
+        outs = (self._chunk_view(step, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
+        return Slab(buffer, list(self._reader.whole(step.reads(unit, turn, rank), outs)))
+
+    def _exchange(
+        self, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, slab: Slab
+    ) -> np.ndarray:
+        """Take from a partner's slab what this rank's target chunks need: a view there, a copy here."""
+        step = self.plan.passes[number]
+        if buffer is None:
+            buffer = allocate(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes)
+        if stage:
+            self.meter.add(messages=1)
+        box = step.share(unit, rank)
+        if box is None:
+            return buffer
+        region = self._region(step, box, buffer, blank=turn == stage == 0)
+        section = step.section(box)
+        for index, chunk in slab.chunks:
+            for part, data in _common(step.source.grid.section(index), section, chunk):
+                scatter(region, section.lower, part, self.source.fill_value if data is None else data)
+        return buffer
+
+    def _write(self, number: int, unit: int, rank: int, buffer: np.ndarray) -> np.ndarray:
+        """Write this rank's target chunks of a partition."""
+        step = self.plan.passes[number]
+        box = step.share(unit, rank)
+        if box is not None:
+            self._store(box, self._region(step, box, buffer, blank=False))
+        return buffer
+
+    # ------------------------------------------------------------------ both
+
+    def _region(self, step: Pass, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
+        """The chunks of a box, one contiguous chunk after the other, those at the edge padded with the fill value."""
+        grid = step.target.grid
+        counts = tuple(b - a for a, b in zip(*box, strict=True))
+        region = shaped(buffer, counts + grid.chunks, self.source.dtype)
+        if blank:
+            for axis, (last, n, c) in enumerate(zip(box[1], grid.shape, grid.chunks, strict=True)):
+                if last * c > n:
+                    padding: list[Any] = [slice(None)] * region.ndim
+                    padding[axis], padding[len(counts) + axis] = -1, slice(n - (last - 1) * c, None)
+                    region[tuple(padding)] = self.source.fill_value
+        return region
+
+    def _store(self, box: ChunkBox, region: np.ndarray) -> None:
+        for index in product(*map(range, *box)) if box[0] else [()]:
+            place = tuple(i - a for i, a in zip(index, box[0], strict=True))
+            self._writer.write(index, region[(*place, ...)])
+
+
+def _common(
+    there: Section, here: Section, data: np.ndarray | None
+) -> Iterator[tuple[Section, np.ndarray | None]]:
+    """What a chunk at ``there`` has of ``here``: nothing, or one part."""
+    part = there.intersection(here)
+    if part is not None:
+        yield part, None if data is None else data[part.relative_to(there.lower).slices]

@@ -1,0 +1,77 @@
+"""Settings under ``oocarrays.*`` in Dask's configuration, each once, with its default and unit."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import Any
+
+import dask.config
+from dask.utils import parse_bytes
+
+from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.plan.cost import COST_NAMES, Costs
+from oocarrays.storage.meter import available_bytes
+
+COMPUTED = ("cores", "cache_bytes")
+"""Costs whose default is asked of the machine when a plan is made."""
+
+DEFAULTS: dict[str, Any] = {
+    "memory": None,  # bytes, or text such as "1GiB": the budget of a process; None: half of what the machine has free
+    "ranks": None,  # logical processors; None: the plan chooses
+    "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
+    "past-cache-above": "1536MiB",  # bytes: a target of more is written past the system's cache
+    "cost": {f.name: None if f.name in COMPUTED else f.default for f in fields(Costs)},  # see oocarrays.plan.cost
+}
+
+dask.config.update_defaults({"oocarrays": DEFAULTS})
+
+
+def setting(name: str) -> Any:
+    """The value of ``oocarrays.<name>``."""
+    return dask.config.get(f"oocarrays.{name}")
+
+
+def costs() -> Costs:
+    """The cost model of this machine, from ``oocarrays.cost.*``."""
+    known = {name: value for name, value in setting("cost").items() if value is not None and name in COST_NAMES}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Costs(**({"cores": cores, "cache_bytes": available_bytes() / 2} | known))
+
+
+def size_in_bytes(value: int | float | str, name: str) -> int:
+    """A size as Dask writes it, in bytes.
+
+    >>> size_in_bytes("1MiB", "memory"), size_in_bytes(1e3, "memory")
+    (1048576, 1000)
+
+    Raises
+    ------
+    InputError
+        Where it cannot be read, or is not above zero.
+    """
+    try:
+        size = parse_bytes(value) if isinstance(value, str) else int(value)
+    except (ValueError, TypeError):
+        raise InputError(f"{name}={value!r} is not a size; write a number of bytes, or text such as '1GiB'") from None
+    if size <= 0:
+        raise InputError(f"{name}={value!r} must be above zero")
+    return size
+
+
+def budget(memory: int | float | str | None) -> int:
+    """The budget in bytes: ``memory``, or the setting, or half of what the machine has free."""
+    chosen = setting("memory") if memory is None else memory
+    return available_bytes() // 2 if chosen is None else size_in_bytes(chosen, "memory")
+
+
+def refuse_array_expressions() -> None:
+    """Raise one clear error where Dask's array expressions are switched on.
+
+    Raises
+    ------
+    UnsupportedError
+        They take graphs of their own kind only.
+    """
+    if dask.config.get("array.query-planning", False):
+        raise UnsupportedError("Dask's array.query-planning is on, which takes no graphs; set it to False")

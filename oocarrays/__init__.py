@@ -1,0 +1,22 @@
+"""Out-of-core arrays on Dask and Zarr: rewrite arrays larger than memory in a memory budget."""
+
+from __future__ import annotations
+
+try:
+    from oocarrays import graphs as graphs
+except ModuleNotFoundError as error:
+    if error.name != "oocarrays.graphs":
+        raise
+    raise ModuleNotFoundError(
+        "oocarrays.graphs is not found: Python was started in the repository, whose folder oocarrays/ hides the "
+        "installed package; install with 'pip install -e .', or start Python elsewhere",
+        name=error.name,
+    ) from None
+
+from oocarrays import errors
+from oocarrays.api import RechunkJob, rechunk
+from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.errors import OocError
+
+__version__ = "0.1.0"
+__all__ = ["OocError", "OutOfCoreArray", "RechunkJob", "errors", "open_array", "rechunk"]

@@ -1,0 +1,221 @@
+"""The functions that a person calls."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+
+from oocarrays import report
+from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.errors import ChunksError, InputError, OocError
+from oocarrays.graphs import settings
+from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
+from oocarrays.graphs.run import GraphJob
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.plan.rechunk import RechunkPlan, Strategy, plan_rechunk
+from oocarrays.storage import array_file
+from oocarrays.storage.array_file import StoreLike
+
+
+class RechunkJob(GraphJob):
+    """A rechunk that has been planned and not yet run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    @property
+    def plan(self) -> RechunkPlan:
+        """What will be read, sent, written and held: frozen data."""
+        return self._run.plan
+
+    def run(self, *, progress: bool = False) -> OutOfCoreArray:
+        """Do it, on threads of this process.
+
+        Parameters
+        ----------
+        progress : bool
+            Whether to show a bar.
+
+        Returns
+        -------
+        OutOfCoreArray
+            The target.
+
+        Raises
+        ------
+        RunError
+            Where a chunk is corrupt, a device full or a store refuses; the target then stays marked unfinished.
+        """
+        bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
+        with bar:
+            return self._execute()
+
+    def explain(self) -> str:
+        """The plan, every strategy that was looked at with its cost, and after a run what was measured."""
+        text = report.explain(self.plan)
+        if self.measured_seconds is None:
+            return text
+        rows = report.measured_rows(self.plan, self.meter, self.measured_seconds)
+        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}"  # type: ignore[arg-type]
+
+    def _title(self) -> str:
+        return f"rechunk {self._run.source.name} → {self._run.destination.store}"
+
+    def __repr__(self) -> str:
+        return f"<oocarrays.RechunkJob {self._title()}>\n{report.table(report.plan_rows(self.plan), indent='  ')}"  # type: ignore[arg-type]
+
+    def _repr_html_(self) -> str:
+        return report.html_table(self._title(), report.plan_rows(self.plan))
+
+
+def rechunk(
+    source: StoreLike | zarr.Array | OutOfCoreArray,
+    target: StoreLike,
+    *,
+    chunks: tuple[int, ...] | int | None = None,
+    orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
+    memory: int | float | str | None = None,
+    ranks: int | None = None,
+    method: Literal["auto", "independent", "two-phase", "staged"] = "auto",
+    compressors: Any = None,
+    filters: Any = None,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+) -> RechunkJob:
+    """Plan to write an array again in other chunks, within a budget of memory. Reads no data.
+
+    Parameters
+    ----------
+    source : path, Zarr store, zarr.Array or OutOfCoreArray
+        What to read: Zarr format 3, regular chunks, any codec.
+    target : path or Zarr store
+        Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
+    chunks : tuple of int, or int for all axes
+        Chunk length in each axis, in elements; -1 for the whole axis. It may be left out where ``orientation`` is
+        given: chunks then run along the fastest axes and are about as large as those of the source.
+    orientation : "row", "column" or tuple of int
+        The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
+        tuple names the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
+    memory : int or str
+        Bytes that this process may hold above its idle level, such as ``"1GiB"``; by default half of what is free.
+    ranks : int
+        Logical processors; by default the plan chooses.
+    method : str
+        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"staged"``.
+    compressors, filters
+        Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
+    overwrite : bool
+        Whether a Zarr array at ``target`` may be replaced.
+    scratch : path
+        Folder for the scratch arrays of a staged plan; by default beside the target.
+
+    Returns
+    -------
+    RechunkJob
+        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is written: see `oocarrays.errors`.
+
+    Notes
+    -----
+    Strategies: del Rosario, Bordawekar and Choudhary 1993, section 4; Thakur 1995, section 5.3.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> rows, columns = zarr.storage.MemoryStore(), zarr.storage.MemoryStore()
+    >>> z = zarr.create_array(rows, data=np.arange(12).reshape(3, 4), chunks=(1, 4))
+    >>> job = rechunk(rows, columns, chunks=(3, 1), memory="64MiB")
+    >>> job.plan.strategy, job.plan.write_requests
+    ('independent', 4)
+    >>> job.run()[:, 1]
+    array([1, 5, 9])
+    """
+    settings.refuse_array_expressions()
+    opened = array_file.open_array(source.zarr if isinstance(source, OutOfCoreArray) else source)
+    file = array_file.describe(opened)
+    order = _axis_order(orientation, opened.ndim)
+    shape = _chunks(chunks, order, file.stored.grid, opened.dtype.itemsize)
+    made = array_file.target_settings(opened, shape, compressors=compressors, filters=filters, order=order)
+    array_file.check_target(opened, target, overwrite=overwrite)
+    plan = plan_rechunk(
+        file.stored,
+        array_file.preview(made, target),
+        budget=settings.budget(memory),
+        costs=settings.costs(),
+        ranks=settings.setting("ranks") if ranks is None else ranks,
+        method=method,
+    )
+    destination = Destination(
+        store=target,
+        settings=made,
+        overwrite=overwrite,
+        scratch=_scratch_folder(scratch, target),
+        past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
+    )
+    return RechunkJob(RechunkRun(plan, file, destination), open_array if isinstance(target, str) else _opener(target))
+
+
+def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
+    return lambda name: open_array(target)
+
+
+def _scratch_folder(scratch: str | os.PathLike[str] | None, target: StoreLike) -> str:
+    chosen = scratch or settings.setting("scratch")
+    if chosen:
+        return os.path.abspath(chosen)
+    folder = array_file.local_folder(target)
+    return os.path.dirname(folder) if folder else tempfile.gettempdir()
+
+
+def _axis_order(orientation: Any, ndim: int) -> tuple[int, ...] | None:
+    """Axes from the slowest to the fastest, or None where the source's order is kept."""
+    if orientation is None:
+        return None
+    if orientation == "row":
+        return tuple(range(ndim))
+    if orientation == "column":
+        return tuple(reversed(range(ndim)))
+    if isinstance(orientation, str) or sorted(orientation) != list(range(ndim)):
+        raise InputError(f"orientation={orientation!r} is not 'row', 'column' or an order of the axes 0 to {ndim - 1}")
+    return tuple(orientation)
+
+
+def _chunks(chunks: Any, order: tuple[int, ...] | None, grid: ChunkGrid, itemsize: int) -> tuple[int, ...]:
+    """The target's chunks, checked."""
+    shape = grid.shape
+    if chunks is None:
+        if order is None:
+            raise ChunksError(f"chunks are needed: one length for each of the {len(shape)} axes of shape {shape}")
+        return _along(order, shape, grid.chunk_size)
+    if isinstance(chunks, int | np.integer):
+        chunks = (int(chunks),) * len(shape)
+    try:
+        lengths = tuple(int(c) for c in chunks)
+    except (TypeError, ValueError):
+        raise ChunksError(f"chunks={chunks!r} are not whole numbers, one for each axis of shape {shape}") from None
+    if len(lengths) == len(shape):
+        lengths = tuple(max(n, 1) if c == -1 else c for c, n in zip(lengths, shape, strict=True))
+    return ChunkGrid.of(shape, lengths).chunks
+
+
+def _along(order: tuple[int, ...], shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Chunks of about ``size`` elements that run along the fastest axes first.
+
+    >>> _along((1, 0), (100, 100), 1000)
+    (100, 10)
+    """
+    chunks, room = [1] * len(shape), size
+    for axis in reversed(order):
+        chunks[axis] = max(min(shape[axis], room), 1)
+        room = max(room // chunks[axis], 1)
+    return tuple(chunks)
+
+
+__all__ = ["OocError", "RechunkJob", "open_array", "rechunk"]

@@ -1,0 +1,130 @@
+"""The array that a person holds: a Zarr array on disk, read section by section."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import zarr
+
+from oocarrays.report import array_html, array_line
+from oocarrays.storage import array_file
+from oocarrays.storage.array_file import StoreLike
+
+
+class OutOfCoreArray:
+    """An array in a Zarr store, of which only what is asked for comes into memory.
+
+    ``a[key]`` is a numpy array, as in Zarr; ``a.to_dask()`` is lazy. Made by `open_array`.
+    """
+
+    def __init__(self, array: zarr.Array) -> None:
+        self._array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return tuple(self._array.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of an element."""
+        return self._array.dtype
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self._array.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Chunk length in each axis."""
+        return tuple(self._array.chunks)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The user's attributes."""
+        return dict(self._array.attrs.asdict())
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """Names of the axes, where they have names."""
+        return self._array.metadata.dimension_names
+
+    @property
+    def fill_value(self) -> Any:
+        """Value of what is not stored."""
+        return self._array.fill_value
+
+    @property
+    def zarr(self) -> zarr.Array:
+        """The Zarr array itself."""
+        return self._array
+
+    @property
+    def store(self) -> str:
+        """Where the array is."""
+        return array_file.location(self._array)
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        return np.asarray(self._array[key])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[...], dtype=dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def to_dask(self) -> Any:
+        """A lazy ``dask.array.Array`` of the same chunks."""
+        import dask.array as da
+
+        return da.from_zarr(self._array)
+
+    def __repr__(self) -> str:
+        return array_line(self)
+
+    def _repr_html_(self) -> str:
+        return array_html(self)
+
+
+def open_array(store: StoreLike | zarr.Array, *, mode: str = "r") -> OutOfCoreArray:
+    """Open an array in a Zarr store.
+
+    Parameters
+    ----------
+    store : path, Zarr store or zarr.Array
+        Where the array is.
+    mode : str
+        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no store, or no array in it.
+    UnfinishedError
+        Where a run that died left it.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> z = zarr.create_array(store, data=np.arange(12).reshape(3, 4), chunks=(1, 4))
+    >>> a = open_array(store)
+    >>> a.shape, a.chunks, a[1:, ::3]
+    ((3, 4), (1, 4), array([[ 4,  7],
+           [ 8, 11]]))
+    """
+    return OutOfCoreArray(array_file.open_array(store, mode=mode))

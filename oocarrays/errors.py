@@ -1,0 +1,92 @@
+"""Everything that oocarrays raises on purpose, in one tree.
+
+    OocError
+    ├── InputError (ValueError)          what was asked for cannot be done; nothing has been started
+    │   ├── ChunksError                  chunks of the wrong length, zero, negative
+    │   ├── BudgetError                  the memory budget is smaller than the least feasible one
+    │   ├── NotFoundError                no such store, or no array in it
+    │   ├── TargetError                  the target exists, or is the source, or lies inside it
+    │   ├── UnsupportedError             a dtype, grid or setting that this version does not take
+    │   └── UnfinishedError              the array was left unfinished by a run that died
+    └── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
+        ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
+        ├── DiskFullError                there is no room for the target or the scratch array
+        ├── StoreFailure                 the store refused a read or a write
+        └── AbortedError                 another task of the same run had failed
+"""
+
+from __future__ import annotations
+
+
+class OocError(Exception):
+    """Base of all errors raised by oocarrays."""
+
+
+class InputError(OocError, ValueError):
+    """What was asked for cannot be done; raised before any work starts."""
+
+
+class ChunksError(InputError):
+    """Chunks that do not fit the array: wrong length, zero or negative."""
+
+
+class BudgetError(InputError):
+    """The memory budget is smaller than the least feasible one.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes that were offered.
+    least : int
+        Bytes that are needed at least.
+    """
+
+    def __init__(self, budget: int, least: int, what: str = "this rechunk"):
+        self.budget = budget
+        self.least = least
+        super().__init__(
+            f"memory={_mib(budget)} ({budget} bytes) is too small: {what} needs at least {_mib(least)} ({least} bytes)"
+        )
+
+    def __reduce__(self) -> tuple[type[BudgetError], tuple[int, int]]:
+        return BudgetError, (self.budget, self.least)
+
+
+class NotFoundError(InputError):
+    """No such store, or no array in it."""
+
+
+class TargetError(InputError):
+    """The target exists, or is the source, or lies inside it."""
+
+
+class UnsupportedError(InputError):
+    """A dtype, grid or setting that this version does not take."""
+
+
+class UnfinishedError(InputError):
+    """The array was left unfinished by a run that died."""
+
+
+class RunError(OocError, RuntimeError):
+    """A run stopped; the source is untouched and the target stays marked unfinished."""
+
+
+class CorruptChunkError(RunError):
+    """A stored chunk cannot be decoded, or has the wrong length."""
+
+
+class DiskFullError(RunError):
+    """There is no room for the target or for the scratch array."""
+
+
+class StoreFailure(RunError):
+    """The store refused a read or a write."""
+
+
+class AbortedError(RunError):
+    """Another task of the same run had failed."""
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"

@@ -1,0 +1,140 @@
+"""Chunk grids, and all that a planner may know of a stored array.
+
+    extent 10, chunk 4        ┌────┬────┬────┐
+                              │ 0  │ 1  │ 2··│   the last chunk is stored whole, padded
+                              └────┴────┴────┘
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from oocarrays.errors import ChunksError
+from oocarrays.mapping.section import Section
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Integer ceiling of ``a / b``.
+
+    >>> ceil_div(7, 2), ceil_div(8, 2), ceil_div(0, 3)
+    (4, 4, 0)
+    """
+    return -(-a // b)
+
+
+def unravel(number: int, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """The index at place ``number`` of a grid of ``counts``, the last axis running fastest.
+
+    >>> unravel(6, (3, 4))
+    (1, 2)
+    >>> unravel(0, ())
+    ()
+    """
+    index = []
+    for n in reversed(counts):
+        number, i = divmod(number, n)
+        index.append(i)
+    return tuple(reversed(index))
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkGrid:
+    """A regular grid of chunks over an array.
+
+    >>> grid = ChunkGrid.of((10, 6), (4, 6))
+    >>> grid.counts, grid.count
+    ((3, 1), 3)
+    >>> grid.section((2, 0))
+    Section(lower=(8, 0), upper=(10, 6))
+    """
+
+    shape: tuple[int, ...]
+    """Extent of each axis, in elements."""
+    chunks: tuple[int, ...]
+    """Chunk length in each axis, in elements."""
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], chunks: tuple[int, ...]) -> ChunkGrid:
+        """A grid, checked.
+
+        Raises
+        ------
+        ChunksError
+            Where the lengths differ, or a chunk is not a positive integer.
+        """
+        if len(shape) != len(chunks):
+            raise ChunksError(f"chunks={chunks!r} has {len(chunks)} axes; the array has {len(shape)}: shape {shape}")
+        if any(c < 1 for c in chunks):
+            raise ChunksError(f"chunks={chunks!r}: every chunk length must be at least 1")
+        return cls(shape, chunks)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Chunks along each axis: ``ceil(shape / chunks)``."""
+        return tuple(map(ceil_div, self.shape, self.chunks))
+
+    @property
+    def count(self) -> int:
+        """Chunks in all."""
+        return math.prod(self.counts)
+
+    @property
+    def chunk_size(self) -> int:
+        """Elements of one stored chunk."""
+        return math.prod(self.chunks)
+
+    def section(self, index: tuple[int, ...]) -> Section:
+        """The array's elements in chunk ``index``: a chunk at the edge is cut to the array."""
+        return self.block(index, tuple(i + 1 for i in index))
+
+    def block(self, first: tuple[int, ...], last: tuple[int, ...]) -> Section:
+        """The array's elements in the chunks ``first[i] <= index[i] < last[i]``."""
+        return Section(
+            tuple(i * c for i, c in zip(first, self.chunks, strict=True)),
+            tuple(min(j * c, n) for j, c, n in zip(last, self.chunks, self.shape, strict=True)),
+        )
+
+    def touched(self, section: Section) -> tuple[range, ...]:
+        """The chunks that hold any of ``section``, as one range for each axis.
+
+        >>> ChunkGrid.of((10, 6), (4, 6)).touched(Section((3, 0), (9, 2)))
+        (range(0, 3), range(0, 1))
+        """
+        return tuple(
+            range(l // c, ceil_div(u, c)) for l, u, c in zip(section.lower, section.upper, self.chunks, strict=True)
+        )
+
+    def indices(self, section: Section) -> Iterator[tuple[int, ...]]:
+        """The indices of the chunks that hold any of ``section``, the last axis running fastest."""
+        return product(*self.touched(section))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """All that a planner may know of a stored array."""
+
+    grid: ChunkGrid
+    """Its shape and chunks, in elements."""
+    itemsize: int
+    """Bytes of one element."""
+    coded: bool
+    """True where a chunk's bytes are not simply its elements in C order."""
+    local: bool
+    """True where chunks are local files, which we read and write ourselves."""
+    decode_workspace: int = 0
+    """Bytes that reading one whole chunk needs beside the chunk itself."""
+    encode_workspace: int = 0
+    """Bytes that writing one chunk needs beside the chunk itself."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array, decoded."""
+        return math.prod(self.grid.shape) * self.itemsize
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of one chunk, decoded."""
+        return self.grid.chunk_size * self.itemsize

@@ -1,0 +1,274 @@
+"""The best single pass from one stored array to another in a budget: candidates, counted and compared.
+
+Every candidate is a shape of region that fits. What it costs follows from `overlap`, exactly; which one is best
+follows from `cost`, a model. There is no rule of thumb beside these two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+
+from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.plan.cost import Costs, Traffic, pass_seconds
+from oocarrays.plan.overlap import AxisOverlap, axis_overlap, chunk_visits, range_requests, tile_shape, touched_by_region
+from oocarrays.plan.passes import Access, Method, Pass, unit_chunks
+
+MIB = 2**20
+BASE_BYTES = 24 * MIB
+"""What a run holds beside its buffers: threads' stacks, the graph's first tasks, file names."""
+TASK_BYTES = 4096
+"""What the graph holds for each task."""
+TILE_BYTES = MIB
+"""A tile stays in a core's cache between the read and the copy."""
+MAX_TASKS = 9_000
+BATCH_BYTES = 64 * MIB
+SLAB_BYTES = (0, 16 * MIB, 64 * MIB, 256 * MIB)
+FRACTIONS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One pass to be planned."""
+
+    source: Stored
+    target: Stored
+    budget: int
+    """Bytes that the process may hold."""
+    ranks: int
+    costs: Costs
+    source_cached: bool = False
+    """Whether the source has just been written, and so lies in the operating system's cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """A candidate, before it is counted."""
+
+    method: Method
+    access: Access
+    region: tuple[int, ...]
+    split: int
+    slab: int
+    depth: int
+
+
+class Infeasible(Exception):
+    """No pass of this kind fits the budget.
+
+    Parameters
+    ----------
+    least : int
+        Bytes that the smallest one needs.
+    """
+
+    def __init__(self, least: int):
+        self.least = least
+        super().__init__(f"needs {least} bytes")
+
+
+def best_pass(problem: Problem, method: Method) -> Pass:
+    """The cheapest pass of a method that fits.
+
+    Raises
+    ------
+    Infeasible
+        Where even one target chunk a rank is too much.
+    """
+    passes = [_count(problem, shape) for shape in _shapes(problem, method)]
+    fitting = [p for p in passes if p.peak_bytes <= problem.budget]
+    if not fitting:
+        raise Infeasible(min(_count(problem, shape).peak_bytes for shape in _smallest(problem, method)))
+    return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
+
+
+def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
+    if method == "two-phase" or problem.source.coded:
+        return ("chunks",)
+    return ("ranges", "chunks")
+
+
+def _smallest(problem: Problem, method: Method) -> Iterator[_Shape]:
+    one = tuple(1 for _ in problem.target.grid.shape)
+    for access in _accesses(problem, method):
+        yield _Shape(method=method, access=access, region=one, split=0, slab=1, depth=1)
+
+
+def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
+    for access in _accesses(problem, method):
+        for depth, slab in _holdings(problem, method):
+            fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, access, method, slab * depth, depth)
+            chunks = (problem.budget - fixed) // (problem.ranks * depth * problem.target.chunk_bytes)
+            for region, split in _regions(problem, method, chunks):
+                yield _Shape(method=method, access=access, region=region, split=split, slab=slab, depth=depth)
+
+
+def _holdings(problem: Problem, method: Method) -> list[tuple[int, int]]:
+    """Pairs of depth and slab that are worth a look."""
+    if method == "independent":
+        return [(1, 1)]
+    most = ceil_div(problem.source.grid.count, problem.ranks)
+    slabs = {min(max(nbytes // problem.source.chunk_bytes, 1), most) for nbytes in SLAB_BYTES}
+    return [(depth, slab) for depth in (1, 2) for slab in sorted(slabs)]
+
+
+def _workspace(problem: Problem, access: Access, method: Method, slabs: int, depth: int) -> int:
+    """Bytes that one rank holds beside its region: slabs or a tile, and what codecs need."""
+    source, target = problem.source, problem.target
+    if access == "ranges":
+        reading = TILE_BYTES if source.local else 2 * TILE_BYTES
+    else:
+        reading = slabs * source.chunk_bytes + depth * source.decode_workspace
+    return reading + depth * target.encode_workspace
+
+
+def _regions(problem: Problem, method: Method, chunks: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Boxes of at most ``chunks`` target chunks, and for partitions the axis that is shared out."""
+    counts = problem.target.grid.counts
+    if chunks < 1:
+        return
+    seen = set()
+    for order, fraction in product(_axis_orders(len(counts)), FRACTIONS):
+        for region in _boxes(counts, order, max(chunks // fraction, 1), problem.ranks):
+            for split in _splits(counts, region, method):
+                if (region, split) not in seen:
+                    seen.add((region, split))
+                    yield region, split
+
+
+def _splits(counts: tuple[int, ...], region: tuple[int, ...], method: Method) -> range | tuple[int, ...]:
+    if method == "independent" or not counts:
+        return (0,)
+    left = tuple(axis for axis, (n, r) in enumerate(zip(counts, region, strict=True)) if r < n)
+    return left or (max(range(len(counts)), key=counts.__getitem__),)
+
+
+def _axis_orders(ndim: int) -> Iterator[tuple[int, ...]]:
+    if ndim <= 3:
+        yield from permutations(range(ndim))
+        return
+    for axis in range(ndim):
+        forward = tuple((axis + i) % ndim for i in range(ndim))
+        yield forward
+        yield forward[::-1]
+
+
+def _boxes(counts: tuple[int, ...], order: tuple[int, ...], chunks: int, ranks: int) -> Iterator[tuple[int, ...]]:
+    """A box grown axis by axis in ``order``, evened out; and the same with a multiple of ``ranks`` boxes."""
+    region = [1] * len(counts)
+    for axis in order:
+        region[axis] = min(counts[axis], max(chunks // math.prod(region), 1))
+    parts = [ceil_div(n, r) for n, r in zip(counts, region, strict=True)]
+    yield tuple(ceil_div(n, p) for n, p in zip(counts, parts, strict=True))
+    for axis in range(len(counts)):
+        more = [p if a != axis else ceil_div(p, ranks) * ranks for a, p in enumerate(parts)]
+        yield tuple(ceil_div(n, p) for n, p in zip(counts, more, strict=True))
+
+
+def _overlaps(problem: Problem, unit: tuple[int, ...], tile: tuple[int, ...]) -> list[AxisOverlap]:
+    source, target = problem.source.grid, problem.target.grid
+    return [
+        axis_overlap(n, c, u * t, b)
+        for n, c, u, t, b in zip(source.shape, source.chunks, unit, target.chunks, tile, strict=True)
+    ]
+
+
+def _count(problem: Problem, shape: _Shape) -> Pass:
+    """Count a candidate: what it moves, holds and takes."""
+    source, target, ranks = problem.source, problem.target, problem.ranks
+    unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
+    piece = [min(c, u * t) for c, u, t in zip(source.grid.chunks, unit, target.grid.chunks, strict=True)]
+    tile = tile_shape(piece, source.itemsize, TILE_BYTES)
+    axes = _overlaps(problem, unit, tile)
+    units = math.prod(len(a.touched) for a in axes)
+    batch = _batch(problem, shape, units)
+    traffic = _traffic(problem, shape, axes, units, batch)
+    turns = ceil_div(units, ranks) if shape.method == "independent" else shape.depth
+    seconds = pass_seconds(
+        traffic,
+        problem.costs,
+        ranks=ranks,
+        turns=turns,
+        idle=_idle(problem, shape, units),
+        local=source.local,
+        source_cached=problem.source_cached,
+        touched=int(source.nbytes * _ratio(source, problem.costs)),
+    )
+    holds = shape.depth * math.prod(shape.region) * target.chunk_bytes
+    workspace = _workspace(problem, shape.access, shape.method, shape.slab * shape.depth, shape.depth)
+    return Pass(
+        source=source,
+        target=target,
+        method=shape.method,
+        access=shape.access,
+        ranks=ranks,
+        region=shape.region,
+        split=shape.split,
+        slab=shape.slab,
+        depth=shape.depth,
+        tile=tile,
+        batch=batch,
+        read_ahead=source.local and traffic.read_bytes <= problem.costs.cache_bytes,
+        traffic=traffic,
+        peak_bytes=BASE_BYTES + traffic.tasks * TASK_BYTES + ranks * (holds + workspace),
+        seconds=seconds,
+    )
+
+
+def _batch(problem: Problem, shape: _Shape, units: int) -> int:
+    region_bytes = math.prod(shape.region) * problem.target.chunk_bytes
+    enough = max(BATCH_BYTES // max(region_bytes, 1), ceil_div(units, MAX_TASKS // 4), 1)
+    return min(enough, ceil_div(units, problem.ranks))
+
+
+def _idle(problem: Problem, shape: _Shape, units: int) -> float:
+    ranks = problem.ranks
+    if shape.method == "independent":
+        return ceil_div(units, ranks) * ranks / units
+    if not shape.region:
+        return float(ranks)
+    shared = min(shape.region[shape.split] * ranks, problem.target.grid.counts[shape.split])
+    return ceil_div(shared, ranks) * ranks / shared
+
+
+def _ratio(stored: Stored, costs: Costs) -> float:
+    return costs.coded_ratio if stored.coded else 1.0
+
+
+def _traffic(problem: Problem, shape: _Shape, axes: list[AxisOverlap], units: int, batch: int) -> Traffic:
+    source, target, ranks = problem.source, problem.target, problem.ranks
+    visits = chunk_visits(axes)
+    whole = visits * source.chunk_bytes
+    written = target.grid.count * target.chunk_bytes
+    rounds = exchanges = 0
+    if shape.method == "two-phase":
+        rounds = int((-(-touched_by_region(axes) // (ranks * shape.slab))).sum())
+        exchanges = rounds * ranks
+        tasks = exchanges * (1 + ranks) + units * ranks
+    else:
+        tasks = sum(ceil_div(ceil_div(units - rank, ranks), batch) for rank in range(min(ranks, units)))
+    return Traffic(
+        read_requests=range_requests(axes) if shape.access == "ranges" else visits,
+        read_bytes=source.nbytes if shape.access == "ranges" else int(whole * _ratio(source, problem.costs)),
+        decoded_bytes=whole if source.coded else 0,
+        copied_bytes=source.nbytes,
+        copied_runs=_runs(problem),
+        pieces=visits,
+        write_requests=target.grid.count,
+        encoded_bytes=written if target.coded else 0,
+        written_bytes=int(written * _ratio(target, problem.costs)),
+        messages=exchanges * (ranks - 1),
+        exchanged_bytes=source.nbytes * (ranks - 1) // ranks if exchanges else 0,
+        tasks=tasks,
+    )
+
+
+def _runs(problem: Problem) -> int:
+    """Contiguous runs of a copy from source chunks to target chunks: an estimate from the last axis."""
+    grid = problem.target.grid
+    if not grid.shape:
+        return 1
+    run = min(grid.chunks[-1], problem.source.grid.chunks[-1], grid.shape[-1])
+    return math.prod(grid.shape) // max(run, 1)

@@ -1,0 +1,145 @@
+"""One pass over an array: regions of whole target chunks, built by ranks, straight or in two phases.
+
+    independent   rank 0   ░░ read what region 0 needs ──► write ░░ region 2 …
+                  rank 1   ▒▒ read what region 1 needs ──► write ▒▒ region 3 …
+
+    two-phase     rank 0   read ──┐ step 1 ┌──► ░ its share ──► write        the ranks' shares together
+                  rank 1   read ──┘        └──► ▒ of a partition ──► write    are one partition
+
+In the second, a rank reads chunks as they are stored (conforming), whoever wants them, a slab of them a round; the
+exchange then gives every rank what its own target chunks need. del Rosario, Bordawekar, Choudhary 1993, section 4.1;
+Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from oocarrays.mapping.distribution import GenBlock
+from oocarrays.mapping.grid import Stored, ceil_div, unravel
+from oocarrays.mapping.section import Section
+from oocarrays.plan.cost import Traffic
+from oocarrays.plan.schedule import Schedule, complete_exchange
+
+Method = Literal["independent", "two-phase"]
+Access = Literal["ranges", "chunks"]
+ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
+"""First chunk index and one past the last, in each axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """How one array is rewritten as another, by whom, in which pieces."""
+
+    source: Stored
+    """What is read."""
+    target: Stored
+    """What is written."""
+    method: Method
+    """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange."""
+    access: Access
+    """``"ranges"``: byte ranges of chunks. ``"chunks"``: whole chunks."""
+    ranks: int
+    """Logical processors."""
+    region: tuple[int, ...]
+    """Target chunks in each axis that one rank holds at a time, at most."""
+    split: int
+    """The axis along which a partition's target chunks are shared out (two-phase)."""
+    slab: int
+    """Source chunks that a rank reads in one round (two-phase)."""
+    depth: int
+    """Partitions, and slabs, that a rank may hold at one time (two-phase)."""
+    tile: tuple[int, ...]
+    """Elements in each axis of one tile: what is read before it is copied (ranges)."""
+    batch: int
+    """Regions that one task works through (independent)."""
+    read_ahead: bool
+    """Whether the operating system is asked to fetch the next chunks whole."""
+    traffic: Traffic
+    """What moves."""
+    peak_bytes: int
+    """Bytes held at one time, at most, by all ranks together."""
+    seconds: float
+    """Predicted."""
+
+    @property
+    def unit(self) -> tuple[int, ...]:
+        """Target chunks in each axis of one unit: a region, or a partition of ``ranks`` regions side by side."""
+        return unit_chunks(self.method, self.region, self.split, self.ranks)
+
+    @property
+    def unit_counts(self) -> tuple[int, ...]:
+        """Units along each axis."""
+        return tuple(map(ceil_div, self.target.grid.counts, self.unit))
+
+    @property
+    def units(self) -> int:
+        """Units in all."""
+        return math.prod(self.unit_counts)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The exchange between the ranks."""
+        return complete_exchange(self.ranks)
+
+    def chunk_box(self, unit: int) -> ChunkBox:
+        """The target chunks of a unit."""
+        index = unravel(unit, self.unit_counts)
+        first = tuple(i * n for i, n in zip(index, self.unit, strict=True))
+        last = tuple(min(f + n, c) for f, n, c in zip(first, self.unit, self.target.grid.counts, strict=True))
+        return first, last
+
+    def share(self, unit: int, rank: int) -> ChunkBox | None:
+        """The target chunks of a partition that ``rank`` builds and writes, or None where there are too few."""
+        first, last = self.chunk_box(unit)
+        if not first:
+            return (first, last) if rank == 0 else None
+        start = first[self.split]
+        part = GenBlock.even(last[self.split] - start, self.ranks).part(rank)
+        if not part:
+            return None
+        return _replace(first, self.split, start + part.start), _replace(last, self.split, start + part.stop)
+
+    def section(self, box: ChunkBox) -> Section:
+        """The elements in a box of target chunks."""
+        return self.target.grid.block(*box)
+
+    def rounds(self, unit: int) -> int:
+        """Rounds in which the source chunks of a partition are read."""
+        touched = self.source.grid.touched(self.section(self.chunk_box(unit)))
+        return ceil_div(math.prod(map(len, touched)), self.ranks * self.slab)
+
+    def reads(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
+        """The source chunks that ``rank`` reads in round ``turn`` of a partition."""
+        touched = self.source.grid.touched(self.section(self.chunk_box(unit)))
+        counts = tuple(map(len, touched))
+        start = turn * self.ranks * self.slab
+        here = min(self.ranks * self.slab, math.prod(counts) - start)
+        for number in GenBlock.even(here, self.ranks).part(rank):
+            index = unravel(start + number, counts)
+            yield tuple(axis[i] for axis, i in zip(touched, index, strict=True))
+
+    def batches(self, rank: int) -> Iterator[list[int]]:
+        """The regions that ``rank`` builds, as many at a time as one task takes."""
+        mine = iter(range(rank, self.units, self.ranks))
+        while batch := list(islice(mine, self.batch)):
+            yield batch
+
+
+def unit_chunks(method: Method, region: tuple[int, ...], split: int, ranks: int) -> tuple[int, ...]:
+    """Target chunks in each axis of a unit.
+
+    >>> unit_chunks("two-phase", (2, 3), 1, 4)
+    (2, 12)
+    """
+    if method == "independent" or not region:
+        return region
+    return _replace(region, split, region[split] * ranks)
+
+
+def _replace(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
+    return (*values[:axis], value, *values[axis + 1 :])

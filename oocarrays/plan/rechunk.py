@@ -1,0 +1,303 @@
+"""The plan of a rechunk: which passes, through which scratch arrays, and why not the others.
+
+    independent, two-phase    source ─────────────────────────► target
+    staged                    source ──► scratch ──► … ───────► target
+
+A staged plan is a sequence of passes of the same kind. Its scratch arrays are plain Zarr arrays whose chunks lie
+between what the source stores and what the target wants, so that both neighbours read and write long runs.
+del Rosario, Bordawekar, Choudhary 1993, section 4.1 (access by the conforming layout, then redistribute);
+Thakur 1995, section 5.3.2 (the partitioned in-core model).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Literal
+
+from oocarrays.errors import BudgetError, InputError
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.plan.candidates import BASE_BYTES, MIB, Infeasible, Problem, best_pass
+from oocarrays.plan.cost import Costs, Traffic
+from oocarrays.plan.passes import Pass
+
+Strategy = Literal["independent", "two-phase", "staged"]
+METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "staged")
+MAX_STAGES = 4
+LEAST_SCRATCH_CHUNK = MIB
+"""Bytes: scratch is made of few files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Considered:
+    """A strategy that was looked at."""
+
+    strategy: str
+    """Its name, with the number of passes where they are several."""
+    ranks: int
+    """Logical processors."""
+    seconds: float | None
+    """Predicted, or None where it does not fit."""
+    peak_bytes: int
+    """Bytes that it holds; where it does not fit, the least that it would need."""
+    reason: str
+    """Why it was not taken, or ``"taken"``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RechunkPlan:
+    """Everything that a rechunk will do, before it does anything."""
+
+    source: Stored
+    """What is read."""
+    target: Stored
+    """What is written."""
+    budget: int
+    """Bytes that the process may hold above its idle level."""
+    strategy: Strategy
+    """``"independent"``, ``"two-phase"`` or ``"staged"``."""
+    passes: tuple[Pass, ...]
+    """In the order in which they run; none where the array is empty."""
+    considered: tuple[Considered, ...]
+    """Every strategy that was looked at."""
+
+    @property
+    def ranks(self) -> int:
+        """Logical processors."""
+        return self.passes[0].ranks if self.passes else 1
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes held at one time, at most."""
+        return max((p.peak_bytes for p in self.passes), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        return sum(p.seconds for p in self.passes)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What moves, in all passes together, with the tasks that create, join and finish."""
+        frame = Traffic(tasks=2 + len(self.passes))
+        return reduce(add, (p.traffic for p in self.passes), frame)
+
+    @property
+    def scratch(self) -> tuple[Stored, ...]:
+        """The scratch arrays, in the order in which they are written."""
+        return tuple(p.target for p in self.passes[:-1])
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of disk that scratch arrays take at one time, at most: a pass holds its source and its target."""
+        sizes = [0, *(s.grid.count * s.chunk_bytes for s in self.scratch), 0]
+        return max(a + b for a, b in zip(sizes, sizes[1:], strict=False))
+
+    @property
+    def tasks(self) -> int:
+        """Tasks in the graph."""
+        return self.traffic.tasks
+
+    @property
+    def read_bytes(self) -> int:
+        """Stored bytes read; an estimate where the source is coded."""
+        return self.traffic.read_bytes
+
+    @property
+    def read_requests(self) -> int:
+        """Calls that read."""
+        return self.traffic.read_requests
+
+    @property
+    def written_bytes(self) -> int:
+        """Stored bytes written; an estimate where the target is coded."""
+        return self.traffic.written_bytes
+
+    @property
+    def write_requests(self) -> int:
+        """Chunks written."""
+        return self.traffic.write_requests
+
+
+def plan_rechunk(
+    source: Stored,
+    target: Stored,
+    *,
+    budget: int,
+    costs: Costs,
+    ranks: int | None = None,
+    method: Strategy | Literal["auto"] = "auto",
+) -> RechunkPlan:
+    """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` within ``budget`` bytes.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes that the process may hold above its idle level.
+    ranks : int, optional
+        Logical processors; by default as many as there are cores, or fewer where that is cheaper or fits better.
+    method : str
+        One of `METHODS`, or ``"auto"``.
+
+    Raises
+    ------
+    BudgetError
+        Where nothing fits; it names the least budget that would do.
+    InputError
+        Where ``method`` or ``ranks`` is not one of those.
+
+    Examples
+    --------
+    >>> rows = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=4, coded=False, local=True)
+    >>> columns = Stored(grid=ChunkGrid.of((4096, 4096), (4096, 64)), itemsize=4, coded=False, local=True)
+    >>> plan = plan_rechunk(rows, columns, budget=2**26, costs=Costs(), ranks=2)
+    >>> plan.strategy, plan.peak_bytes <= 2**26, plan.write_requests
+    ('independent', True, 64)
+    """
+    _check(method, ranks)
+    strategies = METHODS if method == "auto" else (method,)
+    if source.nbytes == 0:
+        return RechunkPlan(
+            source=source, target=target, budget=budget, strategy=strategies[0], passes=(), considered=()
+        )
+    found: list[tuple[str, Strategy, int, list[Pass] | int]] = []
+    for count in [ranks] if ranks else sorted({costs.cores, 1}, reverse=True):
+        problem = Problem(source=source, target=target, budget=budget, ranks=count, costs=costs)
+        for strategy in strategies:
+            found += [(name, strategy, count, passes) for name, passes in _ways(problem, strategy)]
+    fitting = [entry for entry in found if not isinstance(entry[3], int)]
+    if not fitting:
+        raise BudgetError(budget, min(least for *_, least in found if isinstance(least, int)))
+    best = min(fitting, key=lambda entry: _seconds(entry[3]))
+    return RechunkPlan(
+        source=source,
+        target=target,
+        budget=budget,
+        strategy=best[1],
+        passes=tuple(best[3]) if not isinstance(best[3], int) else (),
+        considered=tuple(_considered(entry, best, budget) for entry in found),
+    )
+
+
+def _check(method: str, ranks: int | None) -> None:
+    if method not in (*METHODS, "auto"):
+        raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
+    if ranks is not None and ranks < 1:
+        raise InputError(f"ranks={ranks!r} must be at least 1")
+
+
+def _seconds(passes: list[Pass] | int) -> float:
+    return math.inf if isinstance(passes, int) else sum(p.seconds for p in passes)
+
+
+def _ways(problem: Problem, strategy: Strategy) -> Iterator[tuple[str, list[Pass] | int]]:
+    """The best plan of a strategy for each number of passes, or the least bytes where none fits."""
+    if strategy != "staged":
+        yield strategy, _single(problem, (strategy,))
+        return
+    for stages in range(2, MAX_STAGES + 1):
+        yield f"staged, {stages} passes", _staged(problem, stages)
+
+
+def _single(problem: Problem, methods: Sequence[Strategy]) -> list[Pass] | int:
+    least, passes = [], []
+    for method in methods:
+        try:
+            passes.append(best_pass(problem, method))  # type: ignore[arg-type]
+        except Infeasible as no:
+            least.append(no.least)
+    return [min(passes, key=lambda p: p.seconds)] if passes else min(least)
+
+
+def _staged(problem: Problem, stages: int) -> list[Pass] | int:
+    """The cheapest sequence of ``stages`` passes, or the least bytes where none fits."""
+    best: list[Pass] | None = None
+    least = []
+    for path in sorted(set(_scratch_paths(problem, stages))):
+        passes = _along(problem, path)
+        if isinstance(passes, int):
+            least.append(passes)
+        elif best is None or _seconds(passes) < _seconds(best):
+            best = passes
+    return best or min(least)
+
+
+def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> list[Pass] | int:
+    """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit."""
+    shape = problem.source.grid.shape
+    stops = [
+        problem.source,
+        *(Stored(grid=ChunkGrid.of(shape, c), itemsize=problem.source.itemsize, coded=False, local=True) for c in path),
+        problem.target,
+    ]
+    passes: list[Pass] = []
+    for source, target in zip(stops, stops[1:], strict=False):
+        leg = replace(problem, source=source, target=target, source_cached=bool(passes))
+        found = _single(leg, ("independent", "two-phase"))
+        if isinstance(found, int):
+            return found
+        passes += found
+    return passes
+
+
+def _scratch_paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Chunks of the scratch arrays on the way: between a region of the source's chunks and one of the target's.
+
+    With two passes each scratch chunk is the part that both have in common (as in rechunker's algorithm); with
+    more, the scratch chunks step from the one to the other in equal ratios.
+    """
+    room = max((problem.budget - BASE_BYTES) // problem.ranks, 1)
+    shape = problem.source.grid.shape
+    for start in _grown(problem.source, room):
+        for stop in _grown(problem.target, room):
+            if stages == 2:
+                yield (_at_least(tuple(map(min, start, stop)), shape, problem.source.itemsize),)
+                continue
+            steps = [i / (stages - 2) for i in range(stages - 1)]
+            yield tuple(_between(start, stop, step) for step in steps)
+
+
+def _between(start: tuple[int, ...], stop: tuple[int, ...], step: float) -> tuple[int, ...]:
+    return tuple(max(round(a ** (1 - step) * b**step), 1) for a, b in zip(start, stop, strict=True))
+
+
+def _grown(stored: Stored, room: int) -> list[tuple[int, ...]]:
+    """Boxes of whole chunks of at most a quarter, or half, of ``room`` bytes, grown along one axis first."""
+    shape, chunks = stored.grid.shape, stored.grid.chunks
+    boxes = set()
+    for first in range(len(shape)):
+        for divisor in (2, 4):
+            box = [min(c, n) for c, n in zip(chunks, shape, strict=True)]
+            for axis in (first, *(a for a in reversed(range(len(shape))) if a != first)):
+                times = max(room // divisor // (math.prod(box) * stored.itemsize), 1)
+                box[axis] = min(box[axis] * times, shape[axis])
+            boxes.add(tuple(box))
+    return sorted(boxes) or [()]
+
+
+def _at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """The chunk, lengthened from the last axis until it is no tiny file."""
+    box = list(chunk)
+    for axis in reversed(range(len(box))):
+        missing = ceil_div(LEAST_SCRATCH_CHUNK, math.prod(box) * itemsize)
+        box[axis] = min(box[axis] * missing, shape[axis])
+    return tuple(box)
+
+
+def _considered(entry: tuple, best: tuple, budget: int) -> Considered:
+    name, _, ranks, passes = entry
+    if isinstance(passes, int):
+        reason = f"needs {passes / MIB:.1f} MiB, the budget is {budget / MIB:.1f} MiB"
+        return Considered(strategy=name, ranks=ranks, seconds=None, peak_bytes=passes, reason=reason)
+    seconds = _seconds(passes)
+    slower = f"{seconds / max(_seconds(best[3]), 1e-9):.2f} times the predicted seconds of the one taken"
+    return Considered(
+        strategy=name,
+        ranks=ranks,
+        seconds=seconds,
+        peak_bytes=max(p.peak_bytes for p in passes),
+        reason="taken" if entry is best else slower,
+    )

@@ -1,0 +1,202 @@
+"""What a person reads: lines, tables, a bar."""
+
+from __future__ import annotations
+
+import html
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from dask.utils import format_bytes, format_time
+
+from oocarrays.plan.passes import Pass
+from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    from oocarrays.array import OutOfCoreArray
+
+BAR_WIDTH = 30
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds with a unit.
+
+    >>> seconds_text(0.25), seconds_text(12.34)
+    ('250.00 ms', '12.34 s')
+    """
+    return format_time(seconds)
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Extents as a person writes them.
+
+    >>> shape_text((3, 4)), shape_text(())
+    ('3 × 4', 'scalar')
+    """
+    return " × ".join(map(str, shape)) or "scalar"
+
+
+def table(rows: list[tuple[str, ...]], *, indent: str = "") -> str:
+    """Rows with aligned columns.
+
+    >>> print(table([("a", "bb"), ("ccc", "d")]))
+    a    bb
+    ccc  d
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(indent + line.rstrip() for line in lines)
+
+
+def html_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
+    """A small HTML table, its cells escaped."""
+    cells = ("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) for row in rows)
+    return f"<table><caption>{html.escape(title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def array_line(array: OutOfCoreArray) -> str:
+    """An array in one line."""
+    return (
+        f"<oocarrays.OutOfCoreArray {shape_text(array.shape)} {array.dtype}, "
+        f"chunks {shape_text(array.chunks)}, {format_bytes(array.nbytes)}, {array.store}>"
+    )
+
+
+def array_rows(array: OutOfCoreArray) -> list[tuple[str, str]]:
+    """An array as rows of name and value."""
+    z = array.zarr
+    codecs = [*z.filters, z.serializer, *z.compressors]
+    names = array.dimension_names
+    rows = [
+        ("store", array.store),
+        ("shape", shape_text(array.shape)),
+        ("dtype", str(array.dtype)),
+        ("chunks", shape_text(array.chunks)),
+        ("shards", shape_text(z.shards) if z.shards else "none"),
+        ("codecs", ", ".join(str(c.to_dict().get("name", c)) for c in codecs)),
+        ("fill value", str(array.fill_value)),
+        ("dimension names", ", ".join(map(str, names)) if names else "none"),
+        ("bytes", f"{format_bytes(array.nbytes)} ({array.nbytes})"),
+    ]
+    return rows + [(f"attribute {name}", repr(value)) for name, value in array.attrs.items()]
+
+
+def array_html(array: OutOfCoreArray) -> str:
+    """An array as an HTML table."""
+    return html_table("oocarrays.OutOfCoreArray", array_rows(array))
+
+
+# ---------------------------------------------------------------------- plans
+
+
+def pass_text(step: Pass) -> str:
+    """What one pass does, in a few words."""
+    reads = "byte ranges" if step.access == "ranges" else "whole chunks"
+    unit = "regions" if step.method == "independent" else "partitions"
+    return (
+        f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} target chunks "
+        f"({shape_text(step.target.grid.chunks)} each), {reads}, {step.ranks} ranks"
+        + (f", {step.schedule.name}" if step.method == "two-phase" else "")
+    )
+
+
+def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
+    """A plan as rows of name and value."""
+    t = plan.traffic
+    about = " (estimate)" if plan.source.coded or plan.target.coded else ""
+    rows = [
+        ("strategy", plan.strategy if plan.passes else "nothing to move"),
+        ("chunks", f"{shape_text(plan.source.grid.chunks)} → {shape_text(plan.target.grid.chunks)}"),
+        *((f"pass {i}", pass_text(step)) for i, step in enumerate(plan.passes, 1)),
+        ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}"),
+        ("decodes", format_bytes(t.decoded_bytes)),
+        ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+        ("messages", f"{t.messages}, {format_bytes(t.exchanged_bytes)}"),
+        ("scratch", format_bytes(plan.scratch_bytes)),
+        ("tasks", str(t.tasks)),
+        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}"),
+        ("predicted", seconds_text(plan.seconds)),
+    ]
+    return rows
+
+
+def explain(plan: RechunkPlan) -> str:
+    """The plan, and every strategy that was looked at."""
+    rows = [("strategy", "ranks", "seconds", "memory", "")]
+    for c in plan.considered:
+        rows.append(
+            (
+                c.strategy,
+                str(c.ranks),
+                "–" if c.seconds is None else f"{c.seconds:.2f}",
+                format_bytes(c.peak_bytes),
+                c.reason,
+            )
+        )
+    considered = table(rows, indent="  ") if plan.considered else "  none: the array is empty"
+    return f"{table(plan_rows(plan))}\n\nconsidered\n{considered}"
+
+
+def measured_rows(plan: RechunkPlan, meter: Meter, seconds: float) -> list[tuple[str, str]]:
+    """What a run did, beside what was planned."""
+    t = plan.traffic
+    rows = [
+        ("", "planned", "measured"),
+        ("seconds", f"{plan.seconds:.2f}", f"{seconds:.2f}"),
+        ("read requests", str(t.read_requests), str(meter.read_requests)),
+        ("read", format_bytes(t.read_bytes), format_bytes(meter.read_bytes)),
+        ("decoded", format_bytes(t.decoded_bytes), format_bytes(meter.decoded_bytes)),
+        ("write requests", str(t.write_requests), str(meter.write_requests)),
+        ("written", format_bytes(t.written_bytes), format_bytes(meter.written_bytes)),
+    ]
+    return rows  # type: ignore[return-value]
+
+
+# ---------------------------------------------------------------------- the bar
+
+
+@contextmanager
+def progress_bar(plan: RechunkPlan, run: Any, stream: TextIO | None = None) -> Iterator[None]:
+    """Show, while the block runs, how much of a plan's bytes has been decoded and written."""
+    out = stream or sys.stderr
+    stop = threading.Event()
+    start = time.perf_counter()
+
+    def show() -> None:
+        while not stop.wait(0.1):
+            out.write("\r" + bar_line(done_share(plan, run.meter), time.perf_counter() - start))
+            out.flush()
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        out.write("\r" + bar_line(done_share(plan, run.meter), time.perf_counter() - start) + "\n")
+
+
+def done_share(plan: RechunkPlan, meter: Meter) -> float:
+    """The share of a plan's requests that has been made, weighed by their bytes; from 0 to 1."""
+    t = plan.traffic
+    read = meter.read_requests / max(t.read_requests, 1)
+    written = (meter.write_requests + meter.skipped_chunks) / max(t.write_requests, 1)
+    return min((read + written) / 2, 1.0)
+
+
+def bar_line(share: float, elapsed: float) -> str:
+    """One line of the bar.
+
+    >>> bar_line(0.5, 2.0)
+    '[███████████████               ]  50 %  2.00 s, 2.00 s left'
+    """
+    left = f", {seconds_text(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
+    return f"[{'█' * int(share * BAR_WIDTH):<{BAR_WIDTH}}] {share:4.0%}".replace("%", " %") + f"  {elapsed:.2f} s{left}"

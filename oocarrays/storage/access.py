@@ -1,0 +1,259 @@
+"""Reading and writing the chunks of one array file, whole or in byte ranges.
+
+    ChunkReader.tiles(index, section)     byte ranges of a plain chunk, a tile at a time
+    ChunkReader.whole(index, out)         a whole chunk, decoded
+    ChunkWriter.write(index, chunk)       a whole chunk, replaced at once
+    scatter(buffer, …)                    elements to where their chunks lie, one chunk after the other
+
+The tile is PASSION's way to sieve turned round (Thakur 1995, section 5.5.1): what is read is cut so that it stays in
+a core's cache until it is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+import numpy as np
+
+from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, blobs_of, open_ahead
+from oocarrays.storage.codec import compressor_of, decode_into, encode
+from oocarrays.storage.meter import Meter
+
+Index = tuple[int, ...]
+
+
+class ChunkReader:
+    """Reads the chunks of one array file.
+
+    Parameters
+    ----------
+    file : ArrayFile
+        The array.
+    read_ahead : bool
+        Whether the system is asked to fetch the next chunks whole.
+    """
+
+    def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False) -> None:
+        self.file = file
+        self.meter = meter
+        self.grid = file.stored.grid
+        self.dtype = file.dtype
+        self._read_ahead = read_ahead
+        self._blobs = blobs_of(file.zarr, meter)
+        self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
+
+    def tiles(
+        self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]
+    ) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """The elements of plain chunks that lie in ``within``, tile by tile; None for a chunk that is missing.
+
+        The array is overwritten by the next tile.
+        """
+        bounce = np.empty(tile, self.dtype)
+        for index, blob in self._opened(indices):
+            section = self.grid.section(index)
+            piece = section.intersection(within)
+            assert piece is not None, "a touched chunk shares an element with the region"
+            try:
+                for part in _cut(piece, tile):
+                    yield part, self._read_tile(blob, part.relative_to(section.lower), bounce)
+            except MissingBlob:
+                yield piece, None
+
+    def _opened(self, indices: Iterable[Index]) -> Iterator[tuple[Index, LocalBlob | StoreBlob | None]]:
+        wanted = list(indices)
+        keys = map(self.file.chunk_key, wanted)
+        return zip(wanted, open_ahead(self._blobs, keys, read_ahead=self._read_ahead), strict=True)
+
+    def _read_tile(self, blob: LocalBlob | StoreBlob | None, part: Section, bounce: np.ndarray) -> np.ndarray:
+        if blob is None:
+            raise MissingBlob
+        data = bounce.reshape(-1)[: part.size].reshape(part.shape)
+        runs, length = _runs(part, self.grid.chunks)
+        rows = memoryview(data.reshape(-1).view(np.uint8))
+        nbytes = length * self.dtype.itemsize
+        for number, start in enumerate(runs):
+            blob.read_into(start * self.dtype.itemsize, rows[number * nbytes : (number + 1) * nbytes])
+        self.meter.add(read_requests=len(runs), read_bytes=data.nbytes)
+        return data
+
+    def whole(self, indices: Iterable[Index], chunks: Iterable[np.ndarray]) -> Iterator[tuple[Index, np.ndarray | None]]:
+        """Whole chunks, each in the next of ``chunks`` and cut to the array; None for one that is missing."""
+        if self.file.pipeline in ("zarr", "zarrs"):
+            yield from ((index, self._through_zarr(index)) for index in indices)
+            return
+        for (index, blob), out in zip(self._opened(indices), chunks, strict=False):
+            section = self.grid.section(index)
+            try:
+                self._fill(blob, index, out)
+                yield index, out[tuple(map(slice, section.shape))]
+            except MissingBlob:
+                yield index, None
+
+    def _fill(self, blob: LocalBlob | StoreBlob | None, index: Index, out: np.ndarray) -> None:
+        if blob is None:
+            raise MissingBlob
+        if self._codec is None:
+            self._check_length(blob, out)
+            blob.read_into(0, memoryview(out.reshape(-1).view(np.uint8)))
+            self.meter.add(read_requests=1, read_bytes=out.nbytes)
+            return
+        coded = blob.read_all()
+        self.meter.add(read_requests=1, read_bytes=len(coded), decoded_bytes=out.nbytes)
+        decode_into(self._codec, coded, out, f"chunk {self.file.chunk_key(index)} of {self.file.name}")
+
+    def _check_length(self, blob: LocalBlob | StoreBlob, out: np.ndarray) -> None:
+        if isinstance(blob, LocalBlob) and blob.size != out.nbytes:
+            raise CorruptChunkError(f"{blob.path} has {blob.size} bytes; a chunk has {out.nbytes}")
+
+    def _through_zarr(self, index: Index) -> np.ndarray:
+        stored = self.file.stored
+        try:
+            data = np.asarray(self.file.zarr[self.grid.section(index).slices])
+        except RunError:
+            raise
+        except OSError as error:
+            raise StoreFailure(f"cannot read chunk {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
+        except Exception as error:  # codecs of any kind raise what they like
+            raise CorruptChunkError(
+                f"chunk {self.file.chunk_key(index)} of {self.file.name} cannot be decoded: {error}"
+            ) from error
+        self.meter.add(read_requests=1, read_bytes=stored.chunk_bytes, decoded_bytes=stored.chunk_bytes)
+        return data
+
+
+class ChunkWriter:
+    """Writes whole chunks of one array file. A chunk that holds nothing but the fill value is not stored.
+
+    Parameters
+    ----------
+    past_cache : bool
+        Whether to write past the system's cache: local files only.
+    """
+
+    def __init__(self, file: ArrayFile, meter: Meter, *, past_cache: bool = False) -> None:
+        self.file = file
+        self.meter = meter
+        self._blobs = blobs_of(file.zarr, meter, past_cache=past_cache)
+        self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
+        self._fill = np.full(1, file.fill_value, file.dtype).tobytes()
+
+    def write(self, index: Index, chunk: np.ndarray) -> None:
+        """Store a whole chunk, padded to its full length with the fill value."""
+        if self._is_fill(chunk):
+            self.meter.add(skipped_chunks=1)
+            return
+        stored = chunk.nbytes
+        if self.file.pipeline in ("zarr", "zarrs"):
+            self._through_zarr(index, chunk)
+        else:
+            data = memoryview(chunk.reshape(-1).view(np.uint8)) if self._codec is None else encode(self._codec, chunk)
+            self._blobs.put(self.file.chunk_key(index), data)
+            stored = len(data)
+        encoded = chunk.nbytes if self.file.stored.coded else 0
+        self.meter.add(write_requests=1, written_bytes=stored, encoded_bytes=encoded)
+
+    def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
+        section = self.file.stored.grid.section(index)
+        try:
+            self.file.zarr[section.slices] = chunk[tuple(map(slice, section.shape))]
+        except OSError as error:
+            raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
+
+    def _is_fill(self, chunk: np.ndarray) -> bool:
+        """Whether every element has the very bits of the fill value."""
+        elements = chunk.reshape(-1)
+        if elements[:1].tobytes() != self._fill or elements[-1:].tobytes() != self._fill:
+            return False
+        bits = elements.view(np.uint8).reshape(len(elements), -1)
+        return bool((bits == np.frombuffer(self._fill, np.uint8)).all())
+
+
+def _cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
+    """The tiles of a piece, the last axis running fastest."""
+    counts = [ceil_div(n, t) for n, t in zip(piece.shape, tile, strict=True)]
+    for index in product(*map(range, counts)):
+        lower = tuple(l + i * t for l, i, t in zip(piece.lower, index, tile, strict=True))
+        yield Section(lower, tuple(min(l + t, u) for l, t, u in zip(lower, tile, piece.upper, strict=True)))
+
+
+def _runs(part: Section, chunks: tuple[int, ...]) -> tuple[list[int], int]:
+    """Where the contiguous runs of ``part`` start in a chunk, and how long each is, in elements.
+
+    >>> _runs(Section((1, 2), (3, 4)), (4, 8))
+    ([10, 18], 2)
+    >>> _runs(Section((1, 0), (3, 8)), (4, 8))
+    ([8], 16)
+    """
+    axis = len(chunks)
+    length = 1
+    while axis and (axis == len(chunks) or part.shape[axis] == chunks[axis]):
+        axis -= 1
+        length *= part.shape[axis]
+    starts = np.zeros(1, np.int64)
+    stride = np.cumprod((1, *chunks[:0:-1]))[::-1] if chunks else ()
+    for a in range(len(chunks)):
+        steps = np.arange(part.shape[a]) if a < axis else np.zeros(1, np.int64)
+        starts = ((part.lower[a] + steps) * stride[a] + starts[:, None]).reshape(-1)
+    return starts.tolist(), length
+
+
+def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarray | object) -> None:
+    """Copy ``data``, the elements of ``section``, to where they lie in a chunk-major buffer.
+
+    Parameters
+    ----------
+    buffer : numpy.ndarray
+        Of shape ``counts + chunks``: the chunks of a region, each one contiguous.
+    origin : tuple of int
+        The first element of the region in each axis.
+    data : numpy.ndarray or scalar
+        Of shape ``section.shape``, or one value for all.
+
+    Examples
+    --------
+    >>> buffer = np.zeros((2, 3), int)
+    >>> scatter(buffer, (10,), Section((11,), (15,)), np.arange(4))
+    >>> buffer
+    array([[0, 0, 1],
+           [2, 3, 0]])
+    """
+    ndim = buffer.ndim // 2
+    here = section.relative_to(origin)
+    axes = [list(_chunk_runs(l, u, c)) for l, u, c in zip(here.lower, here.upper, buffer.shape[ndim:], strict=True)]
+    for parts in product(*axes):
+        chunks, inside, source = zip(*parts, strict=True) if parts else ((), (), ())
+        view = buffer[(*chunks, *inside, ...)]
+        view[...] = _chunk_major(data[(*source, ...)], view.shape, ndim) if isinstance(data, np.ndarray) else data
+
+
+def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndarray:
+    """The same elements with every axis cut in chunks, and the chunks' axes first."""
+    cut = data.reshape([n for axis in zip(shape[:ndim], shape[ndim:], strict=True) for n in axis])
+    return cut.transpose([*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)])
+
+
+def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, slice, slice]]:
+    """An interval as runs of alike chunks: at most a partial one, whole ones, and a partial one.
+
+    Yields slices of the chunks, of the elements in each, and of the interval.
+
+    >>> for run in _chunk_runs(1, 9, 3): print(run)
+    (slice(0, 1, None), slice(1, 3, None), slice(0, 2, None))
+    (slice(1, 3, None), slice(0, 3, None), slice(2, 8, None))
+    """
+    start = lower
+    while start < upper:
+        first, inside = divmod(start, chunk)
+        if inside or upper - start < chunk:
+            stop = min(upper, (first + 1) * chunk)
+            yield slice(first, first + 1), slice(inside, inside + stop - start), slice(start - lower, stop - lower)
+        else:
+            stop = upper // chunk * chunk
+            yield slice(first, stop // chunk), slice(0, chunk), slice(start - lower, stop - lower)
+        start = stop

@@ -1,0 +1,329 @@
+"""Array files: opening, describing, creating and finishing Zarr arrays.
+
+A target carries an *unfinished* mark in its attributes until its last chunk is written. Whatever opens it before
+then, through us, is told so; other Zarr readers see the attribute.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.abc.store import Store
+from zarr.codecs import BytesCodec, TransposeCodec
+from zarr.core.sync import sync
+from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
+from zarr.storage import LocalStore
+
+from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.storage.blobs import write_error
+from oocarrays.storage.codec import Pipeline, compressor_of, is_plain, most_coded_bytes
+
+StoreLike = str | os.PathLike[str] | Store
+MARK = "oocarrays:unfinished"
+"""The attribute that an unfinished target carries; its value is the id of the run."""
+ZARRS = "zarrs.ZarrsCodecPipeline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayFile:
+    """A Zarr array, with how its chunks are read and written."""
+
+    zarr: zarr.Array
+    """The array."""
+    stored: Stored
+    """What a planner may know of it."""
+    pipeline: Pipeline
+    """Who decodes and encodes its chunks."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of an element in memory."""
+        return self.zarr.dtype
+
+    @property
+    def fill_value(self) -> Any:
+        """The value of what is not stored."""
+        return self.zarr.fill_value
+
+    @property
+    def name(self) -> str:
+        """Where the array is, as a person writes it."""
+        return location(self.zarr)
+
+    @property
+    def folder(self) -> str | None:
+        """The local directory that holds it, or None."""
+        return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
+
+    def chunk_key(self, index: tuple[int, ...]) -> str:
+        """The key of a chunk below the array."""
+        return self.zarr.metadata.encode_chunk_key(index)
+
+
+def local_folder(store: Any, path: str = "") -> str | None:
+    """The directory behind a path or a `LocalStore`, or None."""
+    if isinstance(store, LocalStore):
+        return os.path.realpath(os.path.join(str(store.root), path))
+    if isinstance(store, str | os.PathLike) and "://" not in str(store):
+        return os.path.realpath(store)
+    return None
+
+
+def location(array: zarr.Array) -> str:
+    """Where an array is: its directory, or its store and path."""
+    path = array.store_path
+    return local_folder(path.store, path.path) or str(path)
+
+
+def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
+    """Open a Zarr array.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no store, or no array in it.
+    UnfinishedError
+        Where a run that died left it, unless ``unfinished``.
+    """
+    if isinstance(store, zarr.Array):
+        array = store
+    else:
+        array = _open(store, mode)
+    if MARK in array.attrs and not unfinished:
+        raise UnfinishedError(
+            f"{location(array)} is unfinished: run {array.attrs[MARK]} did not write all of it; write it again with overwrite"
+        )
+    return array
+
+
+def _open(store: StoreLike, mode: str) -> zarr.Array:
+    folder = local_folder(store)
+    if folder is not None and not os.path.exists(folder):
+        raise NotFoundError(f"no such store: {store}")
+    try:
+        return zarr.open_array(store, mode=mode)  # type: ignore[arg-type]
+    except (ContainsGroupError, NodeTypeValidationError):
+        raise NotFoundError(f"{store} holds a Zarr group, not an array: name one of the arrays in it") from None
+    except (FileNotFoundError, KeyError, NotADirectoryError):
+        raise NotFoundError(f"no Zarr array in {store}") from None
+    except (ValueError, TypeError) as error:
+        raise NotFoundError(f"{store} cannot be opened as a Zarr array: {error}") from error
+    except OSError as error:
+        raise StoreFailure(f"cannot open {store}: {error}") from error
+
+
+def describe(array: zarr.Array) -> ArrayFile:
+    """How the chunks of an open array are read and written; a shard is its chunk, for it has one writer.
+
+    Raises
+    ------
+    UnsupportedError
+        For Zarr format 2, chunks that are not regular, and elements of no fixed size.
+    """
+    if array.metadata.zarr_format != 3:
+        raise UnsupportedError(f"{location(array)} is in Zarr format 2; this version takes format 3")
+    if array.dtype.kind in "OT" or array.dtype.itemsize == 0:
+        raise UnsupportedError(f"{location(array)} has dtype {array.dtype}: its elements have no fixed size")
+    try:
+        chunks = array.shards or array.chunks
+    except NotImplementedError:
+        raise UnsupportedError(f"{location(array)} has chunks of unequal length; regular ones are taken") from None
+    array, pipeline = _with_pipeline(array)
+    own = isinstance(array.store_path.store, LocalStore) and pipeline in ("plain", "numcodecs")
+    return ArrayFile(zarr=array, stored=_stored(array, tuple(chunks), pipeline, own), pipeline=pipeline)
+
+
+def _stored(array: zarr.Array, chunks: tuple[int, ...], pipeline: Pipeline, local: bool) -> Stored:
+    grid = ChunkGrid.of(tuple(array.shape), chunks)
+    decoding, encoding = _workspace(pipeline, local, grid.chunk_size * array.dtype.itemsize)
+    return Stored(
+        grid=grid,
+        itemsize=array.dtype.itemsize,
+        coded=pipeline != "plain",
+        local=local,
+        decode_workspace=decoding,
+        encode_workspace=encoding,
+    )
+
+
+def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Pipeline]:
+    if is_plain(array):
+        return array, "plain"
+    if compressor_of(array) is not None:
+        return array, "numcodecs"
+    if isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
+        try:
+            return _reopen_with_zarrs(array), "zarrs"
+        except Exception:  # noqa: BLE001  it refuses codecs and dtypes in ways of its own; zarr-python takes them
+            pass
+    return array, "zarr"
+
+
+def _reopen_with_zarrs(array: zarr.Array) -> zarr.Array:
+    path = array.store_path
+    with zarr.config.set({"codec_pipeline.path": ZARRS, "codec_pipeline.strict": True}), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return zarr.open_array(path.store, path=path.path, mode="r" if array.read_only else "r+")
+
+
+def _workspace(pipeline: Pipeline, local: bool, chunk_bytes: int) -> tuple[int, int]:
+    """Bytes beside a chunk while it is decoded, and while it is encoded."""
+    coded = most_coded_bytes(chunk_bytes)
+    if pipeline == "plain":
+        return (0, 0) if local else (chunk_bytes, chunk_bytes)
+    if pipeline == "numcodecs":
+        return coded, 2 * coded if local else 3 * coded
+    return 3 * coded, 3 * coded
+
+
+def target_settings(
+    source: zarr.Array,
+    chunks: tuple[int, ...],
+    *,
+    compressors: Any = None,
+    filters: Any = None,
+    order: tuple[int, ...] | None = None,
+) -> dict[str, Any]:
+    """The arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks.
+
+    Parameters
+    ----------
+    compressors, filters
+        As ``zarr.create_array`` takes them; None carries over those of the source.
+    order : tuple of int, optional
+        The order in which a chunk's axes are stored, the fastest last; None carries over that of the source.
+    """
+    if order is not None and filters is None:
+        filters = [f for f in source.filters if not isinstance(f, TransposeCodec)]
+        if order != tuple(range(len(order))):
+            filters.append(TransposeCodec(order=order))
+    return {
+        "shape": source.shape,
+        "dtype": source.metadata.data_type,
+        "chunks": chunks,
+        "compressors": source.compressors if compressors is None else compressors or None,
+        "filters": source.filters if filters is None else filters,
+        "serializer": source.serializer,
+        "fill_value": source.fill_value,
+        "attributes": dict(source.attrs.asdict()),
+        "dimension_names": source.metadata.dimension_names,
+    }
+
+
+def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
+    """What an array of these settings would be, without making it where it is to be.
+
+    Raises
+    ------
+    UnsupportedError
+        Where Zarr does not take the settings.
+    """
+    try:
+        array = zarr.create_array({}, **settings)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
+    pipeline: Pipeline = "plain" if is_plain(array) else "numcodecs" if compressor_of(array) is not None else "zarr"
+    local = local_folder(store) is not None and pipeline != "zarr"
+    return _stored(array, tuple(array.chunks), pipeline, local)
+
+
+def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
+    """Refuse a target that would cost the user data.
+
+    Raises
+    ------
+    TargetError
+        Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
+        for; and where it is a directory that is no Zarr array, whatever is asked for.
+    """
+    here, there = local_folder(source.store_path.store, source.store_path.path), local_folder(store)
+    if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
+        raise TargetError(f"the target {store} is the source itself")
+    if here and there and os.path.commonpath([here, there]) in (here, there):
+        raise TargetError(f"the target {there} and the source {here} lie one inside the other")
+    if not _is_empty(store) and not overwrite:
+        raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
+    if not _is_empty(store) and not _is_array(store):
+        raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
+
+
+def _is_empty(store: StoreLike) -> bool:
+    folder = local_folder(store)
+    if folder is not None:
+        return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
+    return sync(make_store(store).is_empty(""))
+
+
+def make_store(store: StoreLike) -> Store:
+    """A store object for a path, a URL or a store."""
+    return zarr.open_group(store, mode="a").store if not isinstance(store, Store) else store
+
+
+def _is_array(store: StoreLike) -> bool:
+    try:
+        open_array(store, unfinished=True)
+    except (NotFoundError, StoreFailure):
+        return False
+    return True
+
+
+def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overwrite: bool) -> ArrayFile:
+    """Make the target, marked unfinished.
+
+    Raises
+    ------
+    TargetError
+        Where it has appeared meanwhile.
+    StoreFailure
+        Where it cannot be made.
+    """
+    marked = settings | {"attributes": settings["attributes"] | {MARK: run}}
+    try:
+        return describe(zarr.create_array(store, **marked, overwrite=overwrite))  # type: ignore[arg-type]
+    except (ContainsArrayError, ContainsGroupError):
+        raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+    except OSError as error:
+        raise write_error(str(store), error) from error
+
+
+def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
+    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``."""
+    try:
+        array = zarr.create_array(
+            folder,
+            shape=stored.grid.shape,
+            chunks=stored.grid.chunks,
+            dtype=like.zarr.metadata.data_type,
+            fill_value=like.fill_value,
+            filters=None,
+            compressors=None,
+            serializer=BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
+        )
+    except OSError as error:
+        raise write_error(folder, error) from error
+    return describe(array)
+
+
+def finish_target(file: ArrayFile) -> None:
+    """Take the unfinished mark away: every chunk is written."""
+    attributes = dict(file.zarr.attrs.asdict())
+    attributes.pop(MARK, None)
+    file.zarr.attrs.put(attributes)
+
+
+def free_bytes(folder: str) -> int:
+    """Bytes free on the device that holds ``folder``, or will hold it."""
+    there = Path(folder)
+    while not there.exists():
+        there = there.parent
+    return shutil.disk_usage(there).free

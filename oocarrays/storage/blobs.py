@@ -1,0 +1,297 @@
+"""Stored chunks as blobs: bytes under keys, in local files or in any Zarr store.
+
+Local files are read by ``pread`` and written whole, under another name first: a chunk is replaced at once or not at
+all. Zarr's own `LocalStore` does the same at 65–80 µs a request; a ``pread`` takes 1.3 µs.
+
+Many bytes are written past the system's cache where the file system lets us. A cache full of dirty pages makes
+writers wait: 4 GiB took 1.9 to 5.5 s through it here and 1.8 s past it; 1 GiB is faster through it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Protocol
+
+import numpy as np
+import zarr
+from zarr.abc.store import RangeByteRequest, Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore
+
+from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
+from oocarrays.storage.meter import Meter
+
+SECTOR = 512
+"""Bytes: what a write past the cache must be a multiple of, and lie on."""
+MOST_BYTES = 2**30
+"""Bytes of one system call; the kernel stops at 2 GiB."""
+
+
+class MissingBlob(Exception):
+    """There is nothing under this key: Zarr's way to say that a chunk holds the fill value."""
+
+
+class Blob(Protocol):
+    """One stored chunk, open for reading."""
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill ``out`` with the bytes from ``offset`` on."""
+
+    def read_all(self) -> bytes | np.ndarray:
+        """All bytes of the blob."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class LocalBlob:
+    """A chunk in a local file.
+
+    Raises
+    ------
+    MissingBlob
+        On opening, where there is no such file.
+    """
+
+    def __init__(self, path: str, meter: Meter, read_ahead: bool) -> None:
+        self.path = path
+        self._meter = meter
+        try:
+            self._file = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            raise MissingBlob(path) from None
+        except OSError as error:
+            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
+        if read_ahead and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_WILLNEED)
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill ``out`` from ``offset`` on, in one request."""
+        done = self._pread(offset, out[:MOST_BYTES])
+        while done < len(out):
+            done += self._pread(offset + done, out[done : done + MOST_BYTES])
+
+    def _pread(self, offset: int, out: memoryview) -> int:
+        try:
+            got = os.preadv(self._file, [out], offset)
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self.path}: {error.strerror}") from error
+        if got == 0:
+            raise CorruptChunkError(
+                f"{self.path} is cut short: it has {os.fstat(self._file).st_size} bytes, "
+                f"and {len(out)} more were expected at {offset}"
+            )
+        return got
+
+    def read_all(self) -> np.ndarray:
+        """All bytes, in one request."""
+        data = np.empty(os.fstat(self._file).st_size, np.uint8)
+        if len(data):
+            self.read_into(0, memoryview(data))
+        return data
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return os.fstat(self._file).st_size
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class LocalBlobs:
+    """The chunks below one local directory.
+
+    Parameters
+    ----------
+    root : str
+        The directory of the array.
+    past_cache : bool
+        Whether to write past the system's cache.
+    """
+
+    def __init__(self, root: str, meter: Meter, *, past_cache: bool = False) -> None:
+        self.root = root
+        self.meter = meter
+        self.past_cache = past_cache
+        self._folders: set[str] = set()
+
+    def open(self, key: str, read_ahead: bool = False) -> LocalBlob:
+        """The chunk under ``key``, open for reading."""
+        return LocalBlob(os.path.join(self.root, key), self.meter, read_ahead)
+
+    def put(self, key: str, data: memoryview) -> None:
+        """Replace the chunk under ``key`` by ``data``, at once.
+
+        Raises
+        ------
+        DiskFullError
+            Where there is no room.
+        StoreFailure
+            Where the file cannot be written.
+        """
+        path = os.path.join(self.root, key)
+        partial = f"{path}.{uuid.uuid4().hex}.partial"
+        try:
+            self._make_folder(os.path.dirname(path))
+            self._write(partial, data)
+            os.replace(partial, path)
+        except OSError as error:
+            with suppress(OSError):
+                os.unlink(partial)
+            raise write_error(path, error) from error
+
+    def _make_folder(self, folder: str) -> None:
+        if folder not in self._folders:
+            os.makedirs(folder, exist_ok=True)
+            self._folders.add(folder)
+
+    def _write(self, path: str, data: memoryview) -> None:
+        past = self.past_cache and _on_sectors(data)
+        file = self._create(path, past)
+        try:
+            done = 0
+            while done < len(data):
+                done += os.write(file, data[done : done + MOST_BYTES])
+            if self.past_cache and not past and hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(file)
+
+    def _create(self, path: str, past_cache: bool) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        if past_cache:
+            try:
+                return os.open(path, flags | os.O_DIRECT, 0o666)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self.past_cache = False
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+        return os.open(path, flags, 0o666)
+
+
+def _on_sectors(data: memoryview) -> bool:
+    address = np.frombuffer(data, np.uint8).ctypes.data if len(data) else 1
+    return hasattr(os, "O_DIRECT") and address % SECTOR == 0 and len(data) % SECTOR == 0
+
+
+def write_error(where: str, error: OSError) -> DiskFullError | StoreFailure:
+    """What a failed write means to a person."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(f"no room left on the device for {where}")
+    return StoreFailure(f"cannot write {where}: {error.strerror or error}")
+
+
+class StoreBlob:
+    """A chunk in any Zarr store."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self.store = store
+        self.key = key
+
+    def _get(self, byte_range: RangeByteRequest | None) -> np.ndarray:
+        try:
+            buffer = sync(self.store.get(self.key, default_buffer_prototype(), byte_range))
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self.key} of {self.store}: {error}") from error
+        if buffer is None:
+            raise MissingBlob(self.key)
+        return np.frombuffer(buffer.as_buffer_like(), np.uint8)
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill ``out`` from ``offset`` on, in one request."""
+        data = self._get(RangeByteRequest(offset, offset + len(out)))
+        if len(data) != len(out):
+            raise CorruptChunkError(f"{self.key} of {self.store} is cut short: {len(data)} bytes, not {len(out)}")
+        out[:] = memoryview(data)
+
+    def read_all(self) -> np.ndarray:
+        """All bytes, in one request."""
+        return self._get(None)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class StoreBlobs:
+    """The chunks of one array in any Zarr store.
+
+    Parameters
+    ----------
+    prefix : str
+        The path of the array in the store.
+    """
+
+    def __init__(self, store: Store, prefix: str, meter: Meter) -> None:
+        self.store = store
+        self.prefix = prefix
+        self.meter = meter
+
+    def _key(self, key: str) -> str:
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+    def open(self, key: str, read_ahead: bool = False) -> StoreBlob:
+        """The chunk under ``key``; whether it is there shows at the first read."""
+        return StoreBlob(self.store, self._key(key))
+
+    def put(self, key: str, data: memoryview) -> None:
+        """Replace the chunk under ``key`` by a copy of ``data``."""
+        try:
+            buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
+            sync(self.store.set(self._key(key), buffer))
+        except OSError as error:
+            raise write_error(f"{self._key(key)} of {self.store}", error) from error
+
+
+Blobs = LocalBlobs | StoreBlobs
+
+
+def blobs_of(array: zarr.Array, meter: Meter, *, past_cache: bool = False) -> Blobs:
+    """The chunks of ``array``, as local files where they are local files."""
+    store, path = array.store_path.store, array.store_path.path
+    if isinstance(store, LocalStore):
+        return LocalBlobs(os.path.join(str(store.root), path), meter, past_cache=past_cache)
+    return StoreBlobs(store, path, meter)
+
+
+def open_ahead(
+    blobs: Blobs, keys: Iterable[str], *, read_ahead: bool, ahead: int = 2
+) -> Iterator[LocalBlob | StoreBlob | None]:
+    """Open chunk after chunk, ``ahead`` of them before they are asked for; None for a missing one.
+
+    A rank that waits for a device reads no faster than it asks: with the next chunks asked for whole, 1 GiB in
+    short ranges came in 1.0 s from a cold disk here instead of 1.4 to 6 s.
+    """
+    waiting: deque[LocalBlob | StoreBlob | None] = deque()
+    try:
+        for key in keys:
+            try:
+                waiting.append(blobs.open(key, read_ahead))
+            except MissingBlob:
+                waiting.append(None)
+            if len(waiting) > ahead:
+                yield from _hand_over(waiting)
+        while waiting:
+            yield from _hand_over(waiting)
+    finally:
+        for blob in waiting:
+            if blob is not None:
+                blob.close()
+
+
+def _hand_over(waiting: deque[LocalBlob | StoreBlob | None]) -> Iterator[LocalBlob | StoreBlob | None]:
+    blob = waiting.popleft()
+    try:
+        yield blob
+    finally:
+        if blob is not None:
+            blob.close()

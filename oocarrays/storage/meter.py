@@ -1,0 +1,154 @@
+"""What a run really reads, writes and holds, counted where it happens."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+COUNTERS = (
+    "read_requests",
+    "read_bytes",
+    "decoded_bytes",
+    "write_requests",
+    "written_bytes",
+    "encoded_bytes",
+    "skipped_chunks",
+    "messages",
+)
+
+
+class Meter:
+    """Counters that all ranks of a run share.
+
+    >>> meter = Meter()
+    >>> meter.add(read_requests=2, read_bytes=100)
+    >>> meter.read_requests, meter.read_bytes, meter.written_bytes
+    (2, 100, 0)
+    """
+
+    read_requests: int
+    """Calls to the store, or ``pread``\\ s, that read chunks."""
+    read_bytes: int
+    """Bytes that those calls brought."""
+    decoded_bytes: int
+    """Bytes that came out of codecs."""
+    write_requests: int
+    """Chunks written."""
+    written_bytes: int
+    """Bytes of those chunks, as stored."""
+    encoded_bytes: int
+    """Bytes that went into codecs."""
+    skipped_chunks: int
+    """Chunks that hold the fill value only, and so are not stored."""
+    messages: int
+    """Pieces of work handed from one rank to another."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.seconds: dict[str, float] = {}
+        """Seconds that all ranks together spent in each phase."""
+        for name in COUNTERS:
+            setattr(self, name, 0)
+
+    def add(self, **counts: int) -> None:
+        """Add to the named counters."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to ``seconds[name]``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Meter({', '.join(f'{name}={getattr(self, name)}' for name in COUNTERS)})"
+
+
+def anonymous_bytes() -> int:
+    """Resident memory of this process that no file backs, in bytes; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            return sum(int(line.split()[1]) * 1024 for line in status if line.startswith(("RssAnon", "RssShmem")))
+    except OSError:
+        return 0
+
+
+class MemoryWatch:
+    """The most anonymous memory that this process holds above its level at the start, sampled by a thread.
+
+    >>> with MemoryWatch() as watch:
+    ...     data = bytearray(1000)
+    >>> watch.peak_bytes >= 0
+    True
+    """
+
+    def __init__(self, interval: float = 0.005) -> None:
+        self.interval = interval
+        """Seconds between two samples."""
+        self.peak_bytes = 0
+        """Bytes above the level at the start."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _sample(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, anonymous_bytes() - self._idle)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self.interval):
+            self._sample()
+
+    def __enter__(self) -> MemoryWatch:
+        self._idle = anonymous_bytes()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._sample()
+
+
+def available_bytes() -> int:
+    """Memory that this process may still take, in bytes: what the machine has free, within the control group's limit."""
+    limits = [_meminfo_available(), _control_group_left()]
+    return min(limit for limit in limits if limit is not None)
+
+
+def _meminfo_available() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as info:
+            for line in info:
+                if line.startswith("MemAvailable"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _control_group_left() -> int | None:
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as most:
+            limit = most.read().strip()
+        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as now:
+            return None if limit == "max" else max(int(limit) - int(now.read()), 0)
+    except (OSError, ValueError):
+        return None
