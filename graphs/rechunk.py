@@ -1,6 +1,6 @@
 """A rechunk plan as a Dask graph.
 
-    create ─► start pass ─┬─► copy ─► copy ─► copy ──┬─► start next pass ─► … ─► finish       independent: a chain a rank
+    create ─► start pass ─┬─► copy ─► copy ─► copy ──┬─► start next pass ─► … ─► finish   independent: a chain a rank
                           └─► copy ─► copy ──────────┘
 
     read ──┬─► exchange step 0 ─► step 1 ─► … ─► write        two-phase: in each round of a partition every rank reads
@@ -16,8 +16,8 @@ from collections import deque
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
-
 from oocarrays.graphs.rechunk_tasks import RechunkRun
+
 from oocarrays.plan.passes import Pass
 
 Key = tuple[Any, ...]

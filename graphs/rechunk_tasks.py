@@ -13,9 +13,9 @@ from itertools import product, repeat
 from typing import Any
 
 import numpy as np
+from oocarrays.graphs.buffers import Holding, Slab, allocate, shaped
 
 from oocarrays.errors import AbortedError, DiskFullError, UnsupportedError
-from oocarrays.graphs.buffers import Holding, Slab, allocate, shaped
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, Pass
 from oocarrays.plan.rechunk import RechunkPlan
@@ -114,9 +114,7 @@ class RechunkRun:
             shutil.rmtree(self._scratch_folder(number - 2), ignore_errors=True)
         last = number == len(passes) - 1
         self._output = (
-            self.target
-            if last
-            else array_file.create_scratch(self._scratch_folder(number), self.source, step.target)
+            self.target if last else array_file.create_scratch(self._scratch_folder(number), self.source, step.target)
         )
         past_cache = last and self.plan.target.nbytes > self.destination.past_cache_above
         self._reader = ChunkReader(self._input, self.meter, read_ahead=step.read_ahead)
@@ -222,9 +220,7 @@ class RechunkRun:
             self._writer.write(index, region[(*place, ...)])
 
 
-def _common(
-    there: Section, here: Section, data: np.ndarray | None
-) -> Iterator[tuple[Section, np.ndarray | None]]:
+def _common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
     """What a chunk at ``there`` has of ``here``: nothing, or one part."""
     part = there.intersection(here)
     if part is not None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import dask.threaded
 from dask.base import DaskMethodsMixin
-
 from oocarrays.graphs.rechunk import Key, build_graph
 from oocarrays.graphs.rechunk_tasks import RechunkRun
+
 from oocarrays.storage.meter import Meter
 
 

@@ -18,7 +18,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.run import GraphJob
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.rechunk import RechunkPlan, Strategy, plan_rechunk
+from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 
@@ -59,13 +59,13 @@ class RechunkJob(GraphJob):
         if self.measured_seconds is None:
             return text
         rows = report.measured_rows(self.plan, self.meter, self.measured_seconds)
-        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}"  # type: ignore[arg-type]
+        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}"
 
     def _title(self) -> str:
         return f"rechunk {self._run.source.name} → {self._run.destination.store}"
 
     def __repr__(self) -> str:
-        return f"<oocarrays.RechunkJob {self._title()}>\n{report.table(report.plan_rows(self.plan), indent='  ')}"  # type: ignore[arg-type]
+        return f"<oocarrays.RechunkJob {self._title()}>\n{report.table(report.plan_rows(self.plan), indent='  ')}"
 
     def _repr_html_(self) -> str:
         return report.html_table(self._title(), report.plan_rows(self.plan))

@@ -1,18 +1,18 @@
 """Everything that oocarrays raises on purpose, in one tree.
 
-    OocError
-    ├── InputError (ValueError)          what was asked for cannot be done; nothing has been started
-    │   ├── ChunksError                  chunks of the wrong length, zero, negative
-    │   ├── BudgetError                  the memory budget is smaller than the least feasible one
-    │   ├── NotFoundError                no such store, or no array in it
-    │   ├── TargetError                  the target exists, or is the source, or lies inside it
-    │   ├── UnsupportedError             a dtype, grid or setting that this version does not take
-    │   └── UnfinishedError              the array was left unfinished by a run that died
-    └── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
-        ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
-        ├── DiskFullError                there is no room for the target or the scratch array
-        ├── StoreFailure                 the store refused a read or a write
-        └── AbortedError                 another task of the same run had failed
+OocError
+├── InputError (ValueError)          what was asked for cannot be done; nothing has been started
+│   ├── ChunksError                  chunks of the wrong length, zero, negative
+│   ├── BudgetError                  the memory budget is smaller than the least feasible one
+│   ├── NotFoundError                no such store, or no array in it
+│   ├── TargetError                  the target exists, or is the source, or lies inside it
+│   ├── UnsupportedError             a dtype, grid or setting that this version does not take
+│   └── UnfinishedError              the array was left unfinished by a run that died
+└── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
+    ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
+    ├── DiskFullError                there is no room for the target or the scratch array
+    ├── StoreFailure                 the store refused a read or a write
+    └── AbortedError                 another task of the same run had failed
 """
 
 from __future__ import annotations

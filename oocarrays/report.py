@@ -6,7 +6,7 @@ import html
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -40,7 +40,7 @@ def shape_text(shape: Iterable[int]) -> str:
     return " × ".join(map(str, shape)) or "scalar"
 
 
-def table(rows: list[tuple[str, ...]], *, indent: str = "") -> str:
+def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
     """Rows with aligned columns.
 
     >>> print(table([("a", "bb"), ("ccc", "d")]))
@@ -111,7 +111,7 @@ def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
     """A plan as rows of name and value."""
     t = plan.traffic
     about = " (estimate)" if plan.source.coded or plan.target.coded else ""
-    rows = [
+    return [
         ("strategy", plan.strategy if plan.passes else "nothing to move"),
         ("chunks", f"{shape_text(plan.source.grid.chunks)} → {shape_text(plan.target.grid.chunks)}"),
         *((f"pass {i}", pass_text(step)) for i, step in enumerate(plan.passes, 1)),
@@ -124,12 +124,11 @@ def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
         ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}"),
         ("predicted", seconds_text(plan.seconds)),
     ]
-    return rows
 
 
 def explain(plan: RechunkPlan) -> str:
     """The plan, and every strategy that was looked at."""
-    rows = [("strategy", "ranks", "seconds", "memory", "")]
+    rows: list[tuple[str, ...]] = [("strategy", "ranks", "seconds", "memory", "")]
     for c in plan.considered:
         rows.append(
             (
@@ -144,10 +143,10 @@ def explain(plan: RechunkPlan) -> str:
     return f"{table(plan_rows(plan))}\n\nconsidered\n{considered}"
 
 
-def measured_rows(plan: RechunkPlan, meter: Meter, seconds: float) -> list[tuple[str, str]]:
+def measured_rows(plan: RechunkPlan, meter: Meter, seconds: float) -> list[tuple[str, str, str]]:
     """What a run did, beside what was planned."""
     t = plan.traffic
-    rows = [
+    return [
         ("", "planned", "measured"),
         ("seconds", f"{plan.seconds:.2f}", f"{seconds:.2f}"),
         ("read requests", str(t.read_requests), str(meter.read_requests)),
@@ -156,7 +155,6 @@ def measured_rows(plan: RechunkPlan, meter: Meter, seconds: float) -> list[tuple
         ("write requests", str(t.write_requests), str(meter.write_requests)),
         ("written", format_bytes(t.written_bytes), format_bytes(meter.written_bytes)),
     ]
-    return rows  # type: ignore[return-value]
 
 
 # ---------------------------------------------------------------------- the bar

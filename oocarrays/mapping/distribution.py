@@ -1,6 +1,6 @@
 """One axis over ranks.
 
-    GenBlock.even(10, 4)      │ 0 0 0 │ 1 1 1 │ 2 2 │ 3 3 │
+GenBlock.even(10, 4)      │ 0 0 0 │ 1 1 1 │ 2 2 │ 3 3 │
 """
 
 from __future__ import annotations

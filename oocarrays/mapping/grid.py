@@ -1,8 +1,8 @@
 """Chunk grids, and all that a planner may know of a stored array.
 
-    extent 10, chunk 4        ┌────┬────┬────┐
-                              │ 0  │ 1  │ 2··│   the last chunk is stored whole, padded
-                              └────┴────┴────┘
+extent 10, chunk 4        ┌────┬────┬────┐
+                          │ 0  │ 1  │ 2··│   the last chunk is stored whole, padded
+                          └────┴────┴────┘
 """
 
 from __future__ import annotations

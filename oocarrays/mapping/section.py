@@ -1,8 +1,8 @@
 """A section: a regular part of an array, half open in every axis.
 
-        lower              upper
-          │                  │
-    ──────[──────────────────)──────► one axis
+    lower              upper
+      │                  │
+──────[──────────────────)──────► one axis
 """
 
 from __future__ import annotations

@@ -13,7 +13,14 @@ from itertools import permutations, product
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic, pass_seconds
-from oocarrays.plan.overlap import AxisOverlap, axis_overlap, chunk_visits, range_requests, tile_shape, touched_by_region
+from oocarrays.plan.overlap import (
+    AxisOverlap,
+    axis_overlap,
+    chunk_visits,
+    range_requests,
+    tile_shape,
+    touched_by_region,
+)
 from oocarrays.plan.passes import Access, Method, Pass, unit_chunks
 
 MIB = 2**20
@@ -185,12 +192,12 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     units = math.prod(len(a.touched) for a in axes)
     batch = _batch(problem, shape, units)
     traffic = _traffic(problem, shape, axes, units, batch)
-    turns = ceil_div(units, ranks) if shape.method == "independent" else shape.depth
+    turns = units if shape.method == "independent" else shape.depth * ranks
     seconds = pass_seconds(
         traffic,
         problem.costs,
         ranks=ranks,
-        turns=turns,
+        turns=turns if ranks > 1 else 1,
         idle=_idle(problem, shape, units),
         local=source.local,
         source_cached=problem.source_cached,

@@ -1,9 +1,9 @@
 """What a plan costs: counts that are exact, and seconds that are a model.
 
 The work of a pass is done by ``min(ranks, cores)`` processors beside one storage device. Where a pass has many
-units, the two run side by side and the longer one counts; where it has one, they follow each other:
+units and several ranks, the two run side by side and the longer one counts; where it has one, they follow each other:
 
-    seconds = max(cpu, device) + min(cpu, device) / units in turn
+    seconds = max(cpu, device) + min(cpu, device) / units
 
 The request counts follow del Rosario, Bordawekar and Choudhary 1993, section 3: what a distribution costs is the
 number of its contiguous runs.
@@ -28,8 +28,8 @@ class Costs:
     """Decoded bytes a second that one core makes of coded ones."""
     encode_bandwidth: float = 0.25e9
     """Decoded bytes a second that one core encodes."""
-    request_seconds: float = 2e-6
-    """Seconds of one request to a local file."""
+    request_seconds: float = 4e-6
+    """Seconds of one request to a local file; the interpreter makes them one after the other."""
     store_request_seconds: float = 1e-4
     """Seconds of one request to any other store."""
     run_seconds: float = 1e-8
@@ -83,14 +83,22 @@ class Traffic:
 
 
 def pass_seconds(
-    traffic: Traffic, costs: Costs, *, ranks: int, turns: int, idle: float, local: bool, source_cached: bool, touched: int
+    traffic: Traffic,
+    costs: Costs,
+    *,
+    ranks: int,
+    turns: int,
+    idle: float,
+    local: bool,
+    source_cached: bool,
+    touched: int,
 ) -> float:
     """Predicted seconds of one pass.
 
     Parameters
     ----------
     turns : int
-        Units that a rank works through one after the other.
+        Pieces of work that may overlap: while one rank waits for the device, another has the processor.
     idle : float
         Work of the busiest rank over the mean, at least 1.
     local : bool
@@ -105,12 +113,12 @@ def pass_seconds(
     device = from_device / costs.read_bandwidth + traffic.written_bytes / costs.write_bandwidth
     request = costs.request_seconds if local else costs.store_request_seconds
     work = (
-        (traffic.read_requests + traffic.write_requests) * request
-        + (traffic.read_bytes + traffic.copied_bytes + traffic.written_bytes) / costs.copy_bandwidth
+        (traffic.read_bytes + traffic.copied_bytes + traffic.written_bytes) / costs.copy_bandwidth
         + traffic.copied_runs * costs.run_seconds
         + traffic.pieces * costs.piece_seconds
         + traffic.decoded_bytes / costs.decode_bandwidth
         + traffic.encoded_bytes / costs.encode_bandwidth
     )
-    cpu = work * idle / min(ranks, costs.cores) + traffic.tasks * costs.task_seconds
+    alone = (traffic.read_requests + traffic.write_requests) * request + traffic.tasks * costs.task_seconds
+    cpu = work * idle / min(ranks, costs.cores) + alone
     return max(cpu, device) + min(cpu, device) / max(turns, 1)

@@ -62,8 +62,9 @@ def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap
 
 
 def _pieces(extent: int, chunk: int, region: int) -> tuple[np.ndarray, np.ndarray]:
-    cuts = np.union1d(np.arange(0, extent, chunk), np.arange(0, extent, region))
-    return np.diff(cuts, append=extent), cuts // region
+    cuts = np.sort(np.concatenate([np.arange(0, extent, chunk), np.arange(0, extent, region), [extent]]))
+    lengths = np.diff(cuts)
+    return lengths[lengths > 0], cuts[:-1][lengths > 0] // region
 
 
 def range_requests(axes: Sequence[AxisOverlap]) -> int:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import Literal
 
@@ -22,7 +23,7 @@ from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.candidates import BASE_BYTES, MIB, Infeasible, Problem, best_pass
 from oocarrays.plan.cost import Costs, Traffic
-from oocarrays.plan.passes import Pass
+from oocarrays.plan.passes import Method, Pass
 
 Strategy = Literal["independent", "two-phase", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "staged")
@@ -94,7 +95,7 @@ class RechunkPlan:
     def scratch_bytes(self) -> int:
         """Bytes of disk that scratch arrays take at one time, at most: a pass holds its source and its target."""
         sizes = [0, *(s.grid.count * s.chunk_bytes for s in self.scratch), 0]
-        return max(a + b for a, b in zip(sizes, sizes[1:], strict=False))
+        return max(a + b for a, b in pairwise(sizes))
 
     @property
     def tasks(self) -> int:
@@ -163,22 +164,22 @@ def plan_rechunk(
         return RechunkPlan(
             source=source, target=target, budget=budget, strategy=strategies[0], passes=(), considered=()
         )
-    found: list[tuple[str, Strategy, int, list[Pass] | int]] = []
+    found: list[_Way] = []
     for count in [ranks] if ranks else sorted({costs.cores, 1}, reverse=True):
         problem = Problem(source=source, target=target, budget=budget, ranks=count, costs=costs)
         for strategy in strategies:
-            found += [(name, strategy, count, passes) for name, passes in _ways(problem, strategy)]
-    fitting = [entry for entry in found if not isinstance(entry[3], int)]
+            found += _ways(problem, strategy, found)
+    fitting = [way for way in found if way.passes]
     if not fitting:
-        raise BudgetError(budget, min(least for *_, least in found if isinstance(least, int)))
-    best = min(fitting, key=lambda entry: _seconds(entry[3]))
+        raise BudgetError(budget, min(way.least for way in found))
+    best = min(fitting, key=lambda way: way.seconds)
     return RechunkPlan(
         source=source,
         target=target,
         budget=budget,
-        strategy=best[1],
-        passes=tuple(best[3]) if not isinstance(best[3], int) else (),
-        considered=tuple(_considered(entry, best, budget) for entry in found),
+        strategy=best.strategy,
+        passes=best.passes,
+        considered=tuple(_considered(way, best, budget) for way in found),
     )
 
 
@@ -189,43 +190,64 @@ def _check(method: str, ranks: int | None) -> None:
         raise InputError(f"ranks={ranks!r} must be at least 1")
 
 
-def _seconds(passes: list[Pass] | int) -> float:
-    return math.inf if isinstance(passes, int) else sum(p.seconds for p in passes)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """A strategy with a number of passes: the passes, or the least bytes that it would need."""
+
+    strategy: Strategy
+    ranks: int
+    stages: int
+    passes: tuple[Pass, ...] = ()
+    least: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return sum(p.seconds for p in self.passes)
+
+    @property
+    def name(self) -> str:
+        return self.strategy if self.stages == 1 else f"staged, {self.stages} passes"
+
+    @property
+    def reads_once(self) -> bool:
+        """Whether every pass visits each stored chunk, or reads each byte of it, once: no more passes can help."""
+        return bool(self.passes) and all(
+            p.traffic.pieces == p.source.grid.count or p.access == "ranges" for p in self.passes
+        )
 
 
-def _ways(problem: Problem, strategy: Strategy) -> Iterator[tuple[str, list[Pass] | int]]:
-    """The best plan of a strategy for each number of passes, or the least bytes where none fits."""
+def _ways(problem: Problem, strategy: Strategy, found: Sequence[_Way]) -> Iterator[_Way]:
+    """The best plan of a strategy for each number of passes, until one reads everything once."""
     if strategy != "staged":
-        yield strategy, _single(problem, (strategy,))
+        yield _single(problem, (strategy,))
         return
     for stages in range(2, MAX_STAGES + 1):
-        yield f"staged, {stages} passes", _staged(problem, stages)
+        if any(way.reads_once for way in found if way.ranks == problem.ranks):
+            return
+        way = _staged(problem, stages)
+        found = [*found, way]
+        yield way
 
 
-def _single(problem: Problem, methods: Sequence[Strategy]) -> list[Pass] | int:
+def _single(problem: Problem, methods: Sequence[Method]) -> _Way:
     least, passes = [], []
     for method in methods:
         try:
-            passes.append(best_pass(problem, method))  # type: ignore[arg-type]
+            passes.append(best_pass(problem, method))
         except Infeasible as no:
             least.append(no.least)
-    return [min(passes, key=lambda p: p.seconds)] if passes else min(least)
+    best = sorted(passes, key=lambda p: p.seconds)[:1]
+    return _Way(strategy=methods[0], ranks=problem.ranks, stages=1, passes=tuple(best), least=min(least, default=0))
 
 
-def _staged(problem: Problem, stages: int) -> list[Pass] | int:
+def _staged(problem: Problem, stages: int) -> _Way:
     """The cheapest sequence of ``stages`` passes, or the least bytes where none fits."""
-    best: list[Pass] | None = None
-    least = []
-    for path in sorted(set(_scratch_paths(problem, stages))):
-        passes = _along(problem, path)
-        if isinstance(passes, int):
-            least.append(passes)
-        elif best is None or _seconds(passes) < _seconds(best):
-            best = passes
-    return best or min(least)
+    ways = [_along(problem, path) for path in sorted(set(_scratch_paths(problem, stages)))]
+    fitting = [way for way in ways if way.passes]
+    return min(fitting, key=lambda way: way.seconds) if fitting else min(ways, key=lambda way: way.least)
 
 
-def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> list[Pass] | int:
+def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> _Way:
     """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit."""
     shape = problem.source.grid.shape
     stops = [
@@ -233,14 +255,15 @@ def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> list[Pass] | in
         *(Stored(grid=ChunkGrid.of(shape, c), itemsize=problem.source.itemsize, coded=False, local=True) for c in path),
         problem.target,
     ]
-    passes: list[Pass] = []
-    for source, target in zip(stops, stops[1:], strict=False):
-        leg = replace(problem, source=source, target=target, source_cached=bool(passes))
-        found = _single(leg, ("independent", "two-phase"))
-        if isinstance(found, int):
-            return found
-        passes += found
-    return passes
+    way = _Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
+    for source, target in pairwise(stops):
+        leg = _single(
+            replace(problem, source=source, target=target, source_cached=bool(way.passes)), ("independent", "two-phase")
+        )
+        if not leg.passes:
+            return replace(way, passes=(), least=leg.least)
+        way = replace(way, passes=way.passes + leg.passes)
+    return way
 
 
 def _scratch_paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
@@ -287,17 +310,15 @@ def _at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> 
     return tuple(box)
 
 
-def _considered(entry: tuple, best: tuple, budget: int) -> Considered:
-    name, _, ranks, passes = entry
-    if isinstance(passes, int):
-        reason = f"needs {passes / MIB:.1f} MiB, the budget is {budget / MIB:.1f} MiB"
-        return Considered(strategy=name, ranks=ranks, seconds=None, peak_bytes=passes, reason=reason)
-    seconds = _seconds(passes)
-    slower = f"{seconds / max(_seconds(best[3]), 1e-9):.2f} times the predicted seconds of the one taken"
+def _considered(way: _Way, best: _Way, budget: int) -> Considered:
+    if not way.passes:
+        reason = f"needs {way.least / MIB:.1f} MiB, the budget is {budget / MIB:.1f} MiB"
+        return Considered(strategy=way.name, ranks=way.ranks, seconds=None, peak_bytes=way.least, reason=reason)
+    slower = f"{way.seconds / max(best.seconds, 1e-9):.2f} times the predicted seconds of the one taken"
     return Considered(
-        strategy=name,
-        ranks=ranks,
-        seconds=seconds,
-        peak_bytes=max(p.peak_bytes for p in passes),
-        reason="taken" if entry is best else slower,
+        strategy=way.name,
+        ranks=way.ranks,
+        seconds=way.seconds,
+        peak_bytes=max(p.peak_bytes for p in way.passes),
+        reason="taken" if way is best else slower,
     )

@@ -74,15 +74,17 @@ class ChunkReader:
         if blob is None:
             raise MissingBlob
         data = bounce.reshape(-1)[: part.size].reshape(part.shape)
-        runs, length = _runs(part, self.grid.chunks)
-        rows = memoryview(data.reshape(-1).view(np.uint8))
+        starts, length = _runs(part, self.grid.chunks)
+        flat = memoryview(data.reshape(-1).view(np.uint8))
         nbytes = length * self.dtype.itemsize
-        for number, start in enumerate(runs):
-            blob.read_into(start * self.dtype.itemsize, rows[number * nbytes : (number + 1) * nbytes])
-        self.meter.add(read_requests=len(runs), read_bytes=data.nbytes)
+        rows = [flat[at : at + nbytes] for at in range(0, len(flat), nbytes)]
+        blob.read_runs((starts * self.dtype.itemsize).tolist(), rows)
+        self.meter.add(read_requests=len(rows), read_bytes=data.nbytes)
         return data
 
-    def whole(self, indices: Iterable[Index], chunks: Iterable[np.ndarray]) -> Iterator[tuple[Index, np.ndarray | None]]:
+    def whole(
+        self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
         """Whole chunks, each in the next of ``chunks`` and cut to the array; None for one that is missing."""
         if self.file.pipeline in ("zarr", "zarrs"):
             yield from ((index, self._through_zarr(index)) for index in indices)
@@ -118,7 +120,9 @@ class ChunkReader:
         except RunError:
             raise
         except OSError as error:
-            raise StoreFailure(f"cannot read chunk {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
+            raise StoreFailure(
+                f"cannot read chunk {self.file.chunk_key(index)} of {self.file.name}: {error}"
+            ) from error
         except Exception as error:  # codecs of any kind raise what they like
             raise CorruptChunkError(
                 f"chunk {self.file.chunk_key(index)} of {self.file.name} cannot be decoded: {error}"
@@ -182,13 +186,13 @@ def _cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
         yield Section(lower, tuple(min(l + t, u) for l, t, u in zip(lower, tile, piece.upper, strict=True)))
 
 
-def _runs(part: Section, chunks: tuple[int, ...]) -> tuple[list[int], int]:
+def _runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
     """Where the contiguous runs of ``part`` start in a chunk, and how long each is, in elements.
 
     >>> _runs(Section((1, 2), (3, 4)), (4, 8))
-    ([10, 18], 2)
+    (array([10, 18]), 2)
     >>> _runs(Section((1, 0), (3, 8)), (4, 8))
-    ([8], 16)
+    (array([8]), 16)
     """
     axis = len(chunks)
     length = 1
@@ -200,7 +204,7 @@ def _runs(part: Section, chunks: tuple[int, ...]) -> tuple[list[int], int]:
     for a in range(len(chunks)):
         steps = np.arange(part.shape[a]) if a < axis else np.zeros(1, np.int64)
         starts = ((part.lower[a] + steps) * stride[a] + starts[:, None]).reshape(-1)
-    return starts.tolist(), length
+    return starts, length
 
 
 def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarray | object) -> None:

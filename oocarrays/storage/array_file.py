@@ -95,13 +95,11 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
     UnfinishedError
         Where a run that died left it, unless ``unfinished``.
     """
-    if isinstance(store, zarr.Array):
-        array = store
-    else:
-        array = _open(store, mode)
+    array = store if isinstance(store, zarr.Array) else _open(store, mode)
     if MARK in array.attrs and not unfinished:
         raise UnfinishedError(
-            f"{location(array)} is unfinished: run {array.attrs[MARK]} did not write all of it; write it again with overwrite"
+            f"{location(array)} is unfinished: run {array.attrs[MARK]} did not write all of it; "
+            "write it again with overwrite"
         )
     return array
 

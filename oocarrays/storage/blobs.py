@@ -43,7 +43,10 @@ class Blob(Protocol):
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill ``out`` with the bytes from ``offset`` on."""
 
-    def read_all(self) -> bytes | np.ndarray:
+    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
+        """Fill every one of ``outs`` from its offset on, a request each."""
+
+    def read_all(self) -> np.ndarray:
         """All bytes of the blob."""
 
     def close(self) -> None:
@@ -76,6 +79,17 @@ class LocalBlob:
         done = self._pread(offset, out[:MOST_BYTES])
         while done < len(out):
             done += self._pread(offset + done, out[done : done + MOST_BYTES])
+
+    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
+        """Fill every one of ``outs`` from its offset on, a request each."""
+        file, preadv = self._file, os.preadv
+        for offset, out in zip(offsets, outs, strict=True):
+            try:
+                complete = preadv(file, (out,), offset) == len(out)
+            except OSError:
+                complete = False
+            if not complete:
+                self.read_into(offset, out)
 
     def _pread(self, offset: int, out: memoryview) -> int:
         try:
@@ -213,6 +227,11 @@ class StoreBlob:
         if len(data) != len(out):
             raise CorruptChunkError(f"{self.key} of {self.store} is cut short: {len(data)} bytes, not {len(out)}")
         out[:] = memoryview(data)
+
+    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
+        """Fill every one of ``outs`` from its offset on, a request each."""
+        for offset, out in zip(offsets, outs, strict=True):
+            self.read_into(offset, out)
 
     def read_all(self) -> np.ndarray:
         """All bytes, in one request."""

@@ -1,9 +1,9 @@
 """How the chunks of one array are coded, and the shortest way through it.
 
-    plain       the elements in C order, in this machine's byte order: no codec at all
-    numcodecs   one compressor over plain bytes: numcodecs decodes straight into our buffer
-    zarrs       anything else that the optional `zarrs` pipeline takes, in local files
-    zarr        the rest, through zarr-python
+plain       the elements in C order, in this machine's byte order: no codec at all
+numcodecs   one compressor over plain bytes: numcodecs decodes straight into our buffer
+zarrs       anything else that the optional `zarrs` pipeline takes, in local files
+zarr        the rest, through zarr-python
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class MemoryWatch:
 
 
 def available_bytes() -> int:
-    """Memory that this process may still take, in bytes: what the machine has free, within the control group's limit."""
+    """Bytes of memory that this process may still take: what the machine has free, within the control group's limit."""
     limits = [_meminfo_available(), _control_group_left()]
     return min(limit for limit in limits if limit is not None)
 

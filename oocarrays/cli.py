@@ -1,0 +1,179 @@
+"""The command line: ``oocarrays demo | rechunk | info``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays import report
+from oocarrays.api import RechunkJob, rechunk
+from oocarrays.array import open_array
+from oocarrays.errors import ChunksError, InputError, OocError
+from oocarrays.graphs.settings import size_in_bytes
+from oocarrays.plan.rechunk import METHODS
+from oocarrays.storage.meter import MemoryWatch
+
+WRONG_INPUT, FAILED = 2, 1
+CODECS = {
+    "none": (),
+    "zstd": zarr.codecs.ZstdCodec(),
+    "blosc": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),
+    "gzip": zarr.codecs.GzipCodec(),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        sys.exit(WRONG_INPUT)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options) or 0)
+    except InputError as error:
+        print(f"oocarrays: {error}", file=sys.stderr)
+        return WRONG_INPUT
+    except OocError as error:
+        print(f"oocarrays: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("oocarrays: interrupted; the target is left marked unfinished", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="oocarrays", description="Rewrite Zarr arrays larger than memory, in a memory budget.")
+    parser.add_argument("--version", action="version", version=f"oocarrays {version('oocarrays')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _demo_options(commands.add_parser("demo", help="rechunk an array larger than its budget, and check it"))
+    _rechunk_options(commands.add_parser("rechunk", help="write an array again in other chunks"))
+    info = commands.add_parser("info", help="show what a store holds")
+    info.add_argument("store", metavar="STORE")
+    info.set_defaults(command=_info)
+    return parser
+
+
+def _demo_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--size", default="512MiB", help="bytes of the array (default: %(default)s)")
+    parser.add_argument("--memory", default="128MiB", help="the budget (default: %(default)s)")
+    parser.add_argument("--folder", help="where to work (default: the system's temporary folder)")
+    parser.set_defaults(command=_demo)
+
+
+def _rechunk_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
+    parser.add_argument("target", metavar="TARGET", help="where to write")
+    parser.add_argument(
+        "--chunks", type=_lengths, help="chunk length in each axis, such as 16384,256; -1 for a whole axis"
+    )
+    parser.add_argument("--memory", help="bytes to hold at most, such as 1GiB (default: half of what is free)")
+    parser.add_argument("--orientation", type=_orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
+    parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
+    parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
+    parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
+    parser.add_argument("--scratch", help="folder for scratch arrays (default: beside the target)")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
+    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    parser.set_defaults(command=_rechunk)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of lengths such as 16384,256") from None
+
+
+def _orientation(text: str) -> str | tuple[int, ...]:
+    return text if text in ("row", "column") else _lengths(text)
+
+
+def _rechunk(options: argparse.Namespace) -> None:
+    if options.chunks is None and options.orientation is None:
+        raise ChunksError("--chunks is needed, or --orientation to have them chosen")
+    job = rechunk(
+        options.source,
+        options.target,
+        chunks=options.chunks,
+        orientation=options.orientation,
+        memory=options.memory,
+        ranks=options.ranks,
+        method=options.method,
+        compressors=None if options.codec is None else CODECS[options.codec],
+        filters=None if options.codec is None else (),
+        overwrite=options.overwrite,
+        scratch=options.scratch,
+    )
+    if options.dry_run:
+        print(job.explain())
+        return
+    if not options.quiet:
+        print(job)
+    _run(job, progress=not options.quiet)
+
+
+def _run(job: RechunkJob, *, progress: bool) -> None:
+    with MemoryWatch() as watch:
+        target = job.run(progress=progress)
+    seconds = job.measured_seconds or 1e-9
+    print(
+        f"wrote {target.store}: {target.nbytes / 1e6 / seconds:.0f} MB/s, {seconds:.2f} s, "
+        f"{watch.peak_bytes / 2**20:.0f} MiB held at most of {job.plan.budget / 2**20:.0f} MiB"
+    )
+
+
+def _info(options: argparse.Namespace) -> None:
+    array = open_array(options.store)
+    stored = array.zarr.nbytes_stored()
+    rows = [*report.array_rows(array), ("bytes stored", f"{format_bytes(stored)} ({stored})")]
+    print(report.table(rows))
+
+
+def _demo(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=options.folder) as folder:
+        rows, columns = Path(folder, "rows.zarr"), Path(folder, "columns.zarr")
+        print(f"making an array of {options.size} in row slabs, to be rewritten in column slabs with {options.memory}")
+        edge = _demo_array(rows, size_in_bytes(options.size, "size"))
+        job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=options.memory)
+        print(job)
+        _run(job, progress=True)
+        wrong = _wrong_columns(columns, edge)
+    print("checked: every element is right" if not wrong else f"WRONG: {wrong} columns differ")
+    return FAILED if wrong else 0
+
+
+def _demo_array(path: Path, nbytes: int) -> int:
+    """Make a square array whose element (i, j) is ``i * edge + j``, in row slabs; returns the edge."""
+    edge = max(round((nbytes / 8) ** 0.5), 1)
+    array = zarr.create_array(path, shape=(edge, edge), chunks=(max(edge // 64, 1), edge), dtype="i8", compressors=None)
+    step = array.chunks[0]
+    for start in range(0, edge, step):
+        stop = min(start + step, edge)
+        array[start:stop] = np.arange(start * edge, stop * edge).reshape(stop - start, edge)
+    return edge
+
+
+def _wrong_columns(path: Path, edge: int) -> int:
+    """Columns of the demo's target that do not hold what they should."""
+    array = open_array(path)
+    step = array.chunks[1]
+    first = np.arange(edge)[:, None] * edge
+    return sum(
+        int((array[:, start : start + step] != first + np.arange(start, min(start + step, edge))).any(axis=0).sum())
+        for start in range(0, edge, step)
+    )
