@@ -13,6 +13,7 @@ rank never holds more than ``depth`` slabs and ``depth`` regions, whatever the s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
@@ -58,13 +59,13 @@ class GraphBuilder:
 
     def _two_phase(self, number: int, step: Pass, start: Key) -> list[Key]:
         ranks, schedule = range(step.ranks), step.schedule
-        regions: deque[list[Key | None]] = deque([[None] * step.ranks] * step.depth)
+        regions: deque[Sequence[Key | None]] = deque([[None] * step.ranks] * step.depth)
         slabs: deque[tuple[list[Key | None], list[list[Key]]]] = deque(
             [([None] * step.ranks, [[start]] * step.ranks)] * step.depth
         )
+        taken: list[Key] = []
         for unit in range(step.units):
             filled = regions.popleft()
-            taken: list[Key] = []
             for turn in range(step.rounds(unit)):
                 former, takers = slabs.popleft()
                 reads = [
@@ -73,9 +74,10 @@ class GraphBuilder:
                 ]
                 takers = [[] for _ in ranks]
                 for stage, sources in enumerate(schedule.sources):
-                    filled, taken = self._exchange(number, unit, turn, stage, sources, filled, reads, taken)
-                    for rank in ranks:
-                        takers[sources[rank]].append(filled[rank])
+                    now = self._exchange(number, unit, turn, stage, sources, filled, reads, taken)
+                    for rank, source in enumerate(sources):
+                        takers[source].append(now[rank])
+                    filled, taken = now, [now[sources.index(rank)] for rank in ranks]
                 slabs.append((list(reads), takers))
             regions.append([self._add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
         return [key for keys in regions for key in keys if key is not None]
@@ -87,12 +89,12 @@ class GraphBuilder:
         turn: int,
         stage: int,
         sources: tuple[int, ...],
-        filled: list[Key | None],
+        filled: Sequence[Key | None],
         reads: list[Key],
         taken: list[Key],
-    ) -> tuple[list[Key | None], list[Key]]:
+    ) -> list[Key]:
         """One step: every rank takes from its partner, once it has received and been taken from in the step before."""
-        now: list[Key | None] = [
+        return [
             self._add(
                 "exchange",
                 number,
@@ -106,8 +108,6 @@ class GraphBuilder:
             )
             for rank, source in enumerate(sources)
         ]
-        took_mine = [now[sources.index(rank)] for rank in range(len(sources))]
-        return now, [key for key in took_mine if key is not None]
 
 
 def build_graph(run: RechunkRun) -> tuple[dict[Key, Task], Key]:

@@ -58,6 +58,7 @@ class RechunkRun:
         self._process = os.getpid()
         self._remove_scratch = weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
         self._input = source
+        self._output = source
         self._reader: ChunkReader
         self._writer: ChunkWriter
 
@@ -215,13 +216,13 @@ class RechunkRun:
         return region
 
     def _store(self, box: ChunkBox, region: np.ndarray) -> None:
-        for index in product(*map(range, *box)) if box[0] else [()]:
-            place = tuple(i - a for i, a in zip(index, box[0], strict=True))
-            self._writer.write(index, region[(*place, ...)])
+        for index in product(*map(range, *box)):
+            place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
+            self._writer.write(index, region[place])
 
 
 def _common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
     """What a chunk at ``there`` has of ``here``: nothing, or one part."""
     part = there.intersection(here)
     if part is not None:
-        yield part, None if data is None else data[part.relative_to(there.lower).slices]
+        yield part, None if data is None else data[(*part.relative_to(there.lower).slices, ...)]

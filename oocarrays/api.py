@@ -51,7 +51,8 @@ class RechunkJob(GraphJob):
         """
         bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
         with bar:
-            return self._execute()
+            target: OutOfCoreArray = self._execute()
+        return target
 
     def explain(self) -> str:
         """The plan, every strategy that was looked at with its cost, and after a run what was measured."""

@@ -59,7 +59,9 @@ class OutOfCoreArray:
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """Names of the axes, where they have names."""
-        return self._array.metadata.dimension_names
+        metadata: Any = self._array.metadata
+        names: tuple[str | None, ...] | None = metadata.dimension_names
+        return names
 
     @property
     def fill_value(self) -> Any:
@@ -89,9 +91,9 @@ class OutOfCoreArray:
 
     def to_dask(self) -> Any:
         """A lazy ``dask.array.Array`` of the same chunks."""
-        import dask.array as da
+        from dask.array import from_zarr
 
-        return da.from_zarr(self._array)
+        return from_zarr(self._array)  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
         return array_line(self)

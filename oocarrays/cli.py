@@ -161,7 +161,7 @@ def _demo_array(path: Path, nbytes: int) -> int:
     """Make a square array whose element (i, j) is ``i * edge + j``, in row slabs; returns the edge."""
     edge = max(round((nbytes / 8) ** 0.5), 1)
     array = zarr.create_array(path, shape=(edge, edge), chunks=(max(edge // 64, 1), edge), dtype="i8", compressors=None)
-    step = array.chunks[0]
+    step = max(edge // 64, 1)
     for start in range(0, edge, step):
         stop = min(start + step, edge)
         array[start:stop] = np.arange(start * edge, stop * edge).reshape(stop - start, edge)
@@ -171,7 +171,7 @@ def _demo_array(path: Path, nbytes: int) -> int:
 def _wrong_columns(path: Path, edge: int) -> int:
     """Columns of the demo's target that do not hold what they should."""
     array = open_array(path)
-    step = array.chunks[1]
+    step: int = array.chunks[1]
     first = np.arange(edge)[:, None] * edge
     return sum(
         int((array[:, start : start + step] != first + np.arange(start, min(start + step, edge))).any(axis=0).sum())

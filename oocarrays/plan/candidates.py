@@ -87,7 +87,7 @@ def best_pass(problem: Problem, method: Method) -> Pass:
     passes = [_count(problem, shape) for shape in _shapes(problem, method)]
     fitting = [p for p in passes if p.peak_bytes <= problem.budget]
     if not fitting:
-        raise Infeasible(min(_count(problem, shape).peak_bytes for shape in _smallest(problem, method)))
+        raise Infeasible(min(p.peak_bytes for p in passes))
     return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
 
 
@@ -97,18 +97,12 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     return ("ranges", "chunks")
 
 
-def _smallest(problem: Problem, method: Method) -> Iterator[_Shape]:
-    one = tuple(1 for _ in problem.target.grid.shape)
-    for access in _accesses(problem, method):
-        yield _Shape(method=method, access=access, region=one, split=0, slab=1, depth=1)
-
-
 def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
     for access in _accesses(problem, method):
         for depth, slab in _holdings(problem, method):
             fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, access, method, slab * depth, depth)
             chunks = (problem.budget - fixed) // (problem.ranks * depth * problem.target.chunk_bytes)
-            for region, split in _regions(problem, method, chunks):
+            for region, split in _regions(problem, method, max(chunks, 1)):
                 yield _Shape(method=method, access=access, region=region, split=split, slab=slab, depth=depth)
 
 
@@ -134,8 +128,6 @@ def _workspace(problem: Problem, access: Access, method: Method, slabs: int, dep
 def _regions(problem: Problem, method: Method, chunks: int) -> Iterator[tuple[tuple[int, ...], int]]:
     """Boxes of at most ``chunks`` target chunks, and for partitions the axis that is shared out."""
     counts = problem.target.grid.counts
-    if chunks < 1:
-        return
     seen = set()
     for order, fraction in product(_axis_orders(len(counts)), FRACTIONS):
         for region in _boxes(counts, order, max(chunks // fraction, 1), problem.ranks):

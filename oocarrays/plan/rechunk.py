@@ -164,14 +164,14 @@ def plan_rechunk(
         return RechunkPlan(
             source=source, target=target, budget=budget, strategy=strategies[0], passes=(), considered=()
         )
-    found: list[_Way] = []
-    for count in [ranks] if ranks else sorted({costs.cores, 1}, reverse=True):
-        problem = Problem(source=source, target=target, budget=budget, ranks=count, costs=costs)
-        for strategy in strategies:
-            found += _ways(problem, strategy, found)
+    problems = [
+        Problem(source=source, target=target, budget=budget, ranks=count, costs=costs)
+        for count in ([ranks] if ranks else sorted({costs.cores, 1}, reverse=True))
+    ]
+    found = _look(problems, strategies)
     fitting = [way for way in found if way.passes]
     if not fitting:
-        raise BudgetError(budget, min(way.least for way in found))
+        raise BudgetError(budget, _least_feasible(problems, strategies, found))
     best = min(fitting, key=lambda way: way.seconds)
     return RechunkPlan(
         source=source,
@@ -205,6 +205,10 @@ class _Way:
         return sum(p.seconds for p in self.passes)
 
     @property
+    def peak_bytes(self) -> int:
+        return max((p.peak_bytes for p in self.passes), default=self.least)
+
+    @property
     def name(self) -> str:
         return self.strategy if self.stages == 1 else f"staged, {self.stages} passes"
 
@@ -214,6 +218,24 @@ class _Way:
         return bool(self.passes) and all(
             p.traffic.pieces == p.source.grid.count or p.access == "ranges" for p in self.passes
         )
+
+
+def _look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[_Way]:
+    """Every strategy with every number of ranks."""
+    found: list[_Way] = []
+    for problem in problems:
+        for strategy in strategies:
+            found += _ways(problem, strategy, found)
+    return found
+
+
+def _least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[_Way]) -> int:
+    """A budget that has been tried and is enough: what the smallest way needs, or little more."""
+    while not any(way.passes for way in found):
+        least = max(min(way.least for way in found), problems[0].budget + MIB)
+        problems = [replace(problem, budget=least) for problem in problems]
+        found = _look(problems, strategies)
+    return problems[0].budget
 
 
 def _ways(problem: Problem, strategy: Strategy, found: Sequence[_Way]) -> Iterator[_Way]:
@@ -319,6 +341,6 @@ def _considered(way: _Way, best: _Way, budget: int) -> Considered:
         strategy=way.name,
         ranks=way.ranks,
         seconds=way.seconds,
-        peak_bytes=max(p.peak_bytes for p in way.passes),
+        peak_bytes=way.peak_bytes,
         reason="taken" if way is best else slower,
     )

@@ -20,7 +20,7 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, blobs_of, open_ahead
+from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, blobs_of, byte_view, open_ahead
 from oocarrays.storage.codec import compressor_of, decode_into, encode
 from oocarrays.storage.meter import Meter
 
@@ -75,7 +75,7 @@ class ChunkReader:
             raise MissingBlob
         data = bounce.reshape(-1)[: part.size].reshape(part.shape)
         starts, length = _runs(part, self.grid.chunks)
-        flat = memoryview(data.reshape(-1).view(np.uint8))
+        flat = byte_view(data)
         nbytes = length * self.dtype.itemsize
         rows = [flat[at : at + nbytes] for at in range(0, len(flat), nbytes)]
         blob.read_runs((starts * self.dtype.itemsize).tolist(), rows)
@@ -93,7 +93,7 @@ class ChunkReader:
             section = self.grid.section(index)
             try:
                 self._fill(blob, index, out)
-                yield index, out[tuple(map(slice, section.shape))]
+                yield index, out[(*map(slice, section.shape), ...)]
             except MissingBlob:
                 yield index, None
 
@@ -102,7 +102,7 @@ class ChunkReader:
             raise MissingBlob
         if self._codec is None:
             self._check_length(blob, out)
-            blob.read_into(0, memoryview(out.reshape(-1).view(np.uint8)))
+            blob.read_into(0, byte_view(out))
             self.meter.add(read_requests=1, read_bytes=out.nbytes)
             return
         coded = blob.read_all()
@@ -156,7 +156,7 @@ class ChunkWriter:
         if self.file.pipeline in ("zarr", "zarrs"):
             self._through_zarr(index, chunk)
         else:
-            data = memoryview(chunk.reshape(-1).view(np.uint8)) if self._codec is None else encode(self._codec, chunk)
+            data = byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
             self._blobs.put(self.file.chunk_key(index), data)
             stored = len(data)
         encoded = chunk.nbytes if self.file.stored.coded else 0
@@ -165,7 +165,7 @@ class ChunkWriter:
     def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
         section = self.file.stored.grid.section(index)
         try:
-            self.file.zarr[section.slices] = chunk[tuple(map(slice, section.shape))]
+            self.file.zarr[section.slices] = chunk[(*map(slice, section.shape), ...)]
         except OSError as error:
             raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
 

@@ -51,6 +51,12 @@ class ArrayFile:
         return self.zarr.dtype
 
     @property
+    def data_type(self) -> Any:
+        """Zarr's own name for the type of an element."""
+        metadata: Any = self.zarr.metadata
+        return metadata.data_type
+
+    @property
     def fill_value(self) -> Any:
         """The value of what is not stored."""
         return self.zarr.fill_value
@@ -205,16 +211,17 @@ def target_settings(
         filters = [f for f in source.filters if not isinstance(f, TransposeCodec)]
         if order != tuple(range(len(order))):
             filters.append(TransposeCodec(order=order))
+    metadata: Any = source.metadata
     return {
         "shape": source.shape,
-        "dtype": source.metadata.data_type,
+        "dtype": metadata.data_type,
         "chunks": chunks,
         "compressors": source.compressors if compressors is None else compressors or None,
         "filters": source.filters if filters is None else filters,
         "serializer": source.serializer,
         "fill_value": source.fill_value,
         "attributes": dict(source.attrs.asdict()),
-        "dimension_names": source.metadata.dimension_names,
+        "dimension_names": metadata.dimension_names,
     }
 
 
@@ -301,7 +308,7 @@ def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
             folder,
             shape=stored.grid.shape,
             chunks=stored.grid.chunks,
-            dtype=like.zarr.metadata.data_type,
+            dtype=like.data_type,
             fill_value=like.fill_value,
             filters=None,
             compressors=None,

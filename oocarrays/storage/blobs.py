@@ -33,6 +33,15 @@ MOST_BYTES = 2**30
 """Bytes of one system call; the kernel stops at 2 GiB."""
 
 
+def byte_view(array: np.ndarray) -> memoryview:
+    """The bytes of a contiguous array.
+
+    >>> byte_view(np.zeros((2, 3), "f4")).nbytes
+    24
+    """
+    return array.reshape(-1).view(np.uint8).data
+
+
 class MissingBlob(Exception):
     """There is nothing under this key: Zarr's way to say that a chunk holds the fill value."""
 
@@ -107,7 +116,7 @@ class LocalBlob:
         """All bytes, in one request."""
         data = np.empty(os.fstat(self._file).st_size, np.uint8)
         if len(data):
-            self.read_into(0, memoryview(data))
+            self.read_into(0, data.data)
         return data
 
     @property
@@ -226,7 +235,7 @@ class StoreBlob:
         data = self._get(RangeByteRequest(offset, offset + len(out)))
         if len(data) != len(out):
             raise CorruptChunkError(f"{self.key} of {self.store} is cut short: {len(data)} bytes, not {len(out)}")
-        out[:] = memoryview(data)
+        out[:] = data.data
 
     def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
         """Fill every one of ``outs`` from its offset on, a request each."""

@@ -25,8 +25,13 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 def is_plain(array: zarr.Array) -> bool:
     """Whether a chunk of ``array`` is its elements in C order, in this machine's byte order."""
-    codecs = array.metadata.codecs
+    codecs = _codecs(array)
     return len(codecs) == 1 and _native_bytes(codecs[0], array.dtype)
+
+
+def _codecs(array: zarr.Array) -> tuple[Any, ...]:
+    metadata: Any = array.metadata
+    return tuple(metadata.codecs)
 
 
 def _native_bytes(codec: Any, dtype: np.dtype) -> bool:
@@ -38,11 +43,11 @@ def _native_bytes(codec: Any, dtype: np.dtype) -> bool:
 
 def compressor_of(array: zarr.Array) -> numcodecs.abc.Codec | None:
     """The numcodecs codec that makes a stored chunk of plain bytes, or None where the chain is another."""
-    codecs = array.metadata.codecs
+    codecs = _codecs(array)
     if len(codecs) != 2 or not _native_bytes(codecs[0], array.dtype):
         return None
     codec = codecs[1]
-    settings = codec.to_dict().get("configuration", {})
+    settings: Any = codec.to_dict().get("configuration", {})
     if isinstance(codec, ZstdCodec):
         return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
     if isinstance(codec, GzipCodec):

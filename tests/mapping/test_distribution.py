@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocarrays.mapping.distribution import GenBlock
+
+
+@given(st.integers(0, 200), st.integers(1, 30))
+def test_even_blocks_cover_the_axis_once_and_differ_by_one(extent: int, ranks: int) -> None:
+    blocks = GenBlock.even(extent, ranks)
+    assert [i for rank in range(ranks) for i in blocks.part(rank)] == list(range(extent))
+    assert max(blocks.sizes) - min(blocks.sizes) <= 1

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oocarrays.errors import BudgetError, InputError
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.plan.candidates import MAX_TASKS
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.passes import Pass
+from oocarrays.plan.rechunk import METHODS, RechunkPlan, plan_rechunk
+from tests.strategies import MIB, chunks_for, shapes, stored
+
+COSTS = Costs(cores=2)
+
+
+def plan(shape, source, target, budget, *, coded=False, **options) -> RechunkPlan:
+    return plan_rechunk(
+        stored(ChunkGrid.of(shape, source), coded=coded),
+        stored(ChunkGrid.of(shape, target), coded=coded),
+        budget=budget,
+        costs=COSTS,
+        **options,
+    )
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> dict:
+    shape = draw(shapes(3))
+    return {
+        "shape": shape,
+        "source": draw(chunks_for(shape)),
+        "target": draw(chunks_for(shape)),
+        "budget": 64 * MIB,
+        "coded": draw(st.booleans()),
+        "ranks": draw(st.integers(1, 9)),
+        "method": draw(st.sampled_from(METHODS)),
+    }
+
+
+@settings(deadline=None, max_examples=150)
+@given(problems())
+def test_every_target_chunk_is_built_by_one_rank_once(problem: dict) -> None:
+    for step in plan(**problem).passes:
+        written = np.zeros(step.target.grid.counts, int)
+        for box in boxes(step):
+            written[tuple(map(slice, *box))] += 1
+        assert (written == 1).all()
+
+
+def boxes(step: Pass) -> list:
+    """The target chunks that are built together, by whoever."""
+    if step.method == "independent":
+        units = [unit for rank in range(step.ranks) for batch in step.batches(rank) for unit in batch]
+        return [step.chunk_box(unit) for unit in units]
+    shares = [step.share(unit, rank) for unit in range(step.units) for rank in range(step.ranks)]
+    return [box for box in shares if box is not None]
+
+
+@settings(deadline=None, max_examples=150)
+@given(problems())
+def test_a_region_is_no_larger_than_planned(problem: dict) -> None:
+    for step in plan(**problem).passes:
+        for first, last in boxes(step):
+            assert math.prod(b - a for a, b in zip(first, last, strict=True)) <= math.prod(step.region)
+
+
+@settings(deadline=None, max_examples=150)
+@given(problems())
+def test_ranks_read_each_chunk_of_a_partition_once(problem: dict) -> None:
+    for step in plan(**problem | {"method": "two-phase"}).passes:
+        for unit in range(step.units):
+            read = [
+                index
+                for turn in range(step.rounds(unit))
+                for rank in range(step.ranks)
+                for index in step.reads(unit, turn, rank)
+            ]
+            wanted = set(step.source.grid.indices(step.section(step.chunk_box(unit))))
+            assert len(read) == len(set(read))
+            assert set(read) == wanted
+
+
+@settings(deadline=None, max_examples=100)
+@given(problems())
+def test_the_plan_keeps_its_budget_and_moves_every_byte(problem: dict) -> None:
+    made = plan(**problem)
+    assert made.peak_bytes <= made.budget
+    for step in made.passes:
+        assert step.traffic.write_requests == step.target.grid.count
+        if step.access == "ranges":
+            assert step.traffic.read_bytes == made.source.nbytes
+
+
+@pytest.mark.parametrize("method", [*METHODS, "auto"])
+def test_a_budget_too_small_names_both_numbers(method: str) -> None:
+    with pytest.raises(BudgetError) as error:
+        plan((8192, 8192), (64, 8192), (8192, 64), MIB, coded=True, method=method)
+    assert error.value.budget == MIB
+    assert str(error.value.least) in str(error.value)
+    assert str(MIB) in str(error.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("coded", [False, True], ids=["plain", "coded"])
+def test_the_least_budget_named_is_enough(method: str, coded: bool) -> None:
+    problem = ((8192, 8192), (64, 8192), (8192, 64))
+    with pytest.raises(BudgetError) as error:
+        plan(*problem, MIB, coded=coded, method=method, ranks=2)
+    least = error.value.least
+    assert plan(*problem, least, coded=coded, method=method, ranks=2).peak_bytes <= least
+    with pytest.raises(BudgetError):
+        plan(*problem, least * 9 // 10, coded=coded, method=method, ranks=2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "source", "target"),
+    [
+        ((100_000, 100), (1, 100), (100_000, 1)),
+        ((100_000, 10_000), (100, 100), (1000, 10)),
+        ((365, 600, 600), (1, 600, 600), (365, 2, 2)),
+    ],
+    ids=["rows", "blocks", "maps"],
+)
+@pytest.mark.parametrize("coded", [False, True], ids=["plain", "coded"])
+@pytest.mark.parametrize("budget", [256 * MIB, 4096 * MIB])
+def test_a_hundred_thousand_chunks_take_few_tasks(shape, source, target, coded: bool, budget: int) -> None:
+    made = plan(shape, source, target, budget, coded=coded, ranks=8)
+    assert made.tasks <= MAX_TASKS
+
+
+def test_plain_chunks_need_no_scratch_where_coded_ones_do() -> None:
+    problem = ((32768, 32768), (256, 32768), (32768, 256), 512 * MIB)
+    assert plan(*problem).strategy == "independent"
+    assert plan(*problem, coded=True).strategy == "staged"
+
+
+def test_conforming_chunks_are_read_independently() -> None:
+    """Selective: ranks whose target chunks are the source's have nothing to exchange."""
+    made = plan((4096, 4096), (64, 4096), (128, 4096), 256 * MIB, coded=True, ranks=4)
+    assert made.strategy == "independent"
+    assert made.traffic.pieces == made.source.grid.count
+
+
+def test_ranks_that_share_every_chunk_exchange() -> None:
+    """Small chunks, short runs: in two phases each chunk is read once; ranks alone would read it eight times."""
+    made = plan((100_000, 100), (1, 100), (100_000, 1), 1024 * MIB, ranks=8)
+    assert made.strategy == "two-phase"
+    assert made.traffic.read_requests == made.source.grid.count
+
+
+def test_a_plan_is_frozen() -> None:
+    made = plan((64, 64), (8, 64), (64, 8), 64 * MIB)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.budget = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])
+def test_an_empty_array_has_no_passes(shape: tuple[int, ...]) -> None:
+    assert plan(shape, (1,) * len(shape), (2,) * len(shape), 64 * MIB).passes == ()
+
+
+@pytest.mark.parametrize("options", [{"method": "magic"}, {"ranks": 0}], ids=["method", "ranks"])
+def test_wrong_options_are_refused(options: dict) -> None:
+    with pytest.raises(InputError, match=r"is not one of|at least 1"):
+        plan((4, 4), (1, 4), (4, 1), 64 * MIB, **options)

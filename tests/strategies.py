@@ -1,0 +1,43 @@
+"""Hypothesis strategies for arrays, chunks and stored arrays: odd extents, empty ones, chunks past the end."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import strategies as st
+
+from oocarrays.mapping.grid import ChunkGrid, Stored
+
+MIB = 2**20
+
+
+def shapes(max_axes: int = 4, most: int = 20_000) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes of no axes to ``max_axes``, with extents from 0."""
+    axis = st.one_of(st.integers(0, 3), st.integers(0, 40))
+    return st.lists(axis, max_size=max_axes).map(tuple).filter(lambda shape: math.prod(shape) <= most)
+
+
+@st.composite
+def chunks_for(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Chunks of any length, some longer than the axis."""
+    return tuple(draw(st.integers(1, n + 2)) for n in shape)
+
+
+@st.composite
+def grids(draw: st.DrawFn, max_axes: int = 3) -> ChunkGrid:
+    """A grid of chunks over a shape."""
+    shape = draw(shapes(max_axes))
+    return ChunkGrid.of(shape, draw(chunks_for(shape)))
+
+
+def stored(grid: ChunkGrid, *, itemsize: int = 4, coded: bool = False) -> Stored:
+    """A local array, plain or coded, with the workspace that a compressor of one chunk needs."""
+    workspace = grid.chunk_size * itemsize + 2**16 if coded else 0
+    return Stored(
+        grid=grid,
+        itemsize=itemsize,
+        coded=coded,
+        local=True,
+        decode_workspace=workspace,
+        encode_workspace=2 * workspace,
+    )

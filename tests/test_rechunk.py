@@ -1,0 +1,197 @@
+"""The main job against numpy: any shape, chunks, codec, dtype, store, strategy, number of ranks and budget."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.storage import MemoryStore
+
+import oocarrays as ooc
+from oocarrays.plan.rechunk import METHODS
+from tests.strategies import MIB, chunks_for, shapes
+
+CODECS = {
+    "none": None,
+    "zstd": ZstdCodec(),
+    "zstd-checksum": ZstdCodec(level=1, checksum=True),
+    "blosc": BloscCodec(cname="lz4", shuffle="shuffle"),
+    "gzip": GzipCodec(),
+    "two": (ZstdCodec(), Crc32cCodec()),
+}
+DTYPES = ["u1", "i2", ">i4", "f4", ">f8", "c16", "?", "S3", "U2", "M8[ns]"]
+
+
+def values_of(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    count = np.arange(1, math.prod(shape) + 1)
+    return (count % 97 + 1).astype("i8").astype(dtype).reshape(shape)
+
+
+def make_source(store, values, chunks, **settings) -> zarr.Array:
+    return zarr.create_array(store, data=values, chunks=chunks, **settings)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> dict:
+    shape = draw(shapes(4, most=5000))
+    return {
+        "shape": shape,
+        "source": draw(chunks_for(shape)),
+        "chunks": draw(chunks_for(shape)),
+        "codec": draw(st.sampled_from(sorted(CODECS))),
+        "dtype": draw(st.sampled_from(DTYPES)),
+        "method": draw(st.sampled_from(METHODS)),
+        "ranks": draw(st.integers(1, 7)),
+        "memory": draw(st.sampled_from([48 * MIB, 256 * MIB])),
+        "local": draw(st.booleans()),
+    }
+
+
+@settings(deadline=None, max_examples=120)
+@given(requests())
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+def test_any_rechunk_is_numpys_copy_and_moves_what_was_planned(request: dict) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        places = [Path(folder, n) if request["local"] else MemoryStore() for n in ("source", "target")]
+        values = values_of(request["shape"], request["dtype"])
+        make_source(places[0], values, request["source"], compressors=CODECS[request["codec"]])
+        job = ooc.rechunk(
+            *places,
+            chunks=request["chunks"],
+            memory=request["memory"],
+            method=request["method"],
+            ranks=request["ranks"],
+        )
+        target = job.run()
+        np.testing.assert_array_equal(target[...], values)
+        np.testing.assert_array_equal(zarr.open_array(places[1], mode="r")[...], values)
+        assert target.chunks == request["chunks"]
+        assert_moved_as_planned(job)
+
+
+def assert_moved_as_planned(job: ooc.RechunkJob) -> None:
+    """Promise 6: predicted requests and decoded bytes are what the meter counts."""
+    planned, metered = job.plan.traffic, job.meter
+    assert metered.read_requests == planned.read_requests
+    assert metered.decoded_bytes == planned.decoded_bytes
+    assert metered.write_requests == planned.write_requests
+    assert metered.encoded_bytes == planned.encoded_bytes
+    assert metered.messages == planned.messages
+    assert len(job.__dask_graph__()) == planned.tasks
+    if not (job.plan.source.coded or job.plan.target.coded):
+        assert metered.read_bytes == planned.read_bytes
+        assert metered.written_bytes == planned.written_bytes
+
+
+@pytest.mark.parametrize("spare", [0, 3 * MIB])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_two_phase_with_many_rounds_and_partitions(tmp_path, ranks: int, spare: int) -> None:
+    """A budget that holds a few chunks: partitions and rounds follow each other, buffers are used again."""
+    values = values_of((1024, 2048), "f8")
+    make_source(tmp_path / "s", values, (64, 2048), compressors=CODECS["blosc"])
+    request = {"chunks": (1024, 32), "method": "two-phase", "ranks": ranks}
+    with pytest.raises(ooc.errors.BudgetError) as error:
+        ooc.rechunk(tmp_path / "s", tmp_path / "t", memory=1, **request)
+    job = ooc.rechunk(tmp_path / "s", tmp_path / "t", memory=error.value.least + spare, **request)
+    np.testing.assert_array_equal(job.run()[...], values)
+    assert job.plan.passes[0].units > 1
+    assert_moved_as_planned(job)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_an_array_says_of_itself_is_carried_over(tmp_path, method: str) -> None:
+    make_source(
+        tmp_path / "s",
+        values_of((6, 8), "f4"),
+        (2, 8),
+        fill_value=-9.0,
+        attributes={"units": "K", "nested": {"a": [1]}},
+        dimension_names=["y", "x"],
+        compressors=CODECS["blosc"],
+        filters=[TransposeCodec(order=(1, 0))],
+    )
+    target = ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(6, 3), memory="64MiB", method=method).run()
+    source = zarr.open_array(tmp_path / "s")
+    assert target.attrs == {"units": "K", "nested": {"a": [1]}}
+    assert target.dimension_names == ("y", "x")
+    assert target.fill_value == -9.0
+    assert target.dtype == np.float32
+    assert target.zarr.compressors == source.compressors
+    assert target.zarr.filters == source.filters
+
+
+def test_codecs_can_be_chosen(tmp_path) -> None:
+    values = values_of((6, 8), "f4")
+    make_source(tmp_path / "s", values, (2, 8))
+    plain = ooc.rechunk(tmp_path / "s", tmp_path / "p", chunks=(6, 3), compressors=()).run()
+    gzip = ooc.rechunk(tmp_path / "s", tmp_path / "g", chunks=(6, 3), compressors=CODECS["gzip"]).run()
+    assert plain.zarr.compressors == ()
+    assert gzip.zarr.compressors == (CODECS["gzip"],)
+    np.testing.assert_array_equal(plain[...], gzip[...])
+
+
+def test_a_sharded_source_is_read(tmp_path) -> None:
+    values = values_of((12, 16), "f4")
+    make_source(tmp_path / "s", values, (2, 4), shards=(4, 8))
+    job = ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(12, 3), memory="64MiB")
+    np.testing.assert_array_equal(job.run()[...], values)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "order"), [("row", (0, 1, 2)), ("column", (2, 1, 0)), ((1, 0, 2), (1, 0, 2))], ids=str
+)
+def test_orientation_is_the_order_in_which_a_chunk_is_stored(tmp_path, orientation, order) -> None:
+    values = values_of((4, 5, 6), "i4")
+    make_source(tmp_path / "s", values, (1, 5, 6), compressors=None)
+    target = ooc.rechunk(
+        tmp_path / "s", tmp_path / "t", chunks=(4, 5, 6), orientation=orientation, memory="64MiB"
+    ).run()
+    np.testing.assert_array_equal(target[...], values)
+    stored = np.frombuffer((tmp_path / "t/c/0/0/0").read_bytes(), "i4")
+    np.testing.assert_array_equal(stored, values.transpose(order).reshape(-1))
+
+
+def test_orientation_chooses_chunks_along_its_fastest_axes(tmp_path) -> None:
+    make_source(tmp_path / "s", values_of((100, 60), "f4"), (2, 60))
+    assert ooc.rechunk(tmp_path / "s", tmp_path / "t", orientation="column").run().chunks == (100, 1)
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "store", "array", "ours"])
+def test_sources_of_every_kind(tmp_path, kind: str) -> None:
+    values = values_of((6, 8), "f4")
+    array = make_source(tmp_path / "s", values, (2, 8))
+    source = {
+        "path": tmp_path / "s",
+        "text": str(tmp_path / "s"),
+        "store": zarr.storage.LocalStore(tmp_path / "s"),
+        "array": array,
+        "ours": ooc.open_array(tmp_path / "s"),
+    }[kind]
+    np.testing.assert_array_equal(ooc.rechunk(source, MemoryStore(), chunks=(6, 1)).run()[...], values)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_missing_chunks_hold_the_fill_value(tmp_path, method: str, codec: str) -> None:
+    values = values_of((9, 8), "f4")
+    make_source(tmp_path / "s", values, (2, 8), compressors=CODECS[codec], fill_value=5.0)
+    (tmp_path / "s/c/1/0").unlink()
+    values[2:4] = 5.0
+    job = ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(9, 3), memory="64MiB", method=method)
+    np.testing.assert_array_equal(job.run()[...], values)
+
+
+def test_padding_holds_the_fill_value_whatever_the_buffer_held_before(tmp_path) -> None:
+    values = values_of((10, 64), "i4")
+    make_source(tmp_path / "s", values, (10, 8), compressors=None, fill_value=-7)
+    ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(4, 64), memory="64MiB", ranks=1).run()
+    edge = np.frombuffer((tmp_path / "t/c/2/0").read_bytes(), "i4").reshape(4, 64)
+    assert (edge[:2] == values[8:]).all()
+    assert (edge[2:] == -7).all()
