@@ -1,0 +1,172 @@
+"""The cases: which array, from which chunks into which, in how much memory.
+
+A case says what is asked; a job is one case at one place on disk, as a peer receives it. Only the standard
+library is imported here, for a peer may live in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, replace
+from math import prod
+
+MIB = 2**20
+GIB = 2**30
+ITEM = 4
+"""Bytes in one element: every array here is float32."""
+
+LEAST_SCALED_MEMORY = 512 * MIB
+"""Bytes: a scaled case keeps this much, for peers hold buffers that do not shrink with the array."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One question of the benchmark."""
+
+    name: str
+    """What a person types."""
+    shape: tuple[int, ...]
+    """Extents, in elements."""
+    source_chunks: tuple[int, ...]
+    """Chunk shape of the source, in elements."""
+    target_chunks: tuple[int, ...]
+    """Chunk shape asked for, in elements."""
+    codec: str = "none"
+    """`none`, `zstd` (Zarr's default) or `blosc` (lz4 and shuffle), of source and target alike."""
+    memory: int = GIB
+    """Budget, in bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded array = product of the extents × item size."""
+        return prod(self.shape) * ITEM
+
+    def scaled(self, factor: int) -> Case:
+        """The same case with every extent and chunk edge divided by `factor`: shape = ⌈shape / factor⌉."""
+        if factor == 1:
+            return self
+        shrink = _shrinker(factor)
+        memory = max(self.memory // factor ** len(self.shape), LEAST_SCALED_MEMORY)
+        return replace(
+            self,
+            shape=shrink(self.shape),
+            source_chunks=shrink(self.source_chunks),
+            target_chunks=shrink(self.target_chunks),
+            memory=memory,
+        )
+
+    def tiny(self) -> Case:
+        """A case of the same kind, small enough to warm a process up with."""
+        return replace(
+            self,
+            shape=(8,) * len(self.shape),
+            source_chunks=(4,) + (8,) * (len(self.shape) - 1),
+            target_chunks=(8,) * (len(self.shape) - 1) + (4,),
+        )
+
+
+def _shrinker(factor: int):
+    return lambda lengths: tuple(max(1, -(-length // factor)) for length in lengths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One case at one place on disk: all that a peer is told."""
+
+    source: str
+    """Path of the source array."""
+    target: str
+    """Path of the array to make; nothing is there yet."""
+    scratch: str
+    """Folder for intermediate stores, empty."""
+    shape: tuple[int, ...]
+    """Extents, in elements."""
+    source_chunks: tuple[int, ...]
+    """Chunk shape of the source, in elements."""
+    target_chunks: tuple[int, ...]
+    """Chunk shape of the target, in elements."""
+    codec: str
+    """Codec of source and target."""
+    memory: int
+    """Budget, in bytes."""
+    cores: int
+    """Cores that the run may use."""
+    variant: str = ""
+    """Way of working that the peer knows by this name; empty is its best."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded array = product of the extents × item size."""
+        return prod(self.shape) * ITEM
+
+    def to_json(self) -> str:
+        """The job as one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> Job:
+        """The job that `to_json` wrote: from_json(job.to_json()) = job."""
+        fields = json.loads(line)
+        return cls(
+            **{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+        )
+
+
+def job_for(case: Case, source: str, folder: str, factor: float = 1, variant: str = "") -> Job:
+    """`case` from `source` into `folder`/target, in `factor` times the case's memory."""
+    return Job(
+        source=source,
+        target=os.path.join(folder, "target"),
+        scratch=os.path.join(folder, "scratch"),
+        shape=case.shape,
+        source_chunks=case.source_chunks,
+        target_chunks=case.target_chunks,
+        codec=case.codec,
+        memory=int(case.memory * factor),
+        cores=cores(),
+        variant=variant,
+    )
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes in a size such as `512MiB` or `1GiB`; a bare number is bytes."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]i?)?B?\s*", text)
+    if not match:
+        raise ValueError(f"cannot read {text!r} as a size; write it as 512MiB or 2GiB")
+    prefix = match[2] or ""
+    power = " KMGT".index(prefix[:1] or " ")
+    return int(float(match[1]) * (1024 if prefix.endswith("i") else 1000) ** power)
+
+
+ONE_GIB = Case(name="1g", shape=(16384, 16384), source_chunks=(256, 16384), target_chunks=(16384, 256))
+FOUR_GIB = Case(name="4g-1g", shape=(32768, 32768), source_chunks=(256, 32768), target_chunks=(32768, 256))
+MAPS = Case(
+    name="3d",
+    shape=(720, 721, 1440),
+    source_chunks=(1, 721, 1440),
+    target_chunks=(720, 20, 20),
+    memory=2 * GIB,
+)
+
+CASES = {
+    case.name: case
+    for case in (
+        ONE_GIB,
+        replace(ONE_GIB, name="1g-zstd", codec="zstd"),
+        replace(ONE_GIB, name="1g-blosc", codec="blosc"),
+        FOUR_GIB,
+        replace(FOUR_GIB, name="4g-512m", memory=512 * MIB),
+        replace(FOUR_GIB, name="4g-1g-zstd", codec="zstd"),
+        replace(FOUR_GIB, name="4g-512m-zstd", codec="zstd", memory=512 * MIB),
+        MAPS,
+        replace(MAPS, name="3d-zstd", codec="zstd"),
+    )
+}
+"""Every measured case by name; `plan` is apart, for it moves no byte."""

@@ -1,0 +1,154 @@
+"""The array that is rechunked, computable from its index, and the check of what a peer wrote.
+
+A smooth field that falls into small steps, plus noise of a few bits, as a measured field has: zstd and blosc
+then find some redundancy and not all. Any section is computed from its indices alone, so that source and
+check need no second copy.
+
+    python data.py make STORE JOB-AS-JSON FORMAT
+    python data.py check STORE JOB-AS-JSON
+    python data.py describe STORE JOB-AS-JSON
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from math import prod
+
+import numpy as np
+import zarr
+from cases import ITEM, MIB, Job, cores
+
+NOISE_BITS = 8
+"""Bits of noise in one element."""
+STEP = np.float32(2.0**-5)
+"""One step of the quantised field."""
+BLOCK_BYTES = 64 * MIB
+"""Most bytes of one block while making and checking; every thread holds one."""
+CACHED = 2**18
+"""Elements computed at a time, so that the passes over them stay in a core's cache."""
+
+
+def values(section: tuple[slice, ...]) -> np.ndarray:
+    """The array's elements in `section`, float32: shape = extents of the section."""
+    result = np.empty([part.stop - part.start for part in section], np.float32)
+    rows = max(1, CACHED // max(1, prod(result.shape[1:])))
+    first = section[0]
+    for low in range(first.start, first.stop, rows):
+        part = slice(low, min(low + rows, first.stop))
+        _fill(result[part.start - first.start : part.stop - first.start], (part, *section[1:]))
+    return result
+
+
+def _fill(out: np.ndarray, section: tuple[slice, ...]) -> None:
+    """Write the elements of `section` to `out`: a sum of waves, one an axis, plus hashed noise."""
+    noise, field = np.uint32(0), np.int32(0)
+    for axis, part in enumerate(section):
+        index = np.arange(part.start, part.stop).reshape(
+            [-1 if a == axis else 1 for a in range(len(section))]
+        )
+        noise = noise ^ (index.astype(np.uint32) * np.uint32(2654435761) + np.uint32(axis * 97)) * np.uint32(
+            40503 + 2 * axis
+        )
+        field = field + np.rint(600 * np.sin(index / (311.0 + 40 * axis))).astype(np.int32)
+    noise *= np.uint32(2246822519)
+    noise >>= np.uint32(32 - NOISE_BITS)
+    field += noise.view(np.int32)
+    np.multiply(field, STEP, out=out, casting="unsafe")
+
+
+def blocks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Sections of whole chunks, each at most BLOCK_BYTES where chunks allow, that cover `shape` once."""
+    edges = list(chunks)
+    for axis in reversed(range(len(shape))):
+        room = max(1, BLOCK_BYTES // (prod(edges) * ITEM))
+        edges[axis] = min(shape[axis], edges[axis] * room)
+    starts = product(*(range(0, extent, edge) for extent, edge in zip(shape, edges, strict=True)))
+    for start in starts:
+        yield tuple(slice(s, min(s + e, n)) for s, e, n in zip(start, edges, shape, strict=True))
+
+
+def codecs(codec: str, zarr_format: int):
+    """What zarr-python calls `compressors` for one of our codec names."""
+    if codec == "none":
+        return None
+    if zarr_format == 2:
+        import numcodecs
+
+        return {"zstd": numcodecs.Zstd(level=0), "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE)}[
+            codec
+        ]
+    from zarr.codecs import BloscCodec, ZstdCodec
+
+    return {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=ITEM, cname="lz4", shuffle="shuffle")}[codec]
+
+
+def create(store: str, job: Job, chunks: tuple[int, ...], zarr_format: int = 3) -> zarr.Array:
+    """An empty array at `store` of the job's shape and codec."""
+    return zarr.create_array(
+        store,
+        shape=job.shape,
+        chunks=chunks,
+        dtype="float32",
+        compressors=codecs(job.codec, zarr_format),
+        zarr_format=zarr_format,
+        fill_value=0,
+    )
+
+
+def make(store: str, job: Job, zarr_format: int) -> None:
+    """Write the source; it appears under its name only when it is whole."""
+    unfinished = store + ".unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    array = create(unfinished, job, job.source_chunks, zarr_format)
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(lambda s: array.__setitem__(s, values(s)), blocks(job.shape, job.source_chunks)))
+    os.sync()
+    os.rename(unfinished, store)
+
+
+def check(store: str, job: Job) -> str:
+    """`ok`, or what is wrong with the array at `store`: layout first, then every element."""
+    array = zarr.open_array(store, mode="r")
+    if array.shape != job.shape or array.chunks != job.target_chunks or array.dtype != np.float32:
+        return f"WRONG LAYOUT {array.shape} {array.chunks} {array.dtype}"
+    if [_kind(c) for c in array.compressors] != [
+        _kind(c) for c in _listed(codecs(job.codec, array.metadata.zarr_format))
+    ]:
+        return f"WRONG CODEC {array.compressors}"
+    with ThreadPoolExecutor(cores()) as pool:
+        same = pool.map(lambda s: np.array_equal(array[s], values(s)), blocks(job.shape, job.target_chunks))
+        return "ok" if all(same) else "WRONG VALUES"
+
+
+def _listed(codec) -> list:
+    return [] if codec is None else [codec]
+
+
+def _kind(codec) -> str:
+    return type(codec).__name__
+
+
+def describe(store: str, job: Job) -> None:
+    """A source with metadata and no data, for planning."""
+    create(store, job, job.source_chunks)
+
+
+def main(verb: str, store: str, line: str, zarr_format: str = "3") -> None:
+    """One verb from the command line; prints one JSON line."""
+    job = Job.from_json(line)
+    verbs = {
+        "make": lambda: make(store, job, int(zarr_format)),
+        "check": lambda: check(store, job),
+        "describe": lambda: describe(store, job),
+    }
+    print(json.dumps(verbs[verb]() or "done"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

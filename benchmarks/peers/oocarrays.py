@@ -1,0 +1,27 @@
+"""Ours."""
+
+from __future__ import annotations
+
+from cases import MIB, Job
+
+import oocarrays as ooc
+
+
+def run(job: Job) -> dict:
+    """Plan, run, and tell what the plan promised beside what the meter counted."""
+    work = ooc.rechunk(job.source, job.target, chunks=job.target_chunks, memory=f"{job.memory // MIB}MiB")
+    work.run()
+    return told(work)
+
+
+def told(work) -> dict:
+    """What plan and meter say, as far as they say it."""
+    plan, meter = work.plan, getattr(work, "meter", None)
+    promised = ("peak_bytes", "read_bytes", "written_bytes", "tasks")
+    counted = ("read_bytes", "written_bytes", "read_requests", "write_requests")
+    return {
+        "note": str(getattr(plan, "strategy", "")),
+        "tasks": getattr(plan, "tasks", None),
+        "plan": {name: getattr(plan, name, None) for name in promised},
+        "meter": {name: getattr(meter, name, None) for name in counted},
+    }
