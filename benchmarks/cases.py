@@ -109,9 +109,7 @@ class Job:
     def from_json(cls, line: str) -> Job:
         """The job that `to_json` wrote: from_json(job.to_json()) = job."""
         fields = json.loads(line)
-        return cls(
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-        )
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
 
 
 def job_for(case: Case, source: str, folder: str, factor: float = 1, variant: str = "") -> Job:

@@ -49,9 +49,7 @@ def _fill(out: np.ndarray, section: tuple[slice, ...]) -> None:
     """Write the elements of `section` to `out`: a sum of waves, one an axis, plus hashed noise."""
     noise, field = np.uint32(0), np.int32(0)
     for axis, part in enumerate(section):
-        index = np.arange(part.start, part.stop).reshape(
-            [-1 if a == axis else 1 for a in range(len(section))]
-        )
+        index = np.arange(part.start, part.stop).reshape([-1 if a == axis else 1 for a in range(len(section))])
         noise = noise ^ (index.astype(np.uint32) * np.uint32(2654435761) + np.uint32(axis * 97)) * np.uint32(
             40503 + 2 * axis
         )
@@ -80,9 +78,7 @@ def codecs(codec: str, zarr_format: int):
     if zarr_format == 2:
         import numcodecs
 
-        return {"zstd": numcodecs.Zstd(level=0), "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE)}[
-            codec
-        ]
+        return {"zstd": numcodecs.Zstd(level=0), "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE)}[codec]
     from zarr.codecs import BloscCodec, ZstdCodec
 
     return {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=ITEM, cname="lz4", shuffle="shuffle")}[codec]

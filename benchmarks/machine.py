@@ -30,9 +30,7 @@ def _versions(python: str, names: tuple[str, ...]) -> list[str]:
     """`name version` of each package that `python` has."""
     if python != sys.executable:
         ask = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
-        asked = {
-            name: subprocess.run([python, "-c", ask, name], capture_output=True, text=True) for name in names
-        }
+        asked = {name: subprocess.run([python, "-c", ask, name], capture_output=True, text=True) for name in names}
         return [f"{name} {done.stdout.strip()}" for name, done in asked.items() if done.returncode == 0]
     return [f"{name} {version}" for name in names if (version := _version(name))]
 

@@ -52,9 +52,7 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add(
         "cases",
@@ -67,17 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--baseline", default="oocarrays", help="the peer that ratios are to (default: oocarrays)")
     add("--rounds", type=int, default=3)
     add("--cache", type=lambda text: text.split(","), default=["cold", "warm"], help="default: cold,warm")
-    add(
-        "--workdir", help="kept afterwards, sources included (default: a temporary folder here or in $TMPDIR)"
-    )
+    add("--workdir", help="kept afterwards, sources included (default: a temporary folder here or in $TMPDIR)")
     add("--json", metavar="OUT", help="write every run to this file")
     add("--scale", type=int, default=1, metavar="N", help="divide every edge by N")
     add("--memory", type=parse_bytes, help="budget instead of the case's, such as 512MiB")
     add("--timeout", type=float, default=180, help="seconds for one run (default: 180)")
     add("--pause", type=float, default=2, help="seconds between runs (default: 2)")
-    add(
-        "--rechunker-python", metavar="PATH", help="interpreter of an environment with rechunker and zarr < 3"
-    )
+    add("--rechunker-python", metavar="PATH", help="interpreter of an environment with rechunker and zarr < 3")
     return parser
 
 
@@ -111,9 +105,7 @@ def _table(case: Case, cache: str, options: argparse.Namespace) -> dict:
         for peer in options.peers:
             if peer.label not in given_up:
                 run = rounds[-1][peer.label] = _run(case, peer, cache, options)
-                print(
-                    f"{case.name} {cache} {peer.label}: {run.seconds:.2f} s, {run.verdict}", file=sys.stderr
-                )
+                print(f"{case.name} {cache} {peer.label}: {run.seconds:.2f} s, {run.verdict}", file=sys.stderr)
                 given_up |= {peer.label} if run.verdict != "ok" else set()
     return _shown(case, cache, rounds, options.baseline)
 

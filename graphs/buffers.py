@@ -20,10 +20,7 @@ def allocate(nbytes: int) -> np.ndarray:
     """
     if nbytes == 0:
         return np.empty(0, np.uint8)
-    pages = mmap.mmap(-1, nbytes)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)
+    return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 def shaped(buffer: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

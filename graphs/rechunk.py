@@ -63,7 +63,7 @@ class GraphBuilder:
         slabs: deque[tuple[list[Key | None], list[list[Key]]]] = deque(
             [([None] * step.ranks, [[start]] * step.ranks)] * step.depth
         )
-        taken: list[Key] = []
+        former_step: list[set[Key]] = [set() for _ in ranks]
         for unit in range(step.units):
             filled = regions.popleft()
             for turn in range(step.rounds(unit)):
@@ -74,10 +74,10 @@ class GraphBuilder:
                 ]
                 takers = [[] for _ in ranks]
                 for stage, sources in enumerate(schedule.sources):
-                    now = self._exchange(number, unit, turn, stage, sources, filled, reads, taken)
+                    filled = now = self._exchange(number, unit, turn, stage, sources, filled, reads, former_step)
                     for rank, source in enumerate(sources):
                         takers[source].append(now[rank])
-                    filled, taken = now, [now[sources.index(rank)] for rank in ranks]
+                    former_step = [{now[rank], now[sources.index(rank)]} for rank in ranks]
                 slabs.append((list(reads), takers))
             regions.append([self._add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
         return [key for keys in regions for key in keys if key is not None]
@@ -91,7 +91,7 @@ class GraphBuilder:
         sources: tuple[int, ...],
         filled: Sequence[Key | None],
         reads: list[Key],
-        taken: list[Key],
+        former_step: list[set[Key]],
     ) -> list[Key]:
         """One step: every rank takes from its partner, once it has received and been taken from in the step before."""
         return [
@@ -104,7 +104,7 @@ class GraphBuilder:
                 rank,
                 name=f"exchange step {stage}",
                 buffers=(filled[rank], reads[source]),
-                after=taken[rank : rank + 1],
+                after=sorted(former_step[rank] - {filled[rank]}),
             )
             for rank, source in enumerate(sources)
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import uuid
 import weakref
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from oocarrays.graphs.buffers import Holding, Slab, allocate, shaped
 
-from oocarrays.errors import AbortedError, DiskFullError, UnsupportedError
+from oocarrays.errors import DiskFullError, UnsupportedError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, Pass
 from oocarrays.plan.rechunk import RechunkPlan
@@ -23,6 +22,8 @@ from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkReader, ChunkWriter, scatter
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.meter import Meter
+
+ONE_PROCESS = "this job runs on threads of one process: compute it with scheduler='threads'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class RechunkRun:
         self.batches: list[list[list[list[int]]]] = [
             [list(step.batches(rank)) for rank in range(step.ranks)] for step in plan.passes
         ]
-        self._aborted = threading.Event()
+        self._failure: BaseException | None = None
         self._process = os.getpid()
         self._remove_scratch = weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
         self._input = source
@@ -66,28 +67,35 @@ class RechunkRun:
     def task(run: RechunkRun, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
         if os.getpid() != run._process:
-            raise UnsupportedError("this job runs on threads of one process: compute it with scheduler='threads'")
-        if run._aborted.is_set() and verb != "create":
-            raise AbortedError(f"run {run.id} has stopped: another of its tasks failed")
+            raise UnsupportedError(ONE_PROCESS)
+        if run._failure and verb != "create":
+            raise run._failure
         try:
             with run.meter.phase(verb):
                 return getattr(run, f"_{verb}")(*args, *inputs[:buffers])
-        except BaseException:
-            run.abort()
+        except BaseException as error:
+            run.abort(error)
             raise
 
-    def abort(self) -> None:
-        """Stop: tasks that have not begun will not, and scratch goes. The target stays marked unfinished."""
-        self._aborted.set()
+    def __reduce__(self) -> Any:
+        raise UnsupportedError(ONE_PROCESS)
+
+    def abort(self, error: BaseException) -> None:
+        """Stop: tasks that have not begun will not, and scratch goes. The target stays marked unfinished.
+
+        What failed first is what every later task raises, whichever of them the scheduler hears of first.
+        """
+        self._failure = self._failure or error
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     # ------------------------------------------------------------------ beginning and end
 
     def _create(self) -> None:
-        self._aborted.clear()
+        self._failure = None
         self.meter = Meter()
-        self._check_room()
         destination = self.destination
+        array_file.check_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
+        self._check_room()
         self.target = array_file.create_target(
             destination.store, destination.settings, self.id, overwrite=destination.overwrite
         )
@@ -117,7 +125,7 @@ class RechunkRun:
         self._output = (
             self.target if last else array_file.create_scratch(self._scratch_folder(number), self.source, step.target)
         )
-        past_cache = last and self.plan.target.nbytes > self.destination.past_cache_above
+        past_cache = self.plan.target.nbytes > self.destination.past_cache_above
         self._reader = ChunkReader(self._input, self.meter, read_ahead=step.read_ahead)
         self._writer = ChunkWriter(self._output, self.meter, past_cache=past_cache)
 
@@ -142,6 +150,9 @@ class RechunkRun:
             box = step.chunk_box(unit)
             region = self._region(step, box, holding.region)
             self._gather(step, box, region, holding.chunk)
+            if unit + step.ranks < step.units:
+                following = step.section(step.chunk_box(unit + step.ranks))
+                self._reader.announce(step.source.grid.indices(following))
             self._store(box, region)
         return holding
 

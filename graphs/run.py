@@ -50,8 +50,8 @@ class GraphJob(DaskMethodsMixin):
         start = time.perf_counter()
         try:
             name = dask.threaded.get(self._graph, self._key, num_workers=threads)
-        except BaseException:
-            self._run.abort()
+        except BaseException as error:
+            self._run.abort(error)
             raise
         self.measured_seconds = time.perf_counter() - start
         return self._result(name)

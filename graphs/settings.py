@@ -20,7 +20,7 @@ DEFAULTS: dict[str, Any] = {
     "memory": None,  # bytes, or text such as "1GiB": the budget of a process; None: half of what the machine has free
     "ranks": None,  # logical processors; None: the plan chooses
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
-    "past-cache-above": "1536MiB",  # bytes: a target of more is written past the system's cache
+    "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
     "cost": {f.name: None if f.name in COMPUTED else f.default for f in fields(Costs)},  # see oocarrays.plan.cost
 }
 

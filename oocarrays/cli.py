@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_args(_with_negative_chunks(sys.argv[1:] if arguments is None else arguments))
     try:
         return int(options.command(options) or 0)
     except InputError as error:
@@ -51,6 +52,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("oocarrays: interrupted; the target is left marked unfinished", file=sys.stderr)
         return 130
+
+
+def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:
+    """Let ``--chunks -1,8`` be written as it is read: argparse takes ``-1,8`` for an option.
+
+    >>> _with_negative_chunks(["a", "--chunks", "-1,8"])
+    ['a', '--chunks=-1,8']
+    """
+    joined: list[str] = []
+    for word in arguments:
+        if joined and joined[-1] == "--chunks" and word.startswith("-"):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -145,6 +161,8 @@ def _info(options: argparse.Namespace) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    if options.folder and not os.access(options.folder, os.W_OK):
+        raise InputError(f"--folder {options.folder} is not a folder that can be written to")
     with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=options.folder) as folder:
         rows, columns = Path(folder, "rows.zarr"), Path(folder, "columns.zarr")
         print(f"making an array of {options.size} in row slabs, to be rewritten in column slabs with {options.memory}")

@@ -84,9 +84,5 @@ class StoreFailure(RunError):
     """The store refused a read or a write."""
 
 
-class AbortedError(RunError):
-    """Another task of the same run had failed."""
-
-
 def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f} MiB"

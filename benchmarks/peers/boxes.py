@@ -25,9 +25,7 @@ def edges(shape: tuple[int, ...], chunks: tuple[int, ...], elements: int) -> tup
 def boxes(shape: tuple[int, ...], box: tuple[int, ...]) -> list[Box]:
     """Sections with edges `box`, in C order, that cover `shape` once."""
     starts = product(*(range(0, extent, edge) for extent, edge in zip(shape, box, strict=True)))
-    return [
-        tuple(slice(s, min(s + e, n)) for s, e, n in zip(start, box, shape, strict=True)) for start in starts
-    ]
+    return [tuple(slice(s, min(s + e, n)) for s, e, n in zip(start, box, shape, strict=True)) for start in starts]
 
 
 def within(box: Box, chunks: tuple[int, ...]) -> list[Box]:

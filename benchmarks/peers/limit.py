@@ -80,12 +80,8 @@ class _Buffer:
 
     def __init__(self, box: Box, chunks: tuple[int, ...]) -> None:
         self.box, self.chunks = box, chunks
-        self.counts = tuple(
-            -(-(part.stop - part.start) // chunk) for part, chunk in zip(box, chunks, strict=True)
-        )
-        self.memory = mmap.mmap(
-            -1, prod(self.counts) * prod(chunks) * ITEM, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        )
+        self.counts = tuple(-(-(part.stop - part.start) // chunk) for part, chunk in zip(box, chunks, strict=True))
+        self.memory = mmap.mmap(-1, prod(self.counts) * prod(chunks) * ITEM, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.array = np.frombuffer(self.memory, np.float32).reshape(self.counts + chunks)
 
     def put(self, part: Box, values: np.ndarray) -> None:
@@ -97,9 +93,7 @@ class _Buffer:
             rank = len(self.chunks)
             split = [n for pair in zip(out.shape[:rank], out.shape[rank:], strict=True) for n in pair]
             order = [*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)]
-            piece = values[
-                tuple(slice(t.start - p.start, t.stop - p.start) for t, p in zip(taken, here, strict=True))
-            ]
+            piece = values[tuple(slice(t.start - p.start, t.stop - p.start) for t, p in zip(taken, here, strict=True))]
             out[...] = piece.reshape(split).transpose(order)
 
     def write(self, job: Job) -> None:
@@ -121,9 +115,7 @@ def _pieces(low: int, high: int, chunk: int) -> list[tuple[slice, slice, slice]]
     for start, stop in pairwise(marks):
         if start < stop:
             numbers = slice(start // chunk, -(-stop // chunk))
-            inner = slice(
-                start % chunk, chunk if numbers.stop - numbers.start > 1 else stop - numbers.start * chunk
-            )
+            inner = slice(start % chunk, chunk if numbers.stop - numbers.start > 1 else stop - numbers.start * chunk)
             result.append((numbers, inner, slice(start, stop)))
     return result
 
@@ -145,14 +137,9 @@ def _announce(path: str) -> None:
 
 def _mapped(job: Job, part: Box) -> np.ndarray:
     """The elements in `part`, which lies in one source chunk, as mapped pages."""
-    chunk = np.memmap(
-        _chunk_path(job.source, part, job.source_chunks), np.float32, "r", shape=job.source_chunks
-    )
+    chunk = np.memmap(_chunk_path(job.source, part, job.source_chunks), np.float32, "r", shape=job.source_chunks)
     return np.asarray(chunk)[
-        tuple(
-            slice(p.start % c, p.start % c + p.stop - p.start)
-            for p, c in zip(part, job.source_chunks, strict=True)
-        )
+        tuple(slice(p.start % c, p.start % c + p.stop - p.start) for p, c in zip(part, job.source_chunks, strict=True))
     ]
 
 

@@ -11,8 +11,6 @@ RANKS = 8
 
 def run(job: Job) -> dict:
     """Plan and build the graph; tells its tasks."""
-    work = ooc.rechunk(
-        job.source, job.target, chunks=job.target_chunks, memory=f"{job.memory // MIB}MiB", ranks=RANKS
-    )
+    work = ooc.rechunk(job.source, job.target, chunks=job.target_chunks, memory=f"{job.memory // MIB}MiB", ranks=RANKS)
     graph = dict(work.__dask_graph__())
     return {"tasks": len(graph), "note": str(getattr(work.plan, "strategy", ""))}

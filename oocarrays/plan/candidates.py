@@ -46,8 +46,6 @@ class Problem:
     """Bytes that the process may hold."""
     ranks: int
     costs: Costs
-    source_cached: bool = False
-    """Whether the source has just been written, and so lies in the operating system's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,10 +187,9 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         traffic,
         problem.costs,
         ranks=ranks,
-        turns=turns if ranks > 1 else 1,
+        turns=turns,
         idle=_idle(problem, shape, units),
         local=source.local,
-        source_cached=problem.source_cached,
         touched=int(source.nbytes * _ratio(source, problem.costs)),
     )
     holds = shape.depth * math.prod(shape.region) * target.chunk_bytes

@@ -69,7 +69,8 @@ class Pass:
     @property
     def unit(self) -> tuple[int, ...]:
         """Target chunks in each axis of one unit: a region, or a partition of ``ranks`` regions side by side."""
-        return unit_chunks(self.method, self.region, self.split, self.ranks)
+        chunks = unit_chunks(self.method, self.region, self.split, self.ranks)
+        return tuple(map(min, chunks, self.target.grid.counts))
 
     @property
     def unit_counts(self) -> tuple[int, ...]:

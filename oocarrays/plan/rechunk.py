@@ -139,7 +139,7 @@ def plan_rechunk(
     budget : int
         Bytes that the process may hold above its idle level.
     ranks : int, optional
-        Logical processors; by default as many as there are cores, or fewer where that is cheaper or fits better.
+        Logical processors; by default what is cheapest of twice the cores, the cores and one.
     method : str
         One of `METHODS`, or ``"auto"``.
 
@@ -166,7 +166,7 @@ def plan_rechunk(
         )
     problems = [
         Problem(source=source, target=target, budget=budget, ranks=count, costs=costs)
-        for count in ([ranks] if ranks else sorted({costs.cores, 1}, reverse=True))
+        for count in ([ranks] if ranks else sorted({2 * costs.cores, costs.cores, 1}, reverse=True))
     ]
     found = _look(problems, strategies)
     fitting = [way for way in found if way.passes]
@@ -179,14 +179,14 @@ def plan_rechunk(
         budget=budget,
         strategy=best.strategy,
         passes=best.passes,
-        considered=tuple(_considered(way, best, budget) for way in found),
+        considered=(*(_considered(way, best, budget) for way in found), *_left_out(found, strategies)),
     )
 
 
 def _check(method: str, ranks: int | None) -> None:
     if method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
-    if ranks is not None and ranks < 1:
+    if ranks is not None and not (isinstance(ranks, int) and ranks >= 1):
         raise InputError(f"ranks={ranks!r} must be at least 1")
 
 
@@ -230,12 +230,22 @@ def _look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[_
 
 
 def _least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[_Way]) -> int:
-    """A budget that has been tried and is enough: what the smallest way needs, or little more."""
-    while not any(way.passes for way in found):
-        least = max(min(way.least for way in found), problems[0].budget + MIB)
-        problems = [replace(problem, budget=least) for problem in problems]
-        found = _look(problems, strategies)
-    return problems[0].budget
+    """A budget that has been tried and is enough, where a MiB less is not: what the smallest way needs."""
+    too_little = problems[0].budget
+    enough = min(way.least for way in found)
+    while not _fits(problems, strategies, enough):
+        too_little, enough = enough, enough + enough // 8
+    while enough - too_little > MIB:
+        middle = (too_little + enough) // 2
+        if _fits(problems, strategies, middle):
+            enough = middle
+        else:
+            too_little = middle
+    return enough
+
+
+def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> bool:
+    return any(way.passes for way in _look([replace(p, budget=budget) for p in problems], strategies))
 
 
 def _ways(problem: Problem, strategy: Strategy, found: Sequence[_Way]) -> Iterator[_Way]:
@@ -279,9 +289,7 @@ def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> _Way:
     ]
     way = _Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
     for source, target in pairwise(stops):
-        leg = _single(
-            replace(problem, source=source, target=target, source_cached=bool(way.passes)), ("independent", "two-phase")
-        )
+        leg = _single(replace(problem, source=source, target=target), ("independent", "two-phase"))
         if not leg.passes:
             return replace(way, passes=(), least=leg.least)
         way = replace(way, passes=way.passes + leg.passes)
@@ -330,6 +338,14 @@ def _at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> 
         missing = ceil_div(LEAST_SCRATCH_CHUNK, math.prod(box) * itemsize)
         box[axis] = min(box[axis] * missing, shape[axis])
     return tuple(box)
+
+
+def _left_out(found: Sequence[_Way], strategies: Sequence[Strategy]) -> Iterator[Considered]:
+    """Staged plans where none was made."""
+    if "staged" in strategies and not any(way.strategy == "staged" for way in found):
+        once = next(way for way in found if way.reads_once)
+        reason = "not counted: one pass reads every byte once, more can only add to it"
+        yield Considered(strategy="staged", ranks=once.ranks, seconds=None, peak_bytes=0, reason=reason)
 
 
 def _considered(way: _Way, best: _Way, budget: int) -> Considered:

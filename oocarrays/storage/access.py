@@ -47,6 +47,11 @@ class ChunkReader:
         self._blobs = blobs_of(file.zarr, meter)
         self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
 
+    def announce(self, indices: Iterable[Index]) -> None:
+        """Let the system fetch what will be read next, while something else is done."""
+        if self._read_ahead:
+            self._blobs.announce(map(self.file.chunk_key, indices))
+
     def tiles(
         self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]
     ) -> Iterator[tuple[Section, np.ndarray | None]]:
@@ -60,6 +65,8 @@ class ChunkReader:
             piece = section.intersection(within)
             assert piece is not None, "a touched chunk shares an element with the region"
             try:
+                if isinstance(blob, LocalBlob):
+                    self._check_bytes(blob.path, blob.size)
                 for part in _cut(piece, tile):
                     yield part, self._read_tile(blob, part.relative_to(section.lower), bounce)
             except MissingBlob:
@@ -100,18 +107,27 @@ class ChunkReader:
     def _fill(self, blob: LocalBlob | StoreBlob | None, index: Index, out: np.ndarray) -> None:
         if blob is None:
             raise MissingBlob
+        name = f"chunk {self.file.chunk_key(index)} of {self.file.name}"
         if self._codec is None:
-            self._check_length(blob, out)
-            blob.read_into(0, byte_view(out))
+            self._fill_plain(blob, name, out)
             self.meter.add(read_requests=1, read_bytes=out.nbytes)
             return
         coded = blob.read_all()
         self.meter.add(read_requests=1, read_bytes=len(coded), decoded_bytes=out.nbytes)
-        decode_into(self._codec, coded, out, f"chunk {self.file.chunk_key(index)} of {self.file.name}")
+        decode_into(self._codec, coded, out, name)
 
-    def _check_length(self, blob: LocalBlob | StoreBlob, out: np.ndarray) -> None:
-        if isinstance(blob, LocalBlob) and blob.size != out.nbytes:
-            raise CorruptChunkError(f"{blob.path} has {blob.size} bytes; a chunk has {out.nbytes}")
+    def _fill_plain(self, blob: LocalBlob | StoreBlob, name: str, out: np.ndarray) -> None:
+        if isinstance(blob, LocalBlob):
+            self._check_bytes(blob.path, blob.size)
+            blob.read_into(0, byte_view(out))
+        else:
+            data = blob.read_all()
+            self._check_bytes(name, len(data))
+            byte_view(out)[:] = data.data
+
+    def _check_bytes(self, name: str, nbytes: int) -> None:
+        if nbytes != self.file.stored.chunk_bytes:
+            raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self.file.stored.chunk_bytes}")
 
     def _through_zarr(self, index: Index) -> np.ndarray:
         stored = self.file.stored

@@ -165,7 +165,8 @@ def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Pipeline]:
         return array, "plain"
     if compressor_of(array) is not None:
         return array, "numcodecs"
-    if isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
+    simple = array.dtype.kind in "biuf" and array.dtype.isnative
+    if simple and isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
         try:
             return _reopen_with_zarrs(array), "zarrs"
         except Exception:  # noqa: BLE001  it refuses codecs and dtypes in ways of its own; zarr-python takes them
@@ -256,6 +257,8 @@ def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> No
         raise TargetError(f"the target {store} is the source itself")
     if here and there and os.path.commonpath([here, there]) in (here, there):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
+    if isinstance(store, Store) and store.read_only:
+        raise TargetError(f"the target {store} is opened read-only")
     if not _is_empty(store) and not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
     if not _is_empty(store) and not _is_array(store):

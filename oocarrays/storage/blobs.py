@@ -129,6 +129,10 @@ class LocalBlob:
         os.close(self._file)
 
 
+ANNOUNCED_BYTES = 2**28
+"""Bytes of files that the system is asked to fetch while something else is done."""
+
+
 class LocalBlobs:
     """The chunks below one local directory.
 
@@ -149,6 +153,17 @@ class LocalBlobs:
     def open(self, key: str, read_ahead: bool = False) -> LocalBlob:
         """The chunk under ``key``, open for reading."""
         return LocalBlob(os.path.join(self.root, key), self.meter, read_ahead)
+
+    def announce(self, keys: Iterable[str]) -> None:
+        """Ask the system to fetch chunks that will be wanted, the first ones, and do not wait for them."""
+        left = ANNOUNCED_BYTES
+        for key in keys:
+            with suppress(MissingBlob):
+                blob = self.open(key, read_ahead=True)
+                left -= blob.size
+                blob.close()
+            if left <= 0:
+                return
 
     def put(self, key: str, data: memoryview) -> None:
         """Replace the chunk under ``key`` by ``data``, at once.
@@ -270,6 +285,9 @@ class StoreBlobs:
     def open(self, key: str, read_ahead: bool = False) -> StoreBlob:
         """The chunk under ``key``; whether it is there shows at the first read."""
         return StoreBlob(self.store, self._key(key))
+
+    def announce(self, keys: Iterable[str]) -> None:
+        """Nothing: a store fetches what it is asked for."""
 
     def put(self, key: str, data: memoryview) -> None:
         """Replace the chunk under ``key`` by a copy of ``data``."""

@@ -1,0 +1,305 @@
+"""The command line: what a person types, and one clear line for everything that they can get wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+from oocarrays.cli import main
+
+COMMAND = Path(sys.executable).parent / "oocarrays"
+DATA = np.arange(60 * 40, dtype="f4").reshape(60, 40)
+
+
+def oocarrays(*arguments: object, cwd: Path, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)], cwd=cwd, env=os.environ | env, capture_output=True, text=True
+    )
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Every file below a folder with its bytes, and every folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, made the current one, that holds an array, a group, a format 2 array, a file and a full folder."""
+    monkeypatch.chdir(tmp_path)
+    zarr.create_array(
+        "rows.zarr",
+        data=DATA,
+        chunks=(10, 40),
+        compressors=None,
+        dimension_names=("y", "x"),
+        attributes={"units": "K", "steps": [1, 2]},
+    )
+    zarr.create_array("there.zarr", data=DATA[:2, :3], chunks=(1, 3))
+    zarr.create_group("group.zarr")
+    zarr.create_array("two.zarr", data=DATA, chunks=(10, 40), zarr_format=2)
+    Path("empty").mkdir()
+    Path("file.txt").write_text("no array")
+    Path("folder").mkdir()
+    Path("folder", "thesis.txt").write_text("three years of work")
+    return tmp_path
+
+
+# ---------------------------------------------------------------------- what works
+
+
+def test_rechunk_writes_the_same_array_in_other_chunks(work: Path) -> None:
+    done = oocarrays("rechunk", "rows.zarr", "columns.zarr", "--chunks", "60,8", "--memory", "64MiB", cwd=work)
+    assert done.returncode == 0, done.stderr
+    target = zarr.open_array("columns.zarr", mode="r")
+    np.testing.assert_array_equal(target[...], DATA)
+    assert (target.chunks, target.dtype, target.metadata.dimension_names) == ((60, 8), np.dtype("f4"), ("y", "x"))
+    assert target.attrs.asdict() == {"units": "K", "steps": [1, 2]}
+    assert "strategy" in done.stdout
+    assert "wrote" in done.stdout
+    assert "100 %" in done.stderr
+
+
+def test_quiet_prints_no_plan_and_no_bar(work: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["rechunk", "rows.zarr", "columns.zarr", "--chunks", "60,8", "--memory", "64MiB", "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 1
+    assert err == ""
+
+
+@pytest.mark.parametrize("method", ["independent", "two-phase", "staged"])
+@pytest.mark.parametrize("codec", ["none", "zstd", "blosc", "gzip"])
+def test_method_ranks_and_codec_can_be_chosen(work: Path, method: str, codec: str) -> None:
+    options = ["--chunks=60,7", "--memory=128MiB", "--ranks=3", f"--method={method}", f"--codec={codec}"]
+    assert main(["rechunk", "rows.zarr", "columns.zarr", *options, "--quiet"]) == 0
+    target = zarr.open_array("columns.zarr", mode="r")
+    np.testing.assert_array_equal(target[...], DATA)
+    assert target.chunks == (60, 7)
+    assert [c.to_dict()["name"] for c in target.compressors] == ([] if codec == "none" else [codec])
+
+
+@pytest.mark.parametrize("typed", [["--chunks=-1,8"], ["--chunks", "-1,8"]], ids=["with =", "as a word of its own"])
+def test_minus_one_is_a_whole_axis(work: Path, typed: list[str]) -> None:
+    assert main(["rechunk", "rows.zarr", "columns.zarr", *typed, "--memory=64MiB", "--quiet"]) == 0
+    assert zarr.open_array("columns.zarr", mode="r").chunks == (60, 8)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "chunks"), [("column", (60, 6)), ("1,0", (60, 6)), ("row", (10, 40))], ids=["column", "1,0", "row"]
+)
+def test_orientation_chooses_the_chunks(work: Path, orientation: str, chunks: tuple[int, int]) -> None:
+    assert main(["rechunk", "rows.zarr", "t.zarr", "--orientation", orientation, "--memory", "64MiB", "--quiet"]) == 0
+    target = zarr.open_array("t.zarr", mode="r")
+    assert target.chunks == chunks
+    np.testing.assert_array_equal(target[...], DATA)
+
+
+def test_overwrite_replaces_an_array_that_is_named(work: Path) -> None:
+    options = ["--chunks", "60,8", "--memory", "64MiB", "--quiet"]
+    assert main(["rechunk", "rows.zarr", "there.zarr", "--overwrite", *options]) == 0
+    np.testing.assert_array_equal(zarr.open_array("there.zarr", mode="r")[...], DATA)
+
+
+def test_dry_run_shows_every_strategy_and_writes_nothing(work: Path, capsys: pytest.CaptureFixture) -> None:
+    before = tree(work)
+    assert main(["rechunk", "rows.zarr", "columns.zarr", "--chunks", "60,8", "--memory", "64MiB", "--dry-run"]) == 0
+    assert tree(work) == before
+    out = capsys.readouterr().out
+    for word in ("independent", "two-phase", "staged", "taken", "peak memory", "predicted", "requests", "tasks"):
+        assert word in out, word
+
+
+def test_demo_makes_rechunks_checks_and_cleans_up(work: Path) -> None:
+    before = tree(work)
+    done = oocarrays("demo", "--size", "8MiB", "--memory", "34MiB", "--folder", ".", cwd=work)
+    assert done.returncode == 0, done.stderr
+    assert "checked: every element is right" in done.stdout
+    assert re.search(r"\d+ MB/s, .* MiB held at most of 34 MiB", done.stdout)
+    assert tree(work) == before
+
+
+def test_info_shows_what_a_store_holds(work: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["info", "rows.zarr"]) == 0
+    out = capsys.readouterr().out
+    stored = sum(file.stat().st_size for file in Path("rows.zarr").rglob("*") if file.is_file())
+    for text in ("60 × 40", "float32", "10 × 40", "bytes", "y, x", "units", "'K'", "steps", "(9600)", f"({stored})"):
+        assert text in out, text
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["rechunk"], ["info"]], ids=lambda words: " ".join(words) or "all")
+def test_help(command: list[str], capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--help"])
+    assert stop.value.code == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"usage: {' '.join(['oocarrays', *command])}")
+    assert err == ""
+
+
+def test_version(work: Path) -> None:
+    done = oocarrays("--version", cwd=work)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"oocarrays \d+\.\d+\.\d+\n", done.stdout)
+
+
+# ---------------------------------------------------------------------- what does not
+
+
+def rechunk(source: str = "rows.zarr", target: str = "new.zarr", chunks: str = "60,8", *more: str) -> list[str]:
+    return ["rechunk", source, target, f"--chunks={chunks}", "--memory=64MiB", *more]
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    # id: what is typed, what the line must say (a regular expression)
+    "no such store": (rechunk("nowhere.zarr"), r"no such store: nowhere\.zarr"),
+    "a group": (rechunk("group.zarr"), r"group\.zarr holds a Zarr group"),
+    "an empty folder": (rechunk("empty"), r"no Zarr array in empty"),
+    "a folder of other files": (rechunk("folder"), r"no Zarr array in folder"),
+    "a file": (rechunk("file.txt"), r"file\.txt"),
+    "below a file": (rechunk("file.txt/rows.zarr"), r"file\.txt/rows\.zarr"),
+    "format 2": (rechunk("two.zarr"), r"two\.zarr is in Zarr format 2.*takes format 3"),
+    "too few chunks": (rechunk(chunks="60"), r"\(60,\) has 1 axes; the array has 2"),
+    "too many chunks": (rechunk(chunks="60,8,1"), r"\(60, 8, 1\) has 3 axes; the array has 2"),
+    "no chunks": (["rechunk", "rows.zarr", "new.zarr"], r"--chunks is needed"),
+    "empty chunks": (rechunk(chunks=""), r"chunks"),
+    "chunk of zero": (rechunk(chunks="0,8"), r"\(0, 8\).*at least 1"),
+    "negative chunk": (rechunk(chunks="60,-3"), r"\(60, -3\).*at least 1"),
+    "chunks not numbers": (rechunk(chunks="a,b"), r"'a,b' is not a list of lengths"),
+    "chunks of fractions": (rechunk(chunks="1.5,8"), r"'1\.5,8' is not a list of lengths"),
+    "budget too small": ([*rechunk(), "--memory=1MiB"], r"\(1048576 bytes\) is too small.*needs at least .*\d+ bytes"),
+    "unparsable budget": ([*rechunk(), "--memory=lots"], r"memory='lots' is not a size.*'1GiB'"),
+    "budget of an unknown unit": ([*rechunk(), "--memory=3 apples"], r"memory='3 apples' is not a size"),
+    "budget of zero": ([*rechunk(), "--memory=0"], r"memory='0' must be above zero"),
+    "negative budget": ([*rechunk(), "--memory=-1GiB"], r"memory='-1GiB' must be above zero"),
+    "budget that is no number": ([*rechunk(), "--memory=nan"], r"memory='nan'"),
+    "endless budget": ([*rechunk(), "--memory=inf"], r"memory='inf'"),
+    "target exists": (rechunk(target="there.zarr"), r"there\.zarr exists; ask for overwrite"),
+    "target is the source": (rechunk(target="rows.zarr"), r"rows\.zarr is the source itself"),
+    "target is the source, overwrite": ([*rechunk(target="./rows.zarr"), "--overwrite"], r"is the source itself"),
+    "target inside the source": ([*rechunk(target="rows.zarr/new"), "--overwrite"], r"one inside the other"),
+    "source inside the target": ([*rechunk("folder/rows.zarr", "folder"), "--overwrite"], r"one inside the other"),
+    "target is a link to the source": ([*rechunk(target="link.zarr"), "--overwrite"], r"is the source itself"),
+    "target is a full folder": (rechunk(target="folder"), r"folder exists"),
+    "target is a full folder, overwrite": ([*rechunk(target="folder"), "--overwrite"], r"folder exists and is not a"),
+    "target is a group, overwrite": ([*rechunk(target="group.zarr"), "--overwrite"], r"group\.zarr exists and is not"),
+    "target is a file, overwrite": ([*rechunk(target="file.txt"), "--overwrite"], r"file\.txt exists and is not"),
+    "unknown method": ([*rechunk(), "--method=magic"], r"magic.*independent.*two-phase.*staged"),
+    "unknown codec": ([*rechunk(), "--codec=magic"], r"magic.*zstd"),
+    "no ranks": ([*rechunk(), "--ranks=0"], r"ranks=0 must be at least 1"),
+    "negative ranks": ([*rechunk(), "--ranks=-2"], r"ranks=-2 must be at least 1"),
+    "ranks not a number": ([*rechunk(), "--ranks=two"], r"two"),
+    "unknown orientation": ([*rechunk(), "--orientation=diagonal"], r"diagonal"),
+    "orientation of other axes": ([*rechunk(), "--orientation=0,2"], r"\(0, 2\) is not 'row', 'column' or an order"),
+    "no target": (["rechunk", "rows.zarr"], r"TARGET"),
+    "no command": ([], r"COMMAND"),
+    "unknown command": (["shrink"], r"shrink"),
+    "unknown option": ([*rechunk(), "--fast"], r"--fast"),
+    "info of nothing": (["info", "nowhere.zarr"], r"no such store: nowhere\.zarr"),
+    "info of a group": (["info", "group.zarr"], r"group\.zarr holds a Zarr group"),
+    "demo of no size": (["demo", "--size=big"], r"size='big' is not a size"),
+    "demo of a negative size": (["demo", "--size=-3"], r"size='-3' must be above zero"),
+    "demo in no folder": (["demo", "--folder=nowhere"], r"nowhere"),
+    "demo in too little": (["demo", "--size=1MiB", "--memory=1MiB"], r"\(1048576 bytes\) is too small"),
+}
+
+
+@pytest.fixture
+def trap(work: Path) -> Path:
+    """As ``work``, with an array inside the full folder and a link to the source."""
+    zarr.create_array("folder/rows.zarr", data=DATA, chunks=(10, 40))
+    os.symlink("rows.zarr", "link.zarr")
+    return work
+
+
+def check_refusal(code: int, out: str, err: str, says: str) -> None:
+    assert code == 2
+    assert len(err.splitlines()) == 1, err
+    assert re.search(says, err), err
+    assert "Traceback" not in err + out
+
+
+@pytest.mark.parametrize(("typed", "says"), WRONG.values(), ids=WRONG)
+def test_a_wrong_input_gets_one_line(
+    trap: Path, typed: list[str], says: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(trap))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    before = tree(trap)
+    try:
+        code = main(typed)
+    except SystemExit as stop:
+        code = stop.code
+    check_refusal(code, *capsys.readouterr(), says)
+    assert tree(trap) == before
+
+
+SUBPROCESS = ["no such store", "budget too small", "target inside the source", "chunks not numbers", "a group"]
+
+
+@pytest.mark.parametrize("name", SUBPROCESS)
+def test_a_wrong_input_gets_one_line_from_the_installed_command(trap: Path, name: str) -> None:
+    typed, says = WRONG[name]
+    before = tree(trap)
+    done = oocarrays(*typed, cwd=trap)
+    check_refusal(done.returncode, done.stdout, done.stderr, says)
+    assert done.stdout == ""
+    assert tree(trap) == before
+
+
+def test_a_budget_too_small_names_a_budget_that_does(work: Path, capsys: pytest.CaptureFixture) -> None:
+    main([*rechunk(), "--memory=1MiB"])
+    least = re.findall(r"\((\d+) bytes\)", capsys.readouterr().err)[-1]
+    assert main([*rechunk(), f"--memory={least}", "--quiet"]) == 0
+    np.testing.assert_array_equal(zarr.open_array("new.zarr", mode="r")[...], DATA)
+
+
+def test_array_expressions_are_refused_in_one_line(work: Path) -> None:
+    before = tree(work)
+    done = oocarrays(*rechunk(), cwd=work, DASK_ARRAY__QUERY_PLANNING="True")
+    check_refusal(done.returncode, done.stdout, done.stderr, r"array\.query-planning is on.*set it to False")
+    assert tree(work) == before
+
+
+def test_array_expressions_are_refused_where_set_in_dask(work: Path, capsys: pytest.CaptureFixture) -> None:
+    with dask.config.set({"array.query-planning": True}):
+        code = main(rechunk())
+    check_refusal(code, *capsys.readouterr(), r"array\.query-planning is on")
+
+
+@pytest.mark.parametrize("name", ["oocarrays.memory", "oocarrays.ranks"])
+def test_a_wrong_setting_gets_one_line(work: Path, name: str, capsys: pytest.CaptureFixture) -> None:
+    typed = [word for word in rechunk() if not word.startswith("--memory")]
+    with dask.config.set({name: "some", "oocarrays.memory": "some" if name.endswith("memory") else "64MiB"}):
+        code = main(typed)
+    check_refusal(code, *capsys.readouterr(), r"some")
+
+
+def hide_chunk(folder: Path) -> None:
+    (folder / "c/0/0").write_bytes(b"short")
+
+
+def unfinish(folder: Path) -> None:
+    zarr.open_array(folder, mode="r+").attrs["oocarrays:unfinished"] = "a1b2"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "says"),
+    [(hide_chunk, 1, r"c/0/0 has 5 bytes"), (unfinish, 2, r"is unfinished: run a1b2")],
+    ids=["a corrupt chunk fails the run", "an unfinished source is wrong input"],
+)
+def test_a_spoilt_source_gets_one_line(
+    work: Path, spoil: Callable[[Path], None], code: int, says: str, capsys: pytest.CaptureFixture
+) -> None:
+    spoil(work / "rows.zarr")
+    assert main([*rechunk(), "--quiet", "--method=two-phase"]) == code
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1, err
+    assert re.search(says, err)

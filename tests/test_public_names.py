@@ -1,0 +1,79 @@
+"""What ``import oocarrays`` gives, and what it does not drag in."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import oocarrays
+
+PUBLIC = ["OocError", "OutOfCoreArray", "RechunkJob", "errors", "open_array", "rechunk"]
+
+
+def test_all_is_pinned() -> None:
+    assert oocarrays.__all__ == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_says_what_it_is(name: str) -> None:
+    assert inspect.getdoc(getattr(oocarrays, name))
+
+
+def members(kind: type) -> list[tuple[str, str]]:
+    return [(kind.__name__, name) for name in dir(kind) if not name.startswith("_") and hasattr(kind, name)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*members(oocarrays.OutOfCoreArray), ("RechunkJob", "plan"), ("RechunkJob", "run"), ("RechunkJob", "explain")],
+    ids=lambda name: name,
+)
+def test_a_public_member_says_what_it_does(kind: str, name: str) -> None:
+    assert inspect.getdoc(getattr(getattr(oocarrays, kind), name))
+
+
+def test_every_error_is_in_the_tree_and_in_its_drawing() -> None:
+    kinds = [kind for kind in vars(oocarrays.errors).values() if inspect.isclass(kind)]
+    assert len(kinds) > 10
+    for kind in kinds:
+        assert issubclass(kind, oocarrays.OocError)
+        assert kind.__doc__
+        assert kind.__name__ in (oocarrays.errors.__doc__ or "")
+
+
+def test_version_is_that_of_the_package() -> None:
+    from importlib.metadata import version
+
+    assert oocarrays.__version__ == version("oocarrays")
+
+
+IMPORTED = """
+import json, sys, threading
+import oocarrays
+import dask.threaded
+heavy = [name for name in ("distributed", "dask.array", "dask.dataframe", "pandas", "zarrs") if name in sys.modules]
+pools = [dask.threaded.default_pool is not None, bool(dask.threaded.pools)]
+print(json.dumps({"heavy": heavy, "threads": threading.active_count(), "pools": pools}))
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    folder = Path(tmp_path_factory.mktemp("elsewhere"))
+    done = subprocess.run([sys.executable, "-c", IMPORTED], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_import_drags_in_no_cluster_and_no_dask_array(fresh: dict) -> None:
+    assert fresh["heavy"] == []
+
+
+def test_import_starts_no_threads_and_no_pool(fresh: dict) -> None:
+    assert fresh["threads"] == 1
+    assert fresh["pools"] == [False, False]
