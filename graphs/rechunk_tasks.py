@@ -74,19 +74,19 @@ class RechunkRun:
             with run.meter.phase(verb):
                 return getattr(run, f"_{verb}")(*args, *inputs[:buffers])
         except BaseException as error:
-            run.abort(error)
-            raise
+            raise run.abort(error) from error.__cause__
 
     def __reduce__(self) -> Any:
         raise UnsupportedError(ONE_PROCESS)
 
-    def abort(self, error: BaseException) -> None:
+    def abort(self, error: BaseException) -> BaseException:
         """Stop: tasks that have not begun will not, and scratch goes. The target stays marked unfinished.
 
         What failed first is what every later task raises, whichever of them the scheduler hears of first.
         """
         self._failure = self._failure or error
         shutil.rmtree(self.scratch, ignore_errors=True)
+        return self._failure
 
     # ------------------------------------------------------------------ beginning and end
 

@@ -11,8 +11,7 @@ OocError
 └── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
     ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
     ├── DiskFullError                there is no room for the target or the scratch array
-    ├── StoreFailure                 the store refused a read or a write
-    └── AbortedError                 another task of the same run had failed
+    └── StoreFailure                 the store refused a read or a write
 """
 
 from __future__ import annotations
