@@ -73,7 +73,7 @@ class RechunkRun:
         try:
             with run.meter.phase(verb):
                 return getattr(run, f"_{verb}")(*args, *inputs[:buffers])
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
             raise run.abort(error) from error.__cause__
 
     def __reduce__(self) -> Any:

@@ -2,7 +2,7 @@
 
 Each process takes boxes of whole target chunks. It maps the source's chunk files, tells the kernel which
 come next, copies the box's part of each into a buffer laid out chunk by chunk as the target stores it, and
-writes whole chunk files: through the page cache while they are few, past it (O_DIRECT) beyond 2 GiB, where
+writes whole chunk files: through the page cache while they are few, past it (O_DIRECT) beyond 512 MiB, where
 that is steadier. Nothing is general here: little-endian float32 in Zarr format 3, no codec.
 """
 
@@ -29,7 +29,7 @@ SHARE = 0.55
 """Part of the budget for the buffers of all processes together."""
 AHEAD = 2
 """Source chunks announced to the kernel before they are needed."""
-PAST_CACHE = 2 * GIB
+PAST_CACHE = GIB // 2
 """Bytes written from which O_DIRECT is faster than the page cache."""
 
 

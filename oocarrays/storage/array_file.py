@@ -25,7 +25,7 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.storage.blobs import write_error
+from oocarrays.storage.blobs import STAGING_BYTES, write_error
 from oocarrays.storage.codec import Pipeline, compressor_of, is_plain, most_coded_bytes
 
 StoreLike = str | os.PathLike[str] | Store
@@ -185,9 +185,9 @@ def _workspace(pipeline: Pipeline, local: bool, chunk_bytes: int) -> tuple[int, 
     """Bytes beside a chunk while it is decoded, and while it is encoded."""
     coded = most_coded_bytes(chunk_bytes)
     if pipeline == "plain":
-        return (0, 0) if local else (chunk_bytes, chunk_bytes)
+        return (0, STAGING_BYTES) if local else (chunk_bytes, chunk_bytes)
     if pipeline == "numcodecs":
-        return coded, 2 * coded if local else 3 * coded
+        return coded, 2 * coded + STAGING_BYTES if local else 3 * coded
     return 3 * coded, 3 * coded
 
 
