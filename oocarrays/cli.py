@@ -34,6 +34,7 @@ CODECS = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """One line, and the exit code of wrong input."""
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(WRONG_INPUT)
 

@@ -31,7 +31,7 @@ class Costs:
     """Decoded bytes a second that one core makes of coded ones."""
     encode_bandwidth: float = 0.14e9
     """Decoded bytes a second that one core encodes."""
-    request_seconds: float = 2.5e-6
+    request_seconds: float = 4e-6
     """Seconds of one request to a local file; the interpreter makes them one after the other."""
     store_request_seconds: float = 1e-4
     """Seconds of one request to any other store."""

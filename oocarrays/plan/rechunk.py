@@ -202,14 +202,17 @@ class _Way:
 
     @property
     def seconds(self) -> float:
+        """Predicted."""
         return sum(p.seconds for p in self.passes)
 
     @property
     def peak_bytes(self) -> int:
+        """Bytes held at one time, or needed at least."""
         return max((p.peak_bytes for p in self.passes), default=self.least)
 
     @property
     def name(self) -> str:
+        """The strategy, with the number of passes where they are several."""
         return self.strategy if self.stages == 1 else f"staged, {self.stages} passes"
 
     @property
