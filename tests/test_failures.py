@@ -249,7 +249,7 @@ def test_a_corrupt_chunk_of_which_byte_ranges_are_read(tmp_path: Path, spoil: Ca
     make(tmp_path / "source.zarr", noise((512, 1024)), chunks=(512, 512))
     chunk = tmp_path / "source.zarr/c/0/1"
     chunk.write_bytes(spoil(chunk.read_bytes()))
-    job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", "independent", chunks=(64, 1024), memory="26MiB")
+    job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", "independent", chunks=(64, 1024), memory="28MiB")
     assert job.plan.passes[0].access == "ranges"
     with pytest.raises(CorruptChunkError, match="c/0/1"):
         job.run()
@@ -295,7 +295,7 @@ def test_a_missing_chunk_holds_the_fill_value(tmp_path: Path, codec: str, method
 def test_a_missing_chunk_of_which_byte_ranges_are_read(tmp_path: Path) -> None:
     source = make(tmp_path / "source.zarr", noise((512, 1024)), chunks=(512, 512), fill_value=-1)
     (tmp_path / "source.zarr/c/0/1").unlink()
-    job = plan(source, tmp_path / "target.zarr", "independent", chunks=(64, 1024), memory="26MiB")
+    job = plan(source, tmp_path / "target.zarr", "independent", chunks=(64, 1024), memory="28MiB")
     assert job.plan.passes[0].access == "ranges"
     np.testing.assert_array_equal(job.run()[...], source[...])
 

@@ -208,7 +208,7 @@ def test_html_is_escaped(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "chunks"), [("64MiB", (96, 10)), ("25MiB", (96, 1)), ("1GiB", (8, 80))], ids=["some", "little", "alike"]
+    ("memory", "chunks"), [("64MiB", (96, 10)), ("27MiB", (96, 1)), ("1GiB", (8, 80))], ids=["some", "little", "alike"]
 )
 def test_explain_names_every_strategy_and_why_not(
     source: Path, tmp_path: Path, memory: str, chunks: tuple[int, int]
