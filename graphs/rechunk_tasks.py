@@ -236,4 +236,4 @@ def _common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[
     """What a chunk at ``there`` has of ``here``: nothing, or one part."""
     part = there.intersection(here)
     if part is not None:
-        yield part, None if data is None else data[(*part.relative_to(there.lower).slices, ...)]
+        yield part, None if data is None else data[part.relative_to(there.lower).slices]

@@ -178,7 +178,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _demo_array(path: Path, nbytes: int) -> int:
     """Make a square array whose element (i, j) is ``i * edge + j``, in row slabs; returns the edge."""
-    edge = max(round((nbytes / 8) ** 0.5), 1)
+    edge = max(int((nbytes / 8) ** 0.5), 1)
     array = zarr.create_array(path, shape=(edge, edge), chunks=(max(edge // 64, 1), edge), dtype="i8", compressors=None)
     step = max(edge // 64, 1)
     for start in range(0, edge, step):

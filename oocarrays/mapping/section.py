@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,13 @@ class Section:
         return math.prod(self.shape)
 
     @property
-    def slices(self) -> tuple[slice, ...]:
-        """The section as a numpy index.
+    def slices(self) -> tuple[Any, ...]:
+        """The section as a numpy index that gives an array, without axes too.
 
         >>> Section((1,), (3,)).slices
-        (slice(1, 3, None),)
+        (slice(1, 3, None), Ellipsis)
         """
-        return tuple(map(slice, self.lower, self.upper))
+        return (*map(slice, self.lower, self.upper), ...)
 
     def intersection(self, other: Section) -> Section | None:
         """The elements in both sections, or None where there are none."""

@@ -100,7 +100,7 @@ class ChunkReader:
             section = self.grid.section(index)
             try:
                 self._fill(blob, index, out)
-                yield index, out[(*map(slice, section.shape), ...)]
+                yield index, out[section.relative_to(section.lower).slices]
             except MissingBlob:
                 yield index, None
 
@@ -181,7 +181,7 @@ class ChunkWriter:
     def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
         section = self.file.stored.grid.section(index)
         try:
-            self.file.zarr[section.slices] = chunk[(*map(slice, section.shape), ...)]
+            self.file.zarr[section.slices] = chunk[section.relative_to(section.lower).slices]
         except OSError as error:
             raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
 
