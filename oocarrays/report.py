@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oocarrays.array import OutOfCoreArray
 
 BAR_WIDTH = 30
+LINE_WIDTH = 70
 
 
 def seconds_text(seconds: float) -> str:
@@ -169,7 +170,7 @@ def progress_bar(plan: RechunkPlan, run: Any, stream: TextIO | None = None) -> I
 
     def show() -> None:
         while not stop.wait(0.1):
-            out.write("\r" + bar_line(done_share(plan, run.meter), time.perf_counter() - start))
+            out.write("\r" + bar_line(done_share(plan, run.meter), time.perf_counter() - start).ljust(LINE_WIDTH))
             out.flush()
 
     thread = threading.Thread(target=show, daemon=True)
@@ -179,7 +180,7 @@ def progress_bar(plan: RechunkPlan, run: Any, stream: TextIO | None = None) -> I
     finally:
         stop.set()
         thread.join()
-        out.write("\r" + bar_line(done_share(plan, run.meter), time.perf_counter() - start) + "\n")
+        out.write("\r" + bar_line(done_share(plan, run.meter), time.perf_counter() - start).ljust(LINE_WIDTH) + "\n")
 
 
 def done_share(plan: RechunkPlan, meter: Meter) -> float:
