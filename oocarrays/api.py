@@ -13,7 +13,7 @@ import zarr
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.errors import ChunksError, InputError, OocError
+from oocarrays.errors import ChunksError, InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.run import GraphJob
@@ -217,6 +217,3 @@ def _along(order: tuple[int, ...], shape: tuple[int, ...], size: int) -> tuple[i
         chunks[axis] = max(min(shape[axis], room), 1)
         room = max(room // chunks[axis], 1)
     return tuple(chunks)
-
-
-__all__ = ["OocError", "RechunkJob", "open_array", "rechunk"]

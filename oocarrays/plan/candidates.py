@@ -98,7 +98,7 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
 def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
     for access in _accesses(problem, method):
         for depth, slab in _holdings(problem, method):
-            fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, access, method, slab * depth, depth)
+            fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, access, slab * depth, depth)
             chunks = (problem.budget - fixed) // (problem.ranks * depth * problem.target.chunk_bytes)
             for region, split in _regions(problem, method, max(chunks, 1)):
                 yield _Shape(method=method, access=access, region=region, split=split, slab=slab, depth=depth)
@@ -113,7 +113,7 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int]]:
     return [(depth, slab) for depth in (1, 2) for slab in sorted(slabs)]
 
 
-def _workspace(problem: Problem, access: Access, method: Method, slabs: int, depth: int) -> int:
+def _workspace(problem: Problem, access: Access, slabs: int, depth: int) -> int:
     """Bytes that one rank holds beside its region: slabs or a tile, and what codecs need."""
     source, target = problem.source, problem.target
     if access == "ranges":
@@ -193,7 +193,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         touched=int(source.nbytes * _ratio(source, problem.costs)),
     )
     holds = shape.depth * math.prod(shape.region) * target.chunk_bytes
-    workspace = _workspace(problem, shape.access, shape.method, shape.slab * shape.depth, shape.depth)
+    workspace = _workspace(problem, shape.access, shape.slab * shape.depth, shape.depth)
     return Pass(
         source=source,
         target=target,
@@ -238,7 +238,7 @@ def _traffic(problem: Problem, shape: _Shape, axes: list[AxisOverlap], units: in
     visits = chunk_visits(axes)
     whole = visits * source.chunk_bytes
     written = target.grid.count * target.chunk_bytes
-    rounds = exchanges = 0
+    exchanges = 0
     if shape.method == "two-phase":
         rounds = int((-(-touched_by_region(axes) // (ranks * shape.slab))).sum())
         exchanges = rounds * ranks

@@ -20,7 +20,7 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, blobs_of, byte_view, open_ahead
+from oocarrays.storage.blobs import Blob, LocalBlob, MissingBlob, blobs_of, byte_view, open_ahead
 from oocarrays.storage.codec import compressor_of, decode_into, encode
 from oocarrays.storage.meter import Meter
 
@@ -72,12 +72,12 @@ class ChunkReader:
             except MissingBlob:
                 yield piece, None
 
-    def _opened(self, indices: Iterable[Index]) -> Iterator[tuple[Index, LocalBlob | StoreBlob | None]]:
+    def _opened(self, indices: Iterable[Index]) -> Iterator[tuple[Index, Blob | None]]:
         wanted = list(indices)
         keys = map(self.file.chunk_key, wanted)
         return zip(wanted, open_ahead(self._blobs, keys, read_ahead=self._read_ahead), strict=True)
 
-    def _read_tile(self, blob: LocalBlob | StoreBlob | None, part: Section, bounce: np.ndarray) -> np.ndarray:
+    def _read_tile(self, blob: Blob | None, part: Section, bounce: np.ndarray) -> np.ndarray:
         if blob is None:
             raise MissingBlob
         data = bounce.reshape(-1)[: part.size].reshape(part.shape)
@@ -104,7 +104,7 @@ class ChunkReader:
             except MissingBlob:
                 yield index, None
 
-    def _fill(self, blob: LocalBlob | StoreBlob | None, index: Index, out: np.ndarray) -> None:
+    def _fill(self, blob: Blob | None, index: Index, out: np.ndarray) -> None:
         if blob is None:
             raise MissingBlob
         name = f"chunk {self.file.chunk_key(index)} of {self.file.name}"
@@ -116,7 +116,7 @@ class ChunkReader:
         self.meter.add(read_requests=1, read_bytes=len(coded), decoded_bytes=out.nbytes)
         decode_into(self._codec, coded, out, name)
 
-    def _fill_plain(self, blob: LocalBlob | StoreBlob, name: str, out: np.ndarray) -> None:
+    def _fill_plain(self, blob: Blob, name: str, out: np.ndarray) -> None:
         if isinstance(blob, LocalBlob):
             self._check_bytes(blob.path, blob.size)
             blob.read_into(0, byte_view(out))

@@ -22,6 +22,7 @@ from zarr.codecs import BytesCodec, TransposeCodec
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore
+from zarr.storage._common import make_store_path
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -269,12 +270,8 @@ def _is_empty(store: StoreLike) -> bool:
     folder = local_folder(store)
     if folder is not None:
         return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
-    return sync(make_store(store).is_empty(""))
-
-
-def make_store(store: StoreLike) -> Store:
-    """A store object for a path, a URL or a store."""
-    return zarr.open_group(store, mode="a").store if not isinstance(store, Store) else store
+    place = sync(make_store_path(store))
+    return sync(place.store.is_empty(place.path))
 
 
 def _is_array(store: StoreLike) -> bool:
