@@ -6,6 +6,10 @@
     read ──┬─► exchange step 0 ─► step 1 ─► … ─► write        two-phase: in each round of a partition every rank reads
     read ──┴─► exchange step 0 ─► step 1 ─► … ─► write        its slab, then takes from one partner a step
 
+    kept: as above for the first partition, whose exchange keeps messages for the others; then
+
+    take ─► write ─► take ─► write …                            each rank's own messages, in their order
+
 Every edge carries the buffer that the next task fills, or says that a slab has been taken. That bounds memory: a
 rank never holds more than ``depth`` slabs and ``depth`` regions, whatever the scheduler's mood.
 """
@@ -64,6 +68,7 @@ class GraphBuilder:
             [([None] * step.ranks, [[start]] * step.ranks)] * step.depth
         )
         former_step: list[set[Key]] = [set() for _ in ranks]
+        keepers: Sequence[Key | None] = []
         for unit in range(step.units):
             filled = regions.popleft()
             for turn in range(step.rounds(unit)):
@@ -79,8 +84,19 @@ class GraphBuilder:
                         takers[source].append(now[rank])
                     former_step = [{now[rank], now[sources.index(rank)]} for rank in ranks]
                 slabs.append((list(reads), takers))
+            if unit == 0:
+                keepers = filled
+            elif step.kept:
+                filled = self._take(number, unit, filled, keepers)
             regions.append([self._add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
         return [key for keys in regions for key in keys if key is not None]
+
+    def _take(self, number: int, unit: int, filled: Sequence[Key | None], keepers: Sequence[Key | None]) -> list[Key]:
+        """Every rank takes what it kept for a partition, once it has kept it all."""
+        return [
+            self._add("take", number, unit, rank, buffers=(buffer,), after=[keeper] if keeper and not buffer else [])
+            for rank, (buffer, keeper) in enumerate(zip(filled, keepers, strict=True))
+        ]
 
     def _exchange(
         self,

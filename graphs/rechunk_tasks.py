@@ -21,6 +21,8 @@ from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkReader, ChunkWriter, scatter
 from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.blobs import padded
+from oocarrays.storage.kept import KeptMessages, Reader
 from oocarrays.storage.meter import Meter
 
 ONE_PROCESS = "this job runs on threads of one process: compute it with scheduler='threads'"
@@ -62,6 +64,7 @@ class RechunkRun:
         self._output = source
         self._reader: ChunkReader
         self._writer: ChunkWriter
+        self._kept: KeptMessages
 
     @staticmethod
     def task(run: RechunkRun, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
@@ -107,7 +110,7 @@ class RechunkRun:
         folder = array_file.local_folder(self.destination.store)
         if folder and not plan.target.coded:
             wants[folder] = plan.target.grid.count * plan.target.chunk_bytes
-        if plan.scratch:
+        if plan.scratch_bytes:
             wants[self.scratch] = plan.scratch_bytes
         for place, wanted in wants.items():
             free = array_file.free_bytes(place)
@@ -128,6 +131,8 @@ class RechunkRun:
         past_cache = self.plan.target.nbytes > self.destination.past_cache_above
         self._reader = ChunkReader(self._input, self.meter, read_ahead=step.read_ahead)
         self._writer = ChunkWriter(self._output, self.meter, past_cache=past_cache)
+        if step.kept:
+            self._kept = KeptMessages(self._scratch_folder(number), past_cache=past_cache)
 
     def _scratch_folder(self, number: int) -> str:
         return os.path.join(self.scratch, str(number))
@@ -164,6 +169,9 @@ class RechunkRun:
 
     def _parts(self, step: Pass, section: Section, chunk: np.ndarray) -> Iterator[tuple[Section, np.ndarray | None]]:
         grid = step.source.grid
+        if step.access == "mapped":
+            yield from self._reader.mapped(grid.indices(section), section)
+            return
         if step.access == "ranges":
             yield from self._reader.tiles(grid.indices(section), section, step.tile)
             return
@@ -181,6 +189,7 @@ class RechunkRun:
         step = self.plan.passes[number]
         size = step.source.chunk_bytes
         buffer = former.buffer if former else allocate(step.slab * size)
+        self._reader.announce(step.reads_after(unit, turn, rank))
         outs = (self._chunk_view(step, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
         return Slab(buffer, list(self._reader.whole(step.reads(unit, turn, rank), outs)))
 
@@ -189,8 +198,9 @@ class RechunkRun:
     ) -> np.ndarray:
         """Take from a partner's slab what this rank's target chunks need: a view there, a copy here."""
         step = self.plan.passes[number]
-        if buffer is None:
-            buffer = allocate(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes)
+        buffer = self._rank_buffer(step) if buffer is None else buffer
+        if step.kept:
+            self._keep(step, rank, slab, self._message_pages(step, buffer))
         if stage:
             self.meter.add(messages=1)
         box = step.share(unit, rank)
@@ -203,9 +213,62 @@ class RechunkRun:
                 scatter(region, section.lower, part, self.source.fill_value if data is None else data)
         return buffer
 
+    def _keep(self, step: Pass, rank: int, slab: Slab, buffer: np.ndarray) -> None:
+        """Pack what this rank needs of a partner's slab in later partitions, and keep it in scratch."""
+        chunks = {index: chunk for index, chunk in slab.chunks if chunk is not None}
+        self._kept.missing.update(index for index, chunk in slab.chunks if chunk is None)
+        packed = shaped(buffer, (step.source.grid.chunk_size,), self.source.dtype)
+        for unit in range(1, step.units):
+            for message in step.messages(unit, rank, chunks):
+                size = 0
+                for index, part in message:
+                    origin = step.source.grid.section(index).lower
+                    out = packed[size : size + part.size].reshape(part.shape)
+                    out[...] = chunks[index][part.relative_to(origin).slices]
+                    size += part.size
+                self._kept.append(unit, rank, buffer.data, size * step.source.itemsize)
+                self.meter.add(kept_bytes=size * step.source.itemsize)
+
+    def _take(self, number: int, unit: int, rank: int, buffer: np.ndarray | None) -> np.ndarray:
+        """Build this rank's target chunks of a later partition from the messages that were kept for it."""
+        step = self.plan.passes[number]
+        buffer = self._rank_buffer(step) if buffer is None else buffer
+        box = step.share(unit, rank)
+        if box is None:
+            return buffer
+        region, section = self._region(step, box, buffer), step.section(box)
+        pages = self._message_pages(step, buffer)
+        packed = shaped(pages, (step.source.grid.chunk_size,), self.source.dtype)
+
+        def unpack(reader: Reader) -> None:
+            for indices in step.taken(rank):
+                for message in step.messages(unit, rank, (i for i in indices if i not in self._kept.missing)):
+                    reader.next(pages.data, sum(part.size for _, part in message) * step.source.itemsize)
+                    start = 0
+                    for _, part in message:
+                        scatter(region, section.lower, part, packed[start : start + part.size].reshape(part.shape))
+                        start += part.size
+
+        for index in self._kept.missing:
+            for part, _ in _common(step.source.grid.section(index), section, None):
+                scatter(region, section.lower, part, self.source.fill_value)
+        self._kept.take(unit, rank, unpack)
+        return buffer
+
+    def _rank_buffer(self, step: Pass) -> np.ndarray:
+        """Memory for a region and, behind it, the message that is being packed."""
+        region_bytes = int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes
+        return allocate(padded(region_bytes) + (padded(step.source.chunk_bytes) if step.kept else 0))
+
+    def _message_pages(self, step: Pass, buffer: np.ndarray) -> np.ndarray:
+        """The part of a rank's buffer in which messages are packed, behind its region."""
+        return buffer[-padded(step.source.chunk_bytes) :]
+
     def _write(self, number: int, unit: int, rank: int, buffer: np.ndarray) -> np.ndarray:
         """Write this rank's target chunks of a partition."""
         step = self.plan.passes[number]
+        if step.kept and unit + 1 < step.units:
+            self._kept.announce(unit + 1, rank)
         box = step.share(unit, rank)
         if box is not None:
             self._store(box, self._region(step, box, buffer, blank=False))
@@ -227,9 +290,10 @@ class RechunkRun:
         return region
 
     def _store(self, box: ChunkBox, region: np.ndarray) -> None:
-        for index in product(*map(range, *box)):
-            place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
-            self._writer.write(index, region[place])
+        with self._writer.turn():
+            for index in product(*map(range, *box)):
+                place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
+                self._writer.write(index, region[place])
 
 
 def _common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import dask.config
@@ -12,8 +13,9 @@ from dask.utils import parse_bytes
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.plan.cost import COST_NAMES, Costs
 from oocarrays.storage.meter import available_bytes
+from oocarrays.storage.pages import can_map
 
-COMPUTED = ("cores", "cache_bytes")
+COMPUTED = ("cores", "cache_bytes", "page_seconds")
 """Costs whose default is asked of the machine when a plan is made."""
 
 DEFAULTS: dict[str, Any] = {
@@ -21,7 +23,9 @@ DEFAULTS: dict[str, Any] = {
     "ranks": None,  # logical processors; None: the plan chooses
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
-    "cost": {f.name: None if f.name in COMPUTED else f.default for f in fields(Costs)},  # see oocarrays.plan.cost
+    "cost": {
+        name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()
+    },  # see oocarrays.plan.cost
 }
 
 dask.config.update_defaults({"oocarrays": DEFAULTS})
@@ -36,7 +40,10 @@ def costs() -> Costs:
     """The cost model of this machine, from ``oocarrays.cost.*``."""
     known = {name: value for name, value in setting("cost").items() if value is not None and name in COST_NAMES}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Costs(**({"cores": cores, "cache_bytes": available_bytes() / 2} | known))
+    computed = {"cores": cores, "cache_bytes": available_bytes() / 2}
+    if not can_map():
+        computed["page_seconds"] = math.inf
+    return Costs(**(computed | known))
 
 
 def size_in_bytes(value: int | float | str, name: str) -> int:

@@ -80,7 +80,7 @@ def rechunk(
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
-    method: Literal["auto", "independent", "two-phase", "staged"] = "auto",
+    method: Literal["auto", "independent", "two-phase", "kept", "staged"] = "auto",
     compressors: Any = None,
     filters: Any = None,
     overwrite: bool = False,
@@ -105,7 +105,7 @@ def rechunk(
     ranks : int
         Logical processors; by default the plan chooses.
     method : str
-        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"staged"``.
+        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
     overwrite : bool

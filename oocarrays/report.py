@@ -97,9 +97,12 @@ def array_html(array: OutOfCoreArray) -> str:
 # ---------------------------------------------------------------------- plans
 
 
+ACCESS_WORDS = {"mapped": "mapped files", "ranges": "byte ranges", "chunks": "whole chunks"}
+
+
 def pass_text(step: Pass) -> str:
     """What one pass does, in a few words."""
-    reads = "byte ranges" if step.access == "ranges" else "whole chunks"
+    reads = ACCESS_WORDS[step.access]
     unit = "regions" if step.method == "independent" else "partitions"
     return (
         f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} target chunks "

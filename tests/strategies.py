@@ -36,7 +36,7 @@ def stored(grid: ChunkGrid, *, itemsize: int = 4, coded: bool = False) -> Stored
     return Stored(
         grid=grid,
         itemsize=itemsize,
-        coded=coded,
+        codec="zstd" if coded else None,
         local=True,
         decode_workspace=workspace,
         encode_workspace=2 * workspace,

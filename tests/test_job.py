@@ -38,7 +38,7 @@ from oocarrays.storage.access import ChunkReader, ChunkWriter
 DATA = np.random.default_rng(0).random((96, 80), dtype="f4")
 CODECS = {"plain": None, "zstd": zarr.codecs.ZstdCodec(), "crc": zarr.codecs.Crc32cCodec()}
 MIB = 2**20
-METHODS = ("independent", "two-phase", "staged")
+METHODS = ("independent", "two-phase", "kept", "staged")
 each_method = pytest.mark.parametrize("method", METHODS)
 
 
@@ -313,12 +313,13 @@ class Edges:
 
 @st.composite
 def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
-    """The pass with any region, slab, depth and number of ranks."""
+    """The pass with any region, slab, depth and number of ranks, its messages kept or not."""
     counts = step.target.grid.counts
     ranks, depth = draw(st.integers(1, 5)), draw(st.integers(1, 3))
     region = tuple(draw(st.integers(1, n)) for n in counts)
     split, slab = draw(st.integers(0, len(counts) - 1)), draw(st.integers(1, 4))
-    return dataclasses.replace(step, ranks=ranks, depth=depth, region=region, split=split, slab=slab)
+    method = draw(st.sampled_from(("two-phase", "kept")))
+    return dataclasses.replace(step, method=method, ranks=ranks, depth=depth, region=region, split=split, slab=slab)
 
 
 def run_of(job: ooc.RechunkJob, *passes: Pass) -> RechunkRun:
@@ -370,10 +371,24 @@ def test_a_rank_holds_at_most_depth_regions(job: RechunkJob, data: st.DataObject
         writes = [key for key in edges.named("write", 0) if key[3] == rank]
         assert [key[2] for key in writes] == list(range(step.units))
         for unit in range(step.units):
-            first = ("exchange", 0, unit, 0, 0, rank)
-            assert set(writes[: max(unit - step.depth + 1, 0)]) <= edges.before[first]
-            into = {key for key in edges.named("exchange", 0) if key[2] == unit and key[5] == rank}
+            first = ("take", 0, unit, rank) if step.kept and unit else ("exchange", 0, unit, 0, 0, rank)
+            if unit >= step.depth:
+                assert writes[unit - step.depth] in edges.direct[first], "the buffer is handed on"
+            if not step.kept:
+                assert set(writes[: max(unit - step.depth + 1, 0)]) <= edges.before[first]
+            into = {first} | {key for key in edges.named("exchange", 0) if key[2] == unit and key[5] == rank}
             assert into <= edges.before[writes[unit]], "a region is written when all of it is there"
+
+
+@given(data=st.data())
+@edges_of_any_pass
+def test_a_rank_takes_what_it_kept_when_it_has_kept_it_all(job: RechunkJob, data: st.DataObject) -> None:
+    step = dataclasses.replace(data.draw(two_phase(job.plan.passes[0])), method="kept")
+    edges = Edges.of(build_graph(run_of(job, step))[0])
+    keeping = edges.named("exchange", 0)
+    for take in edges.named("take", 0):
+        assert {key for key in keeping if key[5] == take[3]} <= edges.before[take]
+    assert len(edges.named("take", 0)) == (step.units - 1) * step.ranks
 
 
 @given(data=st.data())

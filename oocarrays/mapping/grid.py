@@ -120,14 +120,19 @@ class Stored:
     """Its shape and chunks, in elements."""
     itemsize: int
     """Bytes of one element."""
-    coded: bool
-    """True where a chunk's bytes are not simply its elements in C order."""
     local: bool
     """True where chunks are local files, which we read and write ourselves."""
+    codec: str | None = None
+    """What makes a chunk's bytes of its elements: a name in the cost model, or None where they are its elements."""
     decode_workspace: int = 0
     """Bytes that reading one whole chunk needs beside the chunk itself."""
     encode_workspace: int = 0
     """Bytes that writing one chunk needs beside the chunk itself."""
+
+    @property
+    def coded(self) -> bool:
+        """Whether a chunk's bytes are not simply its elements in C order."""
+        return self.codec is not None
 
     @property
     def nbytes(self) -> int:

@@ -59,6 +59,10 @@ class _Shape:
     slab: int
     depth: int
 
+    @property
+    def kept(self) -> bool:
+        return self.method == "kept"
+
 
 class Infeasible(Exception):
     """No pass of this kind fits the budget.
@@ -90,16 +94,20 @@ def best_pass(problem: Problem, method: Method) -> Pass:
 
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
-    if method == "two-phase" or problem.source.coded:
+    source = problem.source
+    if method != "independent" or source.coded:
         return ("chunks",)
-    return ("ranges", "chunks")
+    cached = source.local and source.nbytes <= problem.costs.cache_bytes
+    return ("mapped", "ranges", "chunks") if cached else ("ranges", "chunks")
 
 
 def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
     for access in _accesses(problem, method):
         for depth, slab in _holdings(problem, method):
-            fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, access, slab * depth, depth)
+            fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, method, access, slab, depth)
             chunks = (problem.budget - fixed) // (problem.ranks * depth * problem.target.chunk_bytes)
+            if method == "kept":  # a single partition has no messages to keep
+                chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
             for region, split in _regions(problem, method, max(chunks, 1)):
                 yield _Shape(method=method, access=access, region=region, split=split, slab=slab, depth=depth)
 
@@ -113,13 +121,16 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int]]:
     return [(depth, slab) for depth in (1, 2) for slab in sorted(slabs)]
 
 
-def _workspace(problem: Problem, access: Access, slabs: int, depth: int) -> int:
-    """Bytes that one rank holds beside its region: slabs or a tile, and what codecs need."""
+def _workspace(problem: Problem, method: Method, access: Access, slab: int, depth: int) -> int:
+    """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept, and what codecs need."""
     source, target = problem.source, problem.target
-    if access == "ranges":
+    if access == "mapped":
+        reading = 0
+    elif access == "ranges":
         reading = TILE_BYTES if source.local else 2 * TILE_BYTES
     else:
-        reading = slabs * source.chunk_bytes + depth * source.decode_workspace
+        chunks = slab * depth + (method == "kept")
+        reading = chunks * source.chunk_bytes + depth * source.decode_workspace
     return reading + depth * target.encode_workspace
 
 
@@ -178,8 +189,8 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
     piece = [min(c, u * t) for c, u, t in zip(source.grid.chunks, unit, target.grid.chunks, strict=True)]
     tile = tile_shape(piece, source.itemsize, TILE_BYTES)
-    axes = _overlaps(problem, unit, tile)
-    units = math.prod(len(a.touched) for a in axes)
+    units = math.prod(map(ceil_div, target.grid.counts, unit))
+    axes = _overlaps(problem, target.grid.counts if shape.kept else unit, tile)
     batch = _batch(problem, shape, units)
     traffic = _traffic(problem, shape, axes, units, batch)
     turns = units if shape.method == "independent" else shape.depth * ranks
@@ -189,11 +200,11 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         ranks=ranks,
         turns=turns,
         idle=_idle(problem, shape, units),
-        local=source.local,
-        touched=int(source.nbytes * _ratio(source, problem.costs)),
+        source=source,
+        target=target,
     )
     holds = shape.depth * math.prod(shape.region) * target.chunk_bytes
-    workspace = _workspace(problem, shape.access, shape.slab * shape.depth, shape.depth)
+    workspace = _workspace(problem, shape.method, shape.access, shape.slab, shape.depth)
     return Pass(
         source=source,
         target=target,
@@ -229,36 +240,42 @@ def _idle(problem: Problem, shape: _Shape, units: int) -> float:
     return ceil_div(shared, ranks) * ranks / shared
 
 
-def _ratio(stored: Stored, costs: Costs) -> float:
-    return costs.coded_ratio if stored.coded else 1.0
-
-
 def _traffic(problem: Problem, shape: _Shape, axes: list[AxisOverlap], units: int, batch: int) -> Traffic:
     source, target, ranks = problem.source, problem.target, problem.ranks
     visits = chunk_visits(axes)
     whole = visits * source.chunk_bytes
     written = target.grid.count * target.chunk_bytes
     exchanges = 0
-    if shape.method == "two-phase":
+    if shape.method != "independent":
         rounds = int((-(-touched_by_region(axes) // (ranks * shape.slab))).sum())
         exchanges = rounds * ranks
-        tasks = exchanges * (1 + ranks) + units * ranks
+        tasks = exchanges * (1 + ranks) + units * ranks + (units - 1) * ranks * shape.kept
     else:
         tasks = sum(ceil_div(ceil_div(units - rank, ranks), batch) for rank in range(min(ranks, units)))
     return Traffic(
         read_requests=range_requests(axes) if shape.access == "ranges" else visits,
-        read_bytes=source.nbytes if shape.access == "ranges" else int(whole * _ratio(source, problem.costs)),
+        read_bytes=int(whole * problem.costs.stored_ratio(source)) if shape.access == "chunks" else source.nbytes,
+        mapped_bytes=whole if shape.access == "mapped" else 0,
         decoded_bytes=whole if source.coded else 0,
         copied_bytes=source.nbytes,
         copied_runs=_runs(problem),
-        pieces=visits,
+        pieces=visits * (units * ranks if shape.kept else 1),
         write_requests=target.grid.count,
         encoded_bytes=written if target.coded else 0,
-        written_bytes=int(written * _ratio(target, problem.costs)),
+        written_bytes=int(written * problem.costs.stored_ratio(target)),
+        kept_bytes=_kept_bytes(problem, shape) if shape.kept else 0,
         messages=exchanges * (ranks - 1),
         exchanged_bytes=source.nbytes * (ranks - 1) // ranks if exchanges else 0,
         tasks=tasks,
     )
+
+
+def _kept_bytes(problem: Problem, shape: _Shape) -> int:
+    """Bytes of all but the first partition."""
+    source, target = problem.source, problem.target.grid
+    unit = unit_chunks(shape.method, shape.region, shape.split, problem.ranks)
+    first = math.prod(min(u * c, n) for u, c, n in zip(unit, target.chunks, target.shape, strict=True))
+    return source.nbytes - first * source.itemsize
 
 
 def _runs(problem: Problem) -> int:

@@ -14,7 +14,24 @@ number of its contiguous runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from oocarrays.mapping.grid import Stored
+
+
+OTHER = "other"
+"""Stands for codecs that have no speed of their own."""
+
+
+def speed(bandwidths: Mapping[str, float], codec: str | None) -> float:
+    """Bytes a second of a codec; infinite where there is none.
+
+    >>> speed({"zstd": 2.0, "other": 1.0}, "zstd"), speed({"other": 1.0}, "lzma"), speed({}, None)
+    (2.0, 1.0, inf)
+    """
+    return math.inf if codec is None else bandwidths.get(codec, bandwidths[OTHER])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +44,14 @@ class Costs:
     """Bytes a second that the device writes, all ranks together."""
     copy_bandwidth: float = 4.0e9
     """Bytes a second that one core copies."""
-    decode_bandwidth: float = 0.7e9
-    """Decoded bytes a second that one core makes of coded ones."""
-    encode_bandwidth: float = 0.14e9
-    """Decoded bytes a second that one core encodes."""
+    decode_bandwidth: Mapping[str, float] = field(
+        default_factory=lambda: {"zstd": 0.7e9, "blosc": 2.0e9, "gzip": 0.25e9, OTHER: 0.5e9}
+    )
+    """Decoded bytes a second that one core makes of coded ones, by codec."""
+    encode_bandwidth: Mapping[str, float] = field(
+        default_factory=lambda: {"zstd": 0.16e9, "blosc": 1.0e9, "gzip": 0.03e9, OTHER: 0.14e9}
+    )
+    """Decoded bytes a second that one core encodes, by codec."""
     request_seconds: float = 4e-6
     """Seconds of one request to a local file; the interpreter makes them one after the other."""
     store_request_seconds: float = 1e-4
@@ -39,6 +60,8 @@ class Costs:
     """Seconds that each contiguous run adds to a copy between layouts."""
     piece_seconds: float = 3e-5
     """Seconds to open a chunk and find the way to its pieces."""
+    page_seconds: float = 5e-8
+    """Seconds to map one page of a file that is in memory; infinite where the system cannot."""
     task_seconds: float = 6e-4
     """Seconds that the scheduler takes for one task."""
     coded_ratio: float = 0.6
@@ -48,7 +71,12 @@ class Costs:
     cores: int = 2
     """Processors that ranks can use."""
 
+    def stored_ratio(self, stored: Stored) -> float:
+        """Stored bytes over decoded bytes: an estimate where chunks are coded."""
+        return self.coded_ratio if stored.coded else 1.0
 
+
+PAGE_BYTES = 4096
 COST_NAMES = tuple(field.name for field in fields(Costs))
 
 
@@ -60,6 +88,8 @@ class Traffic:
     """Calls that read."""
     read_bytes: int = 0
     """Stored bytes read; an estimate where the source is coded."""
+    mapped_bytes: int = 0
+    """Bytes of files that are mapped as pages, and copied without being read first."""
     decoded_bytes: int = 0
     """Bytes that come out of codecs."""
     copied_bytes: int = 0
@@ -74,6 +104,8 @@ class Traffic:
     """Bytes that go into codecs."""
     written_bytes: int = 0
     """Stored bytes written; an estimate where the target is coded."""
+    kept_bytes: int = 0
+    """Bytes of messages that wait in scratch: written once and read once."""
     messages: int = 0
     """Messages between different ranks."""
     exchanged_bytes: int = 0
@@ -92,8 +124,8 @@ def pass_seconds(
     ranks: int,
     turns: int,
     idle: float,
-    local: bool,
-    touched: int,
+    source: Stored,
+    target: Stored,
 ) -> float:
     """Predicted seconds of one pass.
 
@@ -103,27 +135,30 @@ def pass_seconds(
         Pieces of work that may overlap: while one rank waits for the device, another has the processor.
     idle : float
         Work of the busiest rank over the mean, at least 1.
-    local : bool
-        Whether the source is in local files.
-    touched : int
-        Distinct stored bytes of the source: what comes from the device when the cache keeps it.
+    source, target : Stored
+        What is read and written. The source comes from the device once, where the cache keeps it.
     """
+    touched = int(source.nbytes * costs.stored_ratio(source))
     from_device = touched if touched <= costs.cache_bytes else traffic.read_bytes
-    device = from_device / costs.read_bandwidth + traffic.written_bytes / costs.write_bandwidth
-    request = costs.request_seconds if local else costs.store_request_seconds
+    device = (from_device + traffic.kept_bytes) / costs.read_bandwidth + (
+        traffic.written_bytes + traffic.kept_bytes
+    ) / costs.write_bandwidth
+    request = costs.request_seconds if source.local else costs.store_request_seconds
+    bounced = 0 if traffic.mapped_bytes else traffic.read_bytes
     work = (
-        (traffic.read_bytes + traffic.copied_bytes + traffic.written_bytes) / costs.copy_bandwidth
+        (bounced + traffic.copied_bytes + traffic.written_bytes + 3 * traffic.kept_bytes) / costs.copy_bandwidth
+        + (traffic.mapped_bytes * costs.page_seconds / PAGE_BYTES if traffic.mapped_bytes else 0)
         + traffic.copied_runs * costs.run_seconds
         + traffic.pieces * costs.piece_seconds
-        + traffic.decoded_bytes / costs.decode_bandwidth
-        + traffic.encoded_bytes / costs.encode_bandwidth
+        + traffic.decoded_bytes / speed(costs.decode_bandwidth, source.codec)
+        + traffic.encoded_bytes / speed(costs.encode_bandwidth, target.codec)
     )
     alone = (traffic.read_requests + traffic.write_requests) * request + traffic.tasks * costs.task_seconds
     cpu = work * idle / min(ranks, costs.cores) + alone
-    hidden = _hidden(ranks, costs.cores) * (1 - 1 / max(turns, 1))
+    hidden = _hidden(ranks) * (1 - 1 / max(turns, 1))
     return max(cpu, device) + min(cpu, device) * (1 - hidden)
 
 
-def _hidden(ranks: int, cores: int) -> float:
+def _hidden(ranks: int) -> float:
     """The share of the lesser of processor and device time that is hidden behind the other: measured, roughly."""
-    return 0.5 if ranks > cores else 0.3 if ranks > 1 else 0.1
+    return 0.5 if ranks > 1 else 0.1

@@ -6,15 +6,19 @@
     two-phase     rank 0   read ──┐ step 1 ┌──► ░ its share ──► write        the ranks' shares together
                   rank 1   read ──┘        └──► ▒ of a partition ──► write    are one partition
 
+    kept          rank 0   read all ─┐ step 1 ┌► ░ ► write      the first partition as above; messages of the others
+                  rank 1   read all ─┘        └► scratch ─► ▒ ► write      wait in scratch, each rank's in their order
+
 In the second, a rank reads chunks as they are stored (conforming), whoever wants them, a slab of them a round; the
-exchange then gives every rank what its own target chunks need. del Rosario, Bordawekar, Choudhary 1993, section 4.1;
+exchange then gives every rank what its own target chunks need. The third does so for chunks that are dear to read
+twice: it reads them once, for all partitions. del Rosario, Bordawekar, Choudhary 1993, section 4.1;
 Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -25,8 +29,10 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.schedule import Schedule, complete_exchange
 
-Method = Literal["independent", "two-phase"]
-Access = Literal["ranges", "chunks"]
+Method = Literal["independent", "two-phase", "kept"]
+Access = Literal["mapped", "ranges", "chunks"]
+Part = tuple[tuple[int, ...], Section]
+"""A chunk index, and the part of that chunk that is meant, as elements of the array."""
 ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
 """First chunk index and one past the last, in each axis."""
 
@@ -40,9 +46,10 @@ class Pass:
     target: Stored
     """What is written."""
     method: Method
-    """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange."""
+    """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
+    ``"kept"``: the same for all partitions at once; messages for all but the first wait in scratch."""
     access: Access
-    """``"ranges"``: byte ranges of chunks. ``"chunks"``: whole chunks."""
+    """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"chunks"``: whole chunks."""
     ranks: int
     """Logical processors."""
     region: tuple[int, ...]
@@ -65,6 +72,11 @@ class Pass:
     """Bytes held at one time, at most, by all ranks together."""
     seconds: float
     """Predicted."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether messages wait in scratch."""
+        return self.method == "kept"
 
     @property
     def unit(self) -> tuple[int, ...]:
@@ -111,18 +123,61 @@ class Pass:
 
     def rounds(self, unit: int) -> int:
         """Rounds in which the source chunks of a partition are read."""
-        touched = self.source.grid.touched(self.section(self.chunk_box(unit)))
-        return ceil_div(math.prod(map(len, touched)), self.ranks * self.slab)
+        if self.kept and unit:
+            return 0
+        return ceil_div(math.prod(map(len, self._touched(unit))), self.ranks * self.slab)
+
+    def _touched(self, unit: int) -> tuple[range, ...]:
+        """The source chunks that are read for a partition: all of them where messages are kept."""
+        if self.kept:
+            return tuple(map(range, self.source.grid.counts))
+        return self.source.grid.touched(self.section(self.chunk_box(unit)))
 
     def reads(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
         """The source chunks that ``rank`` reads in round ``turn`` of a partition."""
-        touched = self.source.grid.touched(self.section(self.chunk_box(unit)))
+        touched = self._touched(unit)
         counts = tuple(map(len, touched))
         start = turn * self.ranks * self.slab
         here = min(self.ranks * self.slab, math.prod(counts) - start)
         for number in GenBlock.even(here, self.ranks).part(rank):
             index = unravel(start + number, counts)
             yield tuple(axis[i] for axis, i in zip(touched, index, strict=True))
+
+    def reads_after(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
+        """The source chunks that ``rank`` reads in the round after this one, if there is one."""
+        if turn + 1 < self.rounds(unit):
+            yield from self.reads(unit, turn + 1, rank)
+        elif unit + 1 < self.units and self.rounds(unit + 1):
+            yield from self.reads(unit + 1, 0, rank)
+
+    def taken(self, rank: int) -> Iterator[list[tuple[int, ...]]]:
+        """The source chunks that ``rank`` takes from its partners, a step of a round at a time, in their order."""
+        for turn in range(self.rounds(0)):
+            for sources in self.schedule.sources:
+                yield list(self.reads(0, turn, sources[rank]))
+
+    def messages(self, unit: int, rank: int, indices: Iterable[tuple[int, ...]]) -> Iterator[list[Part]]:
+        """What ``rank`` needs of some source chunks for a later partition, packed in messages of a chunk's size."""
+        box = self.share(unit, rank)
+        if box is None:
+            return
+        here, message, size = self.section(box), [], 0
+        for index in indices:
+            part = self.source.grid.section(index).intersection(here)
+            if part is None:
+                continue
+            if size + part.size > self.source.grid.chunk_size:
+                yield message
+                message, size = [], 0
+            message.append((index, part))
+            size += part.size
+        if message:
+            yield message
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the messages in scratch."""
+        return self.traffic.kept_bytes
 
     def batches(self, rank: int) -> Iterator[list[int]]:
         """The regions that ``rank`` builds, as many at a time as one task takes."""

@@ -1,6 +1,7 @@
 """The plan of a rechunk: which passes, through which scratch arrays, and why not the others.
 
     independent, two-phase    source ─────────────────────────► target
+    kept                      source ──► target, messages ───► target
     staged                    source ──► scratch ──► … ───────► target
 
 A staged plan is a sequence of passes of the same kind. Its scratch arrays are plain Zarr arrays whose chunks lie
@@ -21,12 +22,12 @@ from typing import Literal
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.plan.candidates import BASE_BYTES, MIB, Infeasible, Problem, best_pass
-from oocarrays.plan.cost import Costs, Traffic
+from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, Infeasible, Problem, best_pass
+from oocarrays.plan.cost import Costs, Traffic, pass_seconds
 from oocarrays.plan.passes import Method, Pass
 
-Strategy = Literal["independent", "two-phase", "staged"]
-METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "staged")
+Strategy = Literal["independent", "two-phase", "kept", "staged"]
+METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
 MAX_STAGES = 4
 LEAST_SCRATCH_CHUNK = MIB
 """Bytes: scratch is made of few files."""
@@ -59,7 +60,7 @@ class RechunkPlan:
     budget: int
     """Bytes that the process may hold above its idle level."""
     strategy: Strategy
-    """``"independent"``, ``"two-phase"`` or ``"staged"``."""
+    """One of `METHODS`."""
     passes: tuple[Pass, ...]
     """In the order in which they run; none where the array is empty."""
     considered: tuple[Considered, ...]
@@ -93,9 +94,9 @@ class RechunkPlan:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of disk that scratch arrays take at one time, at most: a pass holds its source and its target."""
+        """Bytes of disk that scratch takes at one time, at most: a pass holds its source and its target."""
         sizes = [0, *(s.grid.count * s.chunk_bytes for s in self.scratch), 0]
-        return max(a + b for a, b in pairwise(sizes))
+        return max(a + b for a, b in pairwise(sizes)) + sum(p.kept_bytes for p in self.passes)
 
     @property
     def tasks(self) -> int:
@@ -152,8 +153,8 @@ def plan_rechunk(
 
     Examples
     --------
-    >>> rows = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=4, coded=False, local=True)
-    >>> columns = Stored(grid=ChunkGrid.of((4096, 4096), (4096, 64)), itemsize=4, coded=False, local=True)
+    >>> rows = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=4, local=True)
+    >>> columns = Stored(grid=ChunkGrid.of((4096, 4096), (4096, 64)), itemsize=4, local=True)
     >>> plan = plan_rechunk(rows, columns, budget=2**26, costs=Costs(), ranks=2)
     >>> plan.strategy, plan.peak_bytes <= 2**26, plan.write_requests
     ('independent', True, 64)
@@ -219,7 +220,7 @@ class _Way:
     def reads_once(self) -> bool:
         """Whether every pass visits each stored chunk, or reads each byte of it, once: no more passes can help."""
         return bool(self.passes) and all(
-            p.traffic.pieces == p.source.grid.count or p.access == "ranges" for p in self.passes
+            p.traffic.pieces == p.source.grid.count or p.access != "chunks" for p in self.passes
         )
 
 
@@ -259,6 +260,8 @@ def _ways(problem: Problem, strategy: Strategy, found: Sequence[_Way]) -> Iterat
     for stages in range(2, MAX_STAGES + 1):
         if any(way.reads_once for way in found if way.ranks == problem.ranks):
             return
+        if any(way.passes and way.seconds <= _staged_seconds(problem, stages) for way in found):
+            return
         way = _staged(problem, stages)
         found = [*found, way]
         yield way
@@ -282,12 +285,26 @@ def _staged(problem: Problem, stages: int) -> _Way:
     return min(fitting, key=lambda way: way.seconds) if fitting else min(ways, key=lambda way: way.least)
 
 
+def _staged_seconds(problem: Problem, stages: int) -> float:
+    """What ``stages`` passes take at least, whatever their scratch arrays."""
+    source, target, costs = problem.source, problem.target, problem.costs
+    between = (stages - 1) * source.nbytes
+    least = Traffic(
+        read_bytes=int(source.nbytes * costs.stored_ratio(source)) + between,
+        decoded_bytes=source.nbytes if source.coded else 0,
+        copied_bytes=source.nbytes + between,
+        encoded_bytes=target.nbytes if target.coded else 0,
+        written_bytes=int(target.nbytes * costs.stored_ratio(target)) + between,
+    )
+    return pass_seconds(least, costs, ranks=problem.ranks, turns=MAX_TASKS, idle=1.0, source=source, target=target)
+
+
 def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> _Way:
     """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit."""
     shape = problem.source.grid.shape
     stops = [
         problem.source,
-        *(Stored(grid=ChunkGrid.of(shape, c), itemsize=problem.source.itemsize, coded=False, local=True) for c in path),
+        *(Stored(grid=ChunkGrid.of(shape, c), itemsize=problem.source.itemsize, local=True) for c in path),
         problem.target,
     ]
     way = _Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
@@ -346,9 +363,9 @@ def _at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> 
 def _left_out(found: Sequence[_Way], strategies: Sequence[Strategy]) -> Iterator[Considered]:
     """Staged plans where none was made."""
     if "staged" in strategies and not any(way.strategy == "staged" for way in found):
-        once = next(way for way in found if way.reads_once)
-        reason = "not counted: one pass reads every byte once, more can only add to it"
-        yield Considered(strategy="staged", ranks=once.ranks, seconds=None, peak_bytes=0, reason=reason)
+        best = min((way for way in found if way.passes), key=lambda way: way.seconds)
+        reason = "not counted: what it must move at least takes longer than the one taken"
+        yield Considered(strategy="staged", ranks=best.ranks, seconds=None, peak_bytes=0, reason=reason)
 
 
 def _considered(way: _Way, best: _Way, budget: int) -> Considered:

@@ -11,8 +11,11 @@ a core's cache until it is copied.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +74,21 @@ class ChunkReader:
                     yield part, self._read_tile(blob, part.relative_to(section.lower), bounce)
             except MissingBlob:
                 yield piece, None
+
+    def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """The elements of plain chunks in local files that lie in ``within``, in place; None for a missing chunk."""
+        for index, blob in self._opened(indices):
+            section = self.grid.section(index)
+            piece = section.intersection(within)
+            assert piece is not None, "a touched chunk shares an element with the region"
+            yield piece, None if blob is None else self._in_place(blob, piece.relative_to(section.lower))
+
+    def _in_place(self, blob: Blob, part: Section) -> np.ndarray:
+        assert isinstance(blob, LocalBlob), "only local files are planned to be mapped"
+        self._check_bytes(blob.path, blob.size)
+        chunk: np.ndarray = blob.pages().view(self.dtype).reshape(self.grid.chunks)[part.slices]
+        self.meter.add(read_requests=1, read_bytes=chunk.nbytes)
+        return chunk
 
     def _opened(self, indices: Iterable[Index]) -> Iterator[tuple[Index, Blob | None]]:
         wanted = list(indices)
@@ -159,9 +177,18 @@ class ChunkWriter:
     def __init__(self, file: ArrayFile, meter: Meter, *, past_cache: bool = False) -> None:
         self.file = file
         self.meter = meter
+        self._past_cache = past_cache
+        self._device = threading.Lock()
         self._blobs = blobs_of(file.zarr, meter, past_cache=past_cache)
         self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
         self._fill = np.full(1, file.fill_value, file.dtype).tobytes()
+
+    def turn(self) -> AbstractContextManager[Any]:
+        """Wait for the device, where chunks go to it uncoded and past the cache: one rank writes, the others read.
+
+        Without turns ranks fall into step: all read, then all write, and processors and device wait for each other.
+        """
+        return self._device if self._past_cache and not self.file.stored.coded else nullcontext()
 
     def write(self, index: Index, chunk: np.ndarray) -> None:
         """Store a whole chunk, padded to its full length with the fill value."""

@@ -27,7 +27,7 @@ from zarr.storage._common import make_store_path
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
-from oocarrays.storage.codec import Pipeline, compressor_of, is_plain, most_coded_bytes
+from oocarrays.storage.codec import Pipeline, codec_name, compressor_of, is_plain, most_coded_bytes
 
 StoreLike = str | os.PathLike[str] | Store
 MARK = "oocarrays:unfinished"
@@ -154,8 +154,8 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], pipeline: Pipeline, loca
     return Stored(
         grid=grid,
         itemsize=array.dtype.itemsize,
-        coded=pipeline != "plain",
         local=local,
+        codec=codec_name(array, pipeline),
         decode_workspace=decoding,
         encode_workspace=encoding,
     )

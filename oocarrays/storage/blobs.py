@@ -16,7 +16,7 @@ import os
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -28,11 +28,14 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.pages import mapped
 
 SECTOR = 4096
 """Bytes: what a write past the cache must be a multiple of, and lie on."""
 STAGING_BYTES = 2**21
 """Bytes that a rank copies to memory on sectors at a time."""
+READ_AHEAD_BYTES = 2**19
+"""Bytes that the system is asked to fetch at a time; it cuts what is more than its own read-ahead, 128 KiB or more."""
 MOST_BYTES = 2**30
 """Bytes of one system call; the kernel stops at 2 GiB."""
 
@@ -68,8 +71,8 @@ class LocalBlob:
             raise MissingBlob(path) from None
         except OSError as error:
             raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
-        if read_ahead and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_WILLNEED)
+        if read_ahead:
+            _want_all(self._file)
 
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill ``out`` from ``offset`` on, in one request."""
@@ -106,6 +109,10 @@ class LocalBlob:
         if len(data):
             self.read_into(0, data.data)
         return data
+
+    def pages(self) -> np.ndarray:
+        """All bytes, in place."""
+        return mapped(self._file, self.path)
 
     @property
     def size(self) -> int:
@@ -145,14 +152,7 @@ class LocalBlobs:
 
     def announce(self, keys: Iterable[str]) -> None:
         """Ask the system to fetch chunks that will be wanted, the first ones, and do not wait for them."""
-        left = ANNOUNCED_BYTES
-        for key in keys:
-            with suppress(MissingBlob):
-                blob = self.open(key, read_ahead=True)
-                left -= blob.size
-                blob.close()
-            if left <= 0:
-                return
+        fetch_ahead([os.path.join(self.root, key) for key in keys])
 
     def put(self, key: str, data: memoryview) -> None:
         """Replace the chunk under ``key`` by ``data``, at once.
@@ -186,20 +186,20 @@ class LocalBlobs:
             if past_cache:
                 self._write_past_cache(file, data)
             else:
-                _write_all(file, data)
+                write_all(file, data)
         finally:
             os.close(file)
 
     def _write_past_cache(self, file: int, data: memoryview) -> None:
         """Write from memory on sectors: the data's own, or a staging buffer whose last sector is cut off again."""
         if _on_sectors(data):
-            _write_all(file, data)
+            write_all(file, data)
             return
         staging = self._staging()
         for start in range(0, len(data), STAGING_BYTES):
             piece = data[start : start + STAGING_BYTES]
             staging[: len(piece)] = piece
-            _write_all(file, staging[: -(-len(piece) // SECTOR) * SECTOR])
+            write_all(file, staging[: padded(len(piece))])
         os.ftruncate(file, len(data))
 
     def _staging(self) -> memoryview:
@@ -225,7 +225,27 @@ class LocalBlobs:
         return os.open(path, flags, 0o666), False
 
 
-def _write_all(file: int, data: memoryview) -> None:
+def padded(nbytes: int) -> int:
+    """``nbytes`` rounded up to whole sectors.
+
+    >>> padded(0), padded(1), padded(4096)
+    (0, 4096, 4096)
+    """
+    return -(-nbytes // SECTOR) * SECTOR
+
+
+def open_past_cache(path: str, flags: int) -> int:
+    """Open a file past the system's cache where its file system takes that, and as usual where it does not."""
+    try:
+        return os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o600)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return os.open(path, flags, 0o600)
+
+
+def write_all(file: int, data: memoryview) -> None:
+    """Write all of ``data`` at the end of an open file."""
     done = 0
     while done < len(data):
         done += os.write(file, data[done : done + MOST_BYTES])
@@ -234,6 +254,37 @@ def _write_all(file: int, data: memoryview) -> None:
 def _on_sectors(data: memoryview) -> bool:
     address = np.frombuffer(data, np.uint8).ctypes.data if len(data) else 1
     return address % SECTOR == 0 and len(data) % SECTOR == 0
+
+
+def fetch_ahead(paths: Sequence[str]) -> None:
+    """Ask the system to fetch files whole, `ANNOUNCED_BYTES` of them, from a thread.
+
+    The request itself waits while the device has its fill of others: three quarters of the device's time here.
+    """
+    if paths:
+        threading.Thread(target=_fetch, args=(paths,), daemon=True).start()
+
+
+def _fetch(paths: Sequence[str]) -> None:
+    left = ANNOUNCED_BYTES
+    for path in paths:
+        with suppress(OSError):
+            file = os.open(path, os.O_RDONLY)
+            try:
+                left -= _want_all(file)
+            finally:
+                os.close(file)
+        if left <= 0:
+            return
+
+
+def _want_all(file: int) -> int:
+    """Ask the system to fetch an open file, and return its length: it takes no more than a read-ahead at a time."""
+    size = os.fstat(file).st_size
+    if hasattr(os, "posix_fadvise"):
+        for start in range(0, size, READ_AHEAD_BYTES):
+            os.posix_fadvise(file, start, READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+    return size
 
 
 def write_error(where: str, error: OSError) -> DiskFullError | StoreFailure:

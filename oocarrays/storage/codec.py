@@ -58,6 +58,12 @@ def compressor_of(array: zarr.Array) -> numcodecs.abc.Codec | None:
     return None
 
 
+def codec_name(array: zarr.Array, pipeline: Pipeline) -> str | None:
+    """The codec's name in the cost model, or None where there is none."""
+    compressor = compressor_of(array) if pipeline == "numcodecs" else None
+    return compressor.codec_id if compressor else None if pipeline == "plain" else pipeline
+
+
 def most_coded_bytes(nbytes: int) -> int:
     """The most bytes that a compressor makes of ``nbytes`` that do not compress, with room for its headers."""
     return nbytes + nbytes // 128 + 2**16

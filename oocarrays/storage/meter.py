@@ -16,6 +16,7 @@ COUNTERS = (
     "write_requests",
     "written_bytes",
     "encoded_bytes",
+    "kept_bytes",
     "skipped_chunks",
     "messages",
 )
@@ -42,6 +43,8 @@ class Meter:
     """Bytes of those chunks, as stored."""
     encoded_bytes: int
     """Bytes that went into codecs."""
+    kept_bytes: int
+    """Bytes of messages that were kept in scratch."""
     skipped_chunks: int
     """Chunks that hold the fill value only, and so are not stored."""
     messages: int

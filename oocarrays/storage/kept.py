@@ -1,0 +1,104 @@
+"""Messages between ranks that wait in scratch: one file a rank and partition, appended to and read in the same order.
+
+Each begins on a sector, so that it can go past the system's cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.storage.blobs import fetch_ahead, open_past_cache, padded, write_all, write_error
+
+
+class KeptMessages:
+    """The kept messages of one pass.
+
+    Parameters
+    ----------
+    folder : str
+        Where the files are made, below scratch.
+    past_cache : bool
+        Whether to write past the system's cache.
+    """
+
+    def __init__(self, folder: str, *, past_cache: bool) -> None:
+        self.folder = folder
+        self.past_cache = past_cache
+        self.missing: set[tuple[int, ...]] = set()
+        """Source chunks that are not stored: no message holds any of them."""
+        try:
+            os.makedirs(folder)
+        except OSError as error:
+            raise write_error(folder, error) from error
+
+    def _path(self, unit: int, rank: int) -> str:
+        return os.path.join(self.folder, f"{unit}-{rank}")
+
+    def append(self, unit: int, rank: int, buffer: memoryview, nbytes: int) -> None:
+        """Keep the first ``nbytes`` of ``buffer``, memory on sectors, for ``rank`` in partition ``unit``.
+
+        Raises
+        ------
+        DiskFullError
+            Where there is no room.
+        StoreFailure
+            Where the file cannot be written.
+        """
+        path = self._path(unit, rank)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            file = open_past_cache(path, flags) if self.past_cache else os.open(path, flags, 0o600)
+            try:
+                write_all(file, buffer[: padded(nbytes)])
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise write_error(path, error) from error
+
+    def announce(self, unit: int, rank: int) -> None:
+        """Let the system fetch the first messages for ``rank`` in partition ``unit``, while something else is done."""
+        fetch_ahead([self._path(unit, rank)])
+
+    def take(self, unit: int, rank: int, read: Callable[[Reader], None]) -> None:
+        """Let ``read`` have the messages for ``rank`` in partition ``unit``; they are gone when it returns."""
+        path = self._path(unit, rank)
+        try:
+            reader = Reader(path, os.open(path, os.O_RDONLY))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
+        try:
+            read(reader)
+        finally:
+            reader.close()
+        os.unlink(path)
+
+
+class Reader:
+    """Reads the messages of one file in their order."""
+
+    def __init__(self, path: str, file: int) -> None:
+        self.path = path
+        self._file = file
+        self._offset = 0
+
+    def next(self, buffer: memoryview, nbytes: int) -> None:
+        """Fill the first ``nbytes`` of ``buffer``, memory on sectors."""
+        wanted = padded(nbytes)
+        done = 0
+        while done < wanted:
+            try:
+                got = os.preadv(self._file, [buffer[done:wanted]], self._offset + done)
+            except OSError as error:
+                raise StoreFailure(f"cannot read {self.path}: {error.strerror}") from error
+            if got == 0:
+                raise CorruptChunkError(f"{self.path} is cut short: a message of {nbytes} bytes is missing")
+            done += got
+        self._offset += wanted
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
