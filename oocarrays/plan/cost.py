@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, fields
 
 from oocarrays.mapping.grid import Stored
 
-
 OTHER = "other"
 """Stands for codecs that have no speed of their own."""
 
