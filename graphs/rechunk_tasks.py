@@ -290,10 +290,10 @@ class RechunkRun:
         return region
 
     def _store(self, box: ChunkBox, region: np.ndarray) -> None:
-        with self._writer.turn():
-            for index in product(*map(range, *box)):
-                place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
-                self._writer.write(index, region[place])
+        self._writer.write_all(
+            (index, region[(*(i - a for i, a in zip(index, box[0], strict=True)), ...)])
+            for index in product(*map(range, *box))
+        )
 
 
 def _common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -351,16 +351,17 @@ class Broken(Exception):
 
 def break_at(nth: int, action: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
     """Do ``action`` in place of the ``nth`` chunk written, by whichever thread."""
-    write, lock, calls = ChunkWriter.write, threading.Lock(), iter(range(10**6))
+    write_all, lock, calls = ChunkWriter.write_all, threading.Lock(), iter(range(10**6))
 
-    def write_or_break(self: ChunkWriter, index: tuple[int, ...], chunk: np.ndarray) -> None:
-        with lock:
-            number = next(calls)
-        if number == nth:
-            action()
-        write(self, index, chunk)
+    def broken(chunks: Iterable[Any]) -> Iterator[Any]:
+        for chunk in chunks:
+            with lock:
+                number = next(calls)
+            if number == nth:
+                action()
+            yield chunk
 
-    patch.setattr(ChunkWriter, "write", write_or_break)
+    patch.setattr(ChunkWriter, "write_all", lambda self, chunks: write_all(self, broken(chunks)))
 
 
 def fail() -> None:
@@ -428,14 +429,15 @@ import itertools, os, signal, sys
 import oocarrays as ooc
 from oocarrays.storage.access import ChunkWriter
 
-write, calls = ChunkWriter.write, itertools.count()
+write_all, calls = ChunkWriter.write_all, itertools.count()
 
-def write_or_die(self, index, chunk):
-    if next(calls) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(self, index, chunk)
+def deadly(chunks):
+    for chunk in chunks:
+        if next(calls) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield chunk
 
-ChunkWriter.write = write_or_die
+ChunkWriter.write_all = lambda self, chunks: write_all(self, deadly(chunks))
 source, target, method = sys.argv[1:]
 ooc.rechunk(source, target, chunks=(64, 6), memory="64MiB", method=method).run()
 """

@@ -470,7 +470,7 @@ def test_an_independent_rank_works_through_one_region_after_the_other(source: Pa
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
     """Counts of chunks read whole, by file and partition, and of chunks written, by file."""
     now, counts = threading.local(), {"read": Counter(), "written": Counter()}
-    read, whole, write = RechunkRun._read, ChunkReader.whole, ChunkWriter.write
+    read, whole = RechunkRun._read, ChunkReader.whole
 
     def spy_read(self: Any, number: int, unit: int, *args: Any) -> Any:
         now.unit = unit
@@ -481,14 +481,22 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
         counts["read"].update((self.file.name, now.unit, index) for index in wanted)
         return whole(self, iter(wanted), chunks)
 
-    def spy_write(self: Any, index: tuple[int, ...], chunk: np.ndarray) -> None:
-        counts["written"][self.file.name, index] += 1
-        write(self, index, chunk)
-
     monkeypatch.setattr(RechunkRun, "_read", spy_read)
     monkeypatch.setattr(ChunkReader, "whole", spy_whole)
-    monkeypatch.setattr(ChunkWriter, "write", spy_write)
+    count_written(counts["written"], monkeypatch)
     return counts
+
+
+def count_written(written: Counter, patch: pytest.MonkeyPatch) -> None:
+    """Count chunks written, by file and index."""
+    write_all = ChunkWriter.write_all
+
+    def spy(self: Any, chunks: Any) -> None:
+        kept = list(chunks)
+        written.update((self.file.name, index) for index, _ in kept)
+        write_all(self, kept)
+
+    patch.setattr(ChunkWriter, "write_all", spy)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -524,13 +532,7 @@ def test_no_chunk_of_target_or_scratch_is_written_twice(
     source: Path, tmp_path: Path, codec: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: Counter = Counter()
-    write = ChunkWriter.write
-
-    def spy(self: Any, index: tuple[int, ...], chunk: np.ndarray) -> None:
-        written[self.file.name, index] += 1
-        write(self, index, chunk)
-
-    monkeypatch.setattr(ChunkWriter, "write", spy)
+    count_written(written, monkeypatch)
     job = plan(source, tmp_path / "target.zarr", method, ranks=3, compressors=CODECS[codec] or ())
     np.testing.assert_array_equal(job.run(), DATA)
     assert set(written.values()) == {1}

@@ -140,7 +140,8 @@ def plan_rechunk(
     budget : int
         Bytes that the process may hold above its idle level.
     ranks : int, optional
-        Logical processors; by default what is cheapest of twice the cores, the cores and one.
+        Logical processors; by default what is cheapest of the cores, one and, for stores that are not local, twice
+        the cores.
     method : str
         One of `METHODS`, or ``"auto"``.
 
@@ -167,7 +168,7 @@ def plan_rechunk(
         )
     problems = [
         Problem(source=source, target=target, budget=budget, ranks=count, costs=costs)
-        for count in ([ranks] if ranks else sorted({2 * costs.cores, costs.cores, 1}, reverse=True))
+        for count in ([ranks] if ranks else _rank_counts(source, target, costs))
     ]
     found = _look(problems, strategies)
     fitting = [way for way in found if way.passes]
@@ -182,6 +183,12 @@ def plan_rechunk(
         passes=best.passes,
         considered=(*(_considered(way, best, budget) for way in found), *_left_out(found, strategies)),
     )
+
+
+def _rank_counts(source: Stored, target: Stored, costs: Costs) -> list[int]:
+    """Ranks to look at: who waits for a store leaves its core to another; local files are read ahead."""
+    local = source.local and target.local
+    return sorted({costs.cores, 1} if local else {2 * costs.cores, costs.cores, 1}, reverse=True)
 
 
 def _check(method: str, ranks: int | None) -> None:

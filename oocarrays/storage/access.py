@@ -2,7 +2,7 @@
 
     ChunkReader.tiles(index, section)     byte ranges of a plain chunk, a tile at a time
     ChunkReader.whole(index, out)         a whole chunk, decoded
-    ChunkWriter.write(index, chunk)       a whole chunk, replaced at once
+    ChunkWriter.write_all(chunks)         whole chunks, each replaced at once
     scatter(buffer, …)                    elements to where their chunks lie, one chunk after the other
 
 The tile is PASSION's way to sieve turned round (Thakur 1995, section 5.5.1): what is read is cut so that it stays in
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from typing import Any
@@ -26,6 +27,7 @@ from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.blobs import Blob, LocalBlob, MissingBlob, blobs_of, byte_view, open_ahead
 from oocarrays.storage.codec import compressor_of, decode_into, encode
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.pages import can_map
 
 Index = tuple[int, ...]
 
@@ -130,7 +132,7 @@ class ChunkReader:
             self._fill_plain(blob, name, out)
             self.meter.add(read_requests=1, read_bytes=out.nbytes)
             return
-        coded = blob.read_all()
+        coded = blob.pages() if isinstance(blob, LocalBlob) and can_map() else blob.read_all()
         self.meter.add(read_requests=1, read_bytes=len(coded), decoded_bytes=out.nbytes)
         decode_into(self._codec, coded, out, name)
 
@@ -183,7 +185,7 @@ class ChunkWriter:
         self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
         self._fill = np.full(1, file.fill_value, file.dtype).tobytes()
 
-    def turn(self) -> AbstractContextManager[Any]:
+    def _turn(self) -> AbstractContextManager[Any]:
         """Wait for the device, where chunks go to it uncoded and past the cache: one rank writes, the others read.
 
         Without turns ranks fall into step: all read, then all write, and processors and device wait for each other.
@@ -192,18 +194,36 @@ class ChunkWriter:
 
     def write(self, index: Index, chunk: np.ndarray) -> None:
         """Store a whole chunk, padded to its full length with the fill value."""
-        if self._is_fill(chunk):
-            self.meter.add(skipped_chunks=1)
+        self.write_all([(index, chunk)])
+
+    def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
+        """Store whole chunks, each padded to its full length; a coded one is written while the next is encoded."""
+        with self._turn(), ThreadPoolExecutor(1, "write") as behind:
+            written: Future[None] | None = None
+            for index, chunk in chunks:
+                if self._is_fill(chunk):
+                    self.meter.add(skipped_chunks=1)
+                elif self._codec is None:
+                    self._put(index, chunk)
+                else:
+                    data = encode(self._codec, chunk)
+                    if written:
+                        written.result()
+                    written = behind.submit(self._put_bytes, index, data, chunk.nbytes)
+                    del data
+            if written:
+                written.result()
+
+    def _put(self, index: Index, chunk: np.ndarray) -> None:
+        if self.file.pipeline == "plain":
+            self._put_bytes(index, byte_view(chunk), 0)
             return
-        stored = chunk.nbytes
-        if self.file.pipeline in ("zarr", "zarrs"):
-            self._through_zarr(index, chunk)
-        else:
-            data = byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
-            self._blobs.put(self.file.chunk_key(index), data)
-            stored = len(data)
-        encoded = chunk.nbytes if self.file.stored.coded else 0
-        self.meter.add(write_requests=1, written_bytes=stored, encoded_bytes=encoded)
+        self._through_zarr(index, chunk)
+        self.meter.add(write_requests=1, written_bytes=chunk.nbytes, encoded_bytes=chunk.nbytes)
+
+    def _put_bytes(self, index: Index, data: memoryview, encoded_bytes: int) -> None:
+        self._blobs.put(self.file.chunk_key(index), data)
+        self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
 
     def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
         section = self.file.stored.grid.section(index)

@@ -188,7 +188,7 @@ def _workspace(pipeline: Pipeline, local: bool, chunk_bytes: int) -> tuple[int, 
     if pipeline == "plain":
         return (0, STAGING_BYTES) if local else (chunk_bytes, chunk_bytes)
     if pipeline == "numcodecs":
-        return coded, 2 * coded + STAGING_BYTES if local else 3 * coded
+        return coded, 3 * coded + STAGING_BYTES if local else 4 * coded
     return 3 * coded, 3 * coded
 
 
