@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product, repeat
 from typing import Any
@@ -25,6 +27,8 @@ from oocarrays.storage.blobs import padded
 from oocarrays.storage.kept import KeptMessages, Reader
 from oocarrays.storage.meter import Meter
 
+SETTLE_SECONDS = 60
+"""Seconds that a failed run waits for what its other ranks are in the middle of."""
 ONE_PROCESS = "this job runs on threads of one process: compute it with scheduler='threads'"
 
 
@@ -59,6 +63,8 @@ class RechunkRun:
         ]
         self._failure: BaseException | None = None
         self._process = os.getpid()
+        self._running = 0
+        self._idle = threading.Condition()
         self._remove_scratch = weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
         self._input = source
         self._output = source
@@ -74,10 +80,28 @@ class RechunkRun:
         if run._failure and verb != "create":
             raise run._failure
         try:
-            with run.meter.phase(verb):
+            with run._counted(), run.meter.phase(verb):
                 return getattr(run, f"_{verb}")(*args, *inputs[:buffers])
         except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
             raise run.abort(error) from error.__cause__
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a task while it runs."""
+        with self._idle:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
+
+    def settle(self) -> None:
+        """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def __reduce__(self) -> Any:
         raise UnsupportedError(ONE_PROCESS)
@@ -217,16 +241,17 @@ class RechunkRun:
         """Pack what this rank needs of a partner's slab in later partitions, and keep it in scratch."""
         chunks = {index: chunk for index, chunk in slab.chunks if chunk is not None}
         self._kept.missing.update(index for index, chunk in slab.chunks if chunk is None)
-        packed = shaped(buffer, (step.source.grid.chunk_size,), self.source.dtype)
+        halves = np.split(buffer, 2)
         for unit in range(1, step.units):
             for message in step.messages(unit, rank, chunks):
-                size = 0
+                pages, size = halves[self._kept.count(rank) % 2], 0
+                packed = shaped(pages, (step.source.grid.chunk_size,), self.source.dtype)
                 for index, part in message:
                     origin = step.source.grid.section(index).lower
                     out = packed[size : size + part.size].reshape(part.shape)
                     out[...] = chunks[index][part.relative_to(origin).slices]
                     size += part.size
-                self._kept.append(unit, rank, buffer.data, size * step.source.itemsize)
+                self._kept.append(unit, rank, pages.data, size * step.source.itemsize)
                 self.meter.add(kept_bytes=size * step.source.itemsize)
 
     def _take(self, number: int, unit: int, rank: int, buffer: np.ndarray | None) -> np.ndarray:
@@ -256,13 +281,13 @@ class RechunkRun:
         return buffer
 
     def _rank_buffer(self, step: Pass) -> np.ndarray:
-        """Memory for a region and, behind it, the message that is being packed."""
+        """Memory for a region and, behind it, for the message that is being packed and the one being written."""
         region_bytes = int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes
-        return allocate(padded(region_bytes) + (padded(step.source.chunk_bytes) if step.kept else 0))
+        return allocate(padded(region_bytes) + (2 * padded(step.source.chunk_bytes) if step.kept else 0))
 
     def _message_pages(self, step: Pass, buffer: np.ndarray) -> np.ndarray:
-        """The part of a rank's buffer in which messages are packed, behind its region."""
-        return buffer[-padded(step.source.chunk_bytes) :]
+        """The part of a rank's buffer in which two messages are packed, behind its region."""
+        return buffer[-2 * padded(step.source.chunk_bytes) :]
 
     def _write(self, number: int, unit: int, rank: int, buffer: np.ndarray) -> np.ndarray:
         """Write this rank's target chunks of a partition."""
@@ -290,10 +315,13 @@ class RechunkRun:
         return region
 
     def _store(self, box: ChunkBox, region: np.ndarray) -> None:
-        self._writer.write_all(
-            (index, region[(*(i - a for i, a in zip(index, box[0], strict=True)), ...)])
-            for index in product(*map(range, *box))
-        )
+        def chunks() -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+            for index in product(*map(range, *box)):
+                if self._failure:
+                    raise self._failure
+                yield index, region[(*(i - a for i, a in zip(index, box[0], strict=True)), ...)]
+
+        self._writer.write_all(chunks())
 
 
 def _common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:

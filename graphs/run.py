@@ -52,6 +52,7 @@ class GraphJob(DaskMethodsMixin):
             name = dask.threaded.get(self._graph, self._key, num_workers=threads)
         except BaseException as error:
             self._run.abort(error)
+            self._run.settle()
             raise
         self.measured_seconds = time.perf_counter() - start
         return self._result(name)

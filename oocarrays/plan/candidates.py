@@ -32,7 +32,7 @@ TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
 MAX_TASKS = 9_000
 BATCH_BYTES = 64 * MIB
-SLAB_BYTES = (0, 16 * MIB, 64 * MIB, 256 * MIB)
+SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
 
 
@@ -129,7 +129,7 @@ def _workspace(problem: Problem, method: Method, access: Access, slab: int, dept
     elif access == "ranges":
         reading = TILE_BYTES if source.local else 2 * TILE_BYTES
     else:
-        chunks = slab * depth + (method == "kept")
+        chunks = slab * depth + 2 * (method == "kept")
         reading = chunks * source.chunk_bytes + depth * source.decode_workspace
     return reading + depth * target.encode_workspace
 
@@ -192,8 +192,9 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     units = math.prod(map(ceil_div, target.grid.counts, unit))
     axes = _overlaps(problem, target.grid.counts if shape.kept else unit, tile)
     batch = _batch(problem, shape, units)
-    traffic = _traffic(problem, shape, axes, units, batch)
-    turns = units if shape.method == "independent" else shape.depth * ranks
+    exchanges = _exchanges(problem, shape, axes)
+    traffic = _traffic(problem, shape, axes, units, batch, exchanges)
+    turns = exchanges or units
     seconds = pass_seconds(
         traffic,
         problem.costs,
@@ -240,15 +241,21 @@ def _idle(problem: Problem, shape: _Shape, units: int) -> float:
     return ceil_div(shared, ranks) * ranks / shared
 
 
-def _traffic(problem: Problem, shape: _Shape, axes: list[AxisOverlap], units: int, batch: int) -> Traffic:
+def _exchanges(problem: Problem, shape: _Shape, axes: list[AxisOverlap]) -> int:
+    """Rounds of all partitions, times ranks."""
+    if shape.method == "independent":
+        return 0
+    return int((-(-touched_by_region(axes) // (problem.ranks * shape.slab))).sum()) * problem.ranks
+
+
+def _traffic(
+    problem: Problem, shape: _Shape, axes: list[AxisOverlap], units: int, batch: int, exchanges: int
+) -> Traffic:
     source, target, ranks = problem.source, problem.target, problem.ranks
     visits = chunk_visits(axes)
     whole = visits * source.chunk_bytes
     written = target.grid.count * target.chunk_bytes
-    exchanges = 0
-    if shape.method != "independent":
-        rounds = int((-(-touched_by_region(axes) // (ranks * shape.slab))).sum())
-        exchanges = rounds * ranks
+    if exchanges:
         tasks = exchanges * (1 + ranks) + units * ranks + (units - 1) * ranks * shape.kept
     else:
         tasks = sum(ceil_div(ceil_div(units - rank, ranks), batch) for rank in range(min(ranks, units)))

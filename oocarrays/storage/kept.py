@@ -1,12 +1,14 @@
 """Messages between ranks that wait in scratch: one file a rank and partition, appended to and read in the same order.
 
-Each begins on a sector, so that it can go past the system's cache.
+Each begins on a sector, so that it can go past the system's cache. One is written while the next is packed.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.storage.blobs import fetch_ahead, open_past_cache, padded, write_all, write_error
@@ -28,6 +30,9 @@ class KeptMessages:
         self.past_cache = past_cache
         self.missing: set[tuple[int, ...]] = set()
         """Source chunks that are not stored: no message holds any of them."""
+        self._writing: defaultdict[int, deque[Future[None]]] = defaultdict(deque)
+        self._counts: Counter[int] = Counter()
+        self._writer = ThreadPoolExecutor(1, "keep")
         try:
             os.makedirs(folder)
         except OSError as error:
@@ -36,8 +41,14 @@ class KeptMessages:
     def _path(self, unit: int, rank: int) -> str:
         return os.path.join(self.folder, f"{unit}-{rank}")
 
+    def count(self, rank: int) -> int:
+        """Messages that a rank has kept; the last of them may still be on its way."""
+        return self._counts[rank]
+
     def append(self, unit: int, rank: int, buffer: memoryview, nbytes: int) -> None:
         """Keep the first ``nbytes`` of ``buffer``, memory on sectors, for ``rank`` in partition ``unit``.
+
+        When this returns, all but this message of the rank have been written, and their memory is free.
 
         Raises
         ------
@@ -46,12 +57,21 @@ class KeptMessages:
         StoreFailure
             Where the file cannot be written.
         """
-        path = self._path(unit, rank)
+        self._writing[rank].append(self._writer.submit(self._write, self._path(unit, rank), buffer[: padded(nbytes)]))
+        self._counts[rank] += 1
+        self._wait(rank, 1)
+
+    def _wait(self, rank: int, left: int) -> None:
+        """Wait until no more than ``left`` messages of a rank are being written."""
+        while len(self._writing[rank]) > left:
+            self._writing[rank].popleft().result()
+
+    def _write(self, path: str, message: memoryview) -> None:
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             file = open_past_cache(path, flags) if self.past_cache else os.open(path, flags, 0o600)
             try:
-                write_all(file, buffer[: padded(nbytes)])
+                write_all(file, message)
             finally:
                 os.close(file)
         except OSError as error:
@@ -63,6 +83,7 @@ class KeptMessages:
 
     def take(self, unit: int, rank: int, read: Callable[[Reader], None]) -> None:
         """Let ``read`` have the messages for ``rank`` in partition ``unit``; they are gone when it returns."""
+        self._wait(rank, 0)
         path = self._path(unit, rank)
         try:
             reader = Reader(path, os.open(path, os.O_RDONLY))
