@@ -49,7 +49,7 @@ class ChunkReader:
         self.grid = file.stored.grid
         self.dtype = file.dtype
         self._read_ahead = read_ahead
-        self._blobs = blobs_of(file.zarr, meter)
+        self._blobs = blobs_of(file.zarr)
         self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
 
     def announce(self, indices: Iterable[Index]) -> None:
@@ -181,7 +181,7 @@ class ChunkWriter:
         self.meter = meter
         self._past_cache = past_cache
         self._device = threading.Lock()
-        self._blobs = blobs_of(file.zarr, meter, past_cache=past_cache)
+        self._blobs = blobs_of(file.zarr, past_cache=past_cache)
         self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
         self._fill = np.full(1, file.fill_value, file.dtype).tobytes()
 

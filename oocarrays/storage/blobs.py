@@ -27,7 +27,6 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
-from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import mapped
 
 SECTOR = 4096
@@ -62,9 +61,8 @@ class LocalBlob:
         On opening, where there is no such file.
     """
 
-    def __init__(self, path: str, meter: Meter, read_ahead: bool) -> None:
+    def __init__(self, path: str, read_ahead: bool) -> None:
         self.path = path
-        self._meter = meter
         try:
             self._file = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
@@ -139,16 +137,15 @@ class LocalBlobs:
         Whether to write past the system's cache.
     """
 
-    def __init__(self, root: str, meter: Meter, *, past_cache: bool = False) -> None:
+    def __init__(self, root: str, *, past_cache: bool = False) -> None:
         self.root = root
-        self.meter = meter
         self.past_cache = past_cache and hasattr(os, "O_DIRECT")
         self._local = threading.local()
         self._folders: set[str] = set()
 
     def open(self, key: str, read_ahead: bool = False) -> LocalBlob:
         """The chunk under ``key``, open for reading."""
-        return LocalBlob(os.path.join(self.root, key), self.meter, read_ahead)
+        return LocalBlob(os.path.join(self.root, key), read_ahead)
 
     def announce(self, keys: Iterable[str]) -> None:
         """Ask the system to fetch chunks that will be wanted, the first ones, and do not wait for them."""
@@ -339,10 +336,9 @@ class StoreBlobs:
         The path of the array in the store.
     """
 
-    def __init__(self, store: Store, prefix: str, meter: Meter) -> None:
+    def __init__(self, store: Store, prefix: str) -> None:
         self.store = store
         self.prefix = prefix
-        self.meter = meter
 
     def _key(self, key: str) -> str:
         return f"{self.prefix}/{key}" if self.prefix else key
@@ -367,12 +363,12 @@ Blob = LocalBlob | StoreBlob
 Blobs = LocalBlobs | StoreBlobs
 
 
-def blobs_of(array: zarr.Array, meter: Meter, *, past_cache: bool = False) -> Blobs:
+def blobs_of(array: zarr.Array, *, past_cache: bool = False) -> Blobs:
     """The chunks of ``array``, as local files where they are local files."""
     store, path = array.store_path.store, array.store_path.path
     if isinstance(store, LocalStore):
-        return LocalBlobs(os.path.join(str(store.root), path), meter, past_cache=past_cache)
-    return StoreBlobs(store, path, meter)
+        return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
+    return StoreBlobs(store, path)
 
 
 def open_ahead(blobs: Blobs, keys: Iterable[str], *, read_ahead: bool, ahead: int = 2) -> Iterator[Blob | None]:

@@ -62,7 +62,7 @@ def test_tiles_are_numpys_selection(grid: ChunkGrid, data: st.DataObject, limit:
 @pytest.mark.parametrize("past_cache", [False, True])
 @pytest.mark.parametrize("nbytes", [1, 4096, 4097])
 def test_a_blob_is_replaced_at_once(tmp_path, past_cache: bool, nbytes: int) -> None:
-    blobs = LocalBlobs(str(tmp_path), Meter(), past_cache=past_cache)
+    blobs = LocalBlobs(str(tmp_path), past_cache=past_cache)
     for value in (b"a", b"b"):
         blobs.put("c/0/1", memoryview(value * nbytes))
         assert (tmp_path / "c/0/1").read_bytes() == value * nbytes
@@ -70,7 +70,7 @@ def test_a_blob_is_replaced_at_once(tmp_path, past_cache: bool, nbytes: int) -> 
 
 
 def test_open_ahead_closes_what_nobody_asked_for(tmp_path) -> None:
-    blobs = LocalBlobs(str(tmp_path), Meter())
+    blobs = LocalBlobs(str(tmp_path))
     for key in "abcd":
         blobs.put(key, memoryview(b"x"))
     opened = open_ahead(blobs, ["a", "b", "missing", "d"], read_ahead=True)
@@ -110,7 +110,7 @@ def test_more_than_two_gib_are_read_and_written(tmp_path) -> None:
         file.truncate(size)
         file.seek(size - 5)
         file.write(b"tail!")
-    data = LocalBlobs(str(tmp_path), Meter()).open("big").read_all()
+    data = LocalBlobs(str(tmp_path)).open("big").read_all()
     assert len(data) == size
     assert bytes(data[-5:]) == b"tail!"
 

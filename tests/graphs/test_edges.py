@@ -1,0 +1,283 @@
+"""What the edges of a graph prove: memory is bounded, the exchange goes in steps, nothing is done twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.threaded
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oocarrays.graphs.rechunk import build_graph
+from oocarrays.graphs.rechunk_tasks import RechunkRun
+
+import oocarrays as ooc
+from oocarrays.api import RechunkJob
+from oocarrays.plan.passes import Pass
+from oocarrays.storage.access import ChunkReader, ChunkWriter
+from tests.small import CODECS, DATA, each_method, make, plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Edges:
+    """The tasks of a graph by verb and arguments, and what each comes after."""
+
+    direct: dict[tuple, frozenset]
+    before: dict[tuple, set]
+
+    @classmethod
+    def of(cls, graph: dict) -> Edges:
+        short = {key: (key[0].rpartition("-")[0].split()[0], *key[1:]) for key in graph}
+        direct = {short[key]: frozenset(short[d] for d in task.dependencies) for key, task in graph.items()}
+        assert len(direct) == len(graph)
+        before: dict[tuple, set] = {}
+        waiting = list(direct)
+        while waiting:
+            key = waiting.pop()
+            if key in before:
+                continue
+            missing = [d for d in direct[key] if d not in before]
+            if missing:
+                waiting += [key, *missing]
+            else:
+                before[key] = set(direct[key]).union(*(before[d] for d in direct[key]))
+        return cls(direct, before)
+
+    def named(self, verb: str, number: int) -> list[tuple]:
+        return sorted(key for key in self.direct if key[:2] == (verb, number))
+
+
+@st.composite
+def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
+    """The pass with any region, slab, depth and number of ranks, its messages kept or not."""
+    counts = step.target.grid.counts
+    ranks, depth = draw(st.integers(1, 5)), draw(st.integers(1, 3))
+    region = tuple(draw(st.integers(1, n)) for n in counts)
+    split, slab = draw(st.integers(0, len(counts) - 1)), draw(st.integers(1, 4))
+    method = draw(st.sampled_from(("two-phase", "kept")))
+    return dataclasses.replace(step, method=method, ranks=ranks, depth=depth, region=region, split=split, slab=slab)
+
+
+def run_of(job: ooc.RechunkJob, *passes: Pass) -> RechunkRun:
+    """The run of a job whose plan has other passes."""
+    old = job._run
+    return RechunkRun(dataclasses.replace(old.plan, passes=passes), old.source, old.destination)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> RechunkJob:
+    """A two-phase job of several target chunks in both axes, over chunks that do not divide the shape."""
+    folder = tmp_path_factory.mktemp("edges")
+    make(folder / "source.zarr", DATA[:50, :33], chunks=(6, 20))
+    return plan(folder / "source.zarr", folder / "target.zarr", "two-phase", chunks=(17, 7), overwrite=True)
+
+
+edges_of_any_pass = settings(max_examples=40, deadline=None)
+
+
+@given(data=st.data())
+@edges_of_any_pass
+def test_a_rank_holds_at_most_depth_slabs(job: RechunkJob, data: st.DataObject) -> None:
+    """A read comes after every exchange that takes a slab ``depth`` or more rounds older of that rank."""
+    step = data.draw(two_phase(job.plan.passes[0]))
+    edges = Edges.of(build_graph(run_of(job, step))[0])
+    takers = defaultdict(set)
+    for exchange in edges.named("exchange", 0):
+        for slab in edges.direct[exchange]:
+            if slab[0] == "read":
+                takers[slab].add(exchange)
+    for rank in range(step.ranks):
+        reads = [key for key in edges.named("read", 0) if key[4] == rank]
+        assert len(reads) == sum(map(step.rounds, range(step.units)))
+        for new, read in enumerate(reads):
+            assert len(takers[read]) == step.ranks
+            for old in reads[: max(new - step.depth + 1, 0)]:
+                assert takers[old] <= edges.before[read], f"{read} may begin while {old} is held"
+            if new >= step.depth:
+                assert reads[new - step.depth] in edges.direct[read], "the buffer is handed on"
+
+
+@given(data=st.data())
+@edges_of_any_pass
+def test_a_rank_holds_at_most_depth_regions(job: RechunkJob, data: st.DataObject) -> None:
+    """The first exchange into a region comes after the writes of the regions ``depth`` or more partitions older."""
+    step = data.draw(two_phase(job.plan.passes[0]))
+    edges = Edges.of(build_graph(run_of(job, step))[0])
+    for rank in range(step.ranks):
+        writes = [key for key in edges.named("write", 0) if key[3] == rank]
+        assert [key[2] for key in writes] == list(range(step.units))
+        for unit in range(step.units):
+            first = ("take", 0, unit, rank) if step.kept and unit else ("exchange", 0, unit, 0, 0, rank)
+            if unit >= step.depth:
+                assert writes[unit - step.depth] in edges.direct[first], "the buffer is handed on"
+            if not step.kept:
+                assert set(writes[: max(unit - step.depth + 1, 0)]) <= edges.before[first]
+            into = {first} | {key for key in edges.named("exchange", 0) if key[2] == unit and key[5] == rank}
+            assert into <= edges.before[writes[unit]], "a region is written when all of it is there"
+
+
+@given(data=st.data())
+@edges_of_any_pass
+def test_a_rank_takes_what_it_kept_when_it_has_kept_it_all(job: RechunkJob, data: st.DataObject) -> None:
+    step = dataclasses.replace(data.draw(two_phase(job.plan.passes[0])), method="kept")
+    edges = Edges.of(build_graph(run_of(job, step))[0])
+    keeping = edges.named("exchange", 0)
+    for take in edges.named("take", 0):
+        assert {key for key in keeping if key[5] == take[3]} <= edges.before[take]
+    assert len(edges.named("take", 0)) == (step.units - 1) * step.ranks
+
+
+@given(data=st.data())
+@edges_of_any_pass
+def test_a_rank_has_one_partner_a_step(job: RechunkJob, data: st.DataObject) -> None:
+    step = data.draw(two_phase(job.plan.passes[0]))
+    edges = Edges.of(build_graph(run_of(job, step))[0])
+    sources = step.schedule.sources
+    steps = defaultdict(list)
+    for exchange in edges.named("exchange", 0):
+        _, _, unit, turn, stage, rank = exchange
+        (slab,) = (key for key in edges.direct[exchange] if key[0] == "read")
+        assert slab == ("read", 0, unit, turn, sources[stage][rank])
+        steps[unit, turn, stage].append(slab[4])
+    assert all(sorted(taken) == list(range(step.ranks)) for taken in steps.values())
+    assert {key[2] for key in steps} == set(range(step.ranks))
+
+
+def after_each_step(step: Pass) -> Iterator[tuple[tuple[int, int, int], tuple[int, int, int], bool]]:
+    """Pairs of steps that follow each other: unit, turn, stage; and whether they are of one partition."""
+    order = [(u, t, s) for u in range(step.units) for t in range(step.rounds(u)) for s in range(step.ranks)]
+    return ((a, b, a[0] == b[0]) for a, b in itertools.pairwise(order))
+
+
+@pytest.mark.parametrize("within", [True, False], ids=["in a partition", "from one partition to the next"])
+@given(data=st.data())
+@edges_of_any_pass
+def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, within: bool, data: st.DataObject) -> None:
+    """So a rank never has two partners at once (DESIGN, promise 4)."""
+    step = data.draw(two_phase(job.plan.passes[0]))
+    edges = Edges.of(build_graph(run_of(job, step))[0])
+    sources = step.schedule.sources
+    for former, latter, same in after_each_step(step):
+        if same == within:
+            for rank in range(step.ranks):
+                before = edges.before["exchange", 0, *latter, rank]
+                assert ("exchange", 0, *former, rank) in before, "I have received"
+                assert ("exchange", 0, *former, sources[former[2]].index(rank)) in before, "mine was taken"
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_any_pass_gives_the_right_answer(job: RechunkJob, data: st.DataObject) -> None:
+    step = data.draw(two_phase(job.plan.passes[0]))
+    graph, key = build_graph(run_of(job, step))
+    target = ooc.open_array(dask.threaded.get(graph, key, num_workers=step.ranks * step.depth))
+    np.testing.assert_array_equal(target, DATA[:50, :33])
+
+
+@each_method
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_pass_begins_when_the_one_before_is_done(source: Path, tmp_path: Path, method: str, ranks: int) -> None:
+    job = plan(source, tmp_path / "target.zarr", method, ranks=ranks)
+    edges = Edges.of(job.__dask_graph__())
+    assert set(edges.direct) - {("finish",)} == edges.before["finish",]
+    for number in range(len(job.plan.passes)):
+        of_former = {key for key in edges.direct if key[0] in ("create", "start") or key[1:2] == (number - 1,)}
+        of_former = {key for key in of_former if len(key) == 1 or key[1] < number}
+        assert of_former <= edges.before["start", number]
+        verbs = [key for key in edges.direct if key[1:2] == (number,) and key[0] != "start"]
+        assert all(("start", number) in edges.before[key] for key in verbs)
+    assert (len(job.plan.passes) > 1) == (method == "staged")
+
+
+def test_an_independent_rank_works_through_one_region_after_the_other(source: Path, tmp_path: Path) -> None:
+    job = plan(source, tmp_path / "target.zarr", "independent", ranks=2)
+    step = dataclasses.replace(job.plan.passes[0], batch=1, region=(1, 1))
+    edges = Edges.of(build_graph(run_of(job, step))[0])
+    for rank in range(2):
+        copies = [key for key in edges.named("copy", 0) if key[2] == rank]
+        assert len(copies) == 4
+        assert all(a in edges.direct[b] for a, b in itertools.pairwise(copies))
+
+
+# ---------------------------------------------------------------------- read once, one writer a chunk
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
+    """Counts of chunks read whole, by file and partition, and of chunks written, by file."""
+    now, counts = threading.local(), {"read": Counter(), "written": Counter()}
+    read, whole = RechunkRun._read, ChunkReader.whole
+
+    def spy_read(self: Any, number: int, unit: int, *args: Any) -> Any:
+        now.unit = unit
+        return read(self, number, unit, *args)
+
+    def spy_whole(self: Any, indices: Any, chunks: Any) -> Any:
+        wanted = list(indices)
+        counts["read"].update((self.file.name, now.unit, index) for index in wanted)
+        return whole(self, iter(wanted), chunks)
+
+    monkeypatch.setattr(RechunkRun, "_read", spy_read)
+    monkeypatch.setattr(ChunkReader, "whole", spy_whole)
+    count_written(counts["written"], monkeypatch)
+    return counts
+
+
+def count_written(written: Counter, patch: pytest.MonkeyPatch) -> None:
+    """Count chunks written, by file and index."""
+    write_all = ChunkWriter.write_all
+
+    def spy(self: Any, chunks: Any) -> None:
+        kept = list(chunks)
+        written.update((self.file.name, index) for index, _ in kept)
+        write_all(self, kept)
+
+    patch.setattr(ChunkWriter, "write_all", spy)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("ranks", "depth", "slab", "region", "split"),
+    [(1, 1, 1, (1, 1), 0), (2, 2, 1, (2, 1), 0), (3, 1, 2, (1, 2), 1), (4, 2, 3, (3, 1), 1)],
+    ids=["one rank", "two ranks, overlapping", "three ranks", "four ranks"],
+)
+def test_each_chunk_is_read_once_in_a_partition_and_written_once(
+    tmp_path: Path, seen: dict, codec: str, ranks: int, depth: int, slab: int, region: tuple[int, int], split: int
+) -> None:
+    make(tmp_path / "source.zarr", chunks=(7, 30), compressors=CODECS[codec])
+    job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", "two-phase", chunks=(20, 9))
+    shape = {"ranks": ranks, "depth": depth, "slab": slab, "region": region, "split": split}
+    step = dataclasses.replace(job.plan.passes[0], **shape)
+    run = run_of(job, step)
+    np.testing.assert_array_equal(ooc.open_array(dask.threaded.get(*build_graph(run))), DATA)
+    touched = Counter(
+        (run.source.name, unit, index)
+        for unit in range(step.units)
+        for index in step.source.grid.indices(step.section(step.chunk_box(unit)))
+    )
+    assert seen["read"] == touched
+    assert set(touched.values()) == {1}
+    assert set(seen["written"].values()) == {1}
+    assert len(seen["written"]) == step.target.grid.count
+    assert run.meter.read_requests == len(touched)
+
+
+@each_method
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_chunk_of_target_or_scratch_is_written_twice(
+    source: Path, tmp_path: Path, codec: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: Counter = Counter()
+    count_written(written, monkeypatch)
+    job = plan(source, tmp_path / "target.zarr", method, ranks=3, compressors=CODECS[codec] or ())
+    np.testing.assert_array_equal(job.run(), DATA)
+    assert set(written.values()) == {1}
+    assert len(written) == sum(step.target.grid.count for step in job.plan.passes) == job.plan.write_requests
