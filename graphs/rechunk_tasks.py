@@ -213,9 +213,13 @@ class RechunkRun:
         step = self.plan.passes[number]
         size = step.source.chunk_bytes
         buffer = former.buffer if former else allocate(step.slab * size)
-        self._reader.announce(step.reads_after(unit, turn, rank))
         outs = (self._chunk_view(step, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
-        return Slab(buffer, list(self._reader.whole(step.reads(unit, turn, rank), outs)))
+        slab = Slab(buffer)
+        for chunk in self._reader.whole(step.reads(unit, turn, rank), outs):
+            if not slab.chunks:  # the first one is here: the device may go on to the next round
+                self._reader.announce(step.reads_after(unit, turn, rank))
+            slab.chunks.append(chunk)
+        return slab
 
     def _exchange(
         self, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, slab: Slab

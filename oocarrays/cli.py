@@ -1,4 +1,4 @@
-"""The command line: ``oocarrays demo | rechunk | info``."""
+"""The command line: ``oocarrays demo | rechunk | info | calibrate``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -19,7 +20,8 @@ from oocarrays import report
 from oocarrays.api import RechunkJob, rechunk
 from oocarrays.array import open_array
 from oocarrays.errors import ChunksError, InputError, OocError
-from oocarrays.graphs.settings import size_in_bytes
+from oocarrays.graphs.calibrate import calibrate, keep
+from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.plan.rechunk import METHODS
 from oocarrays.storage.meter import MemoryWatch
 
@@ -79,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="show what a store holds")
     info.add_argument("store", metavar="STORE")
     info.set_defaults(command=_info)
+    measure = commands.add_parser("calibrate", help="measure this machine, and plan by what was measured from now on")
+    measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
+    measure.set_defaults(command=_calibrate)
     return parser
 
 
@@ -159,6 +164,14 @@ def _info(options: argparse.Namespace) -> None:
     stored = array.zarr.nbytes_stored()
     rows = [*report.array_rows(array), ("bytes stored", f"{format_bytes(stored)} ({stored})")]
     print(report.table(rows))
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    planned = asdict(costs())
+    measured = calibrate(options.store)
+    rows = [(name, report.number_text(planned[name]), report.number_text(value)) for name, value in measured.items()]
+    print(report.table([("oocarrays.cost.", "planned with", "measured"), *rows]))
+    print(f"kept in {keep(measured)}")
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import html
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -145,6 +145,17 @@ def explain(plan: RechunkPlan) -> str:
         )
     considered = table(rows, indent="  ") if plan.considered else "  none: the array is empty"
     return f"{table(plan_rows(plan))}\n\nconsidered\n{considered}"
+
+
+def number_text(value: float | Mapping[str, float]) -> str:
+    """A constant of the cost model, or one for each codec.
+
+    >>> number_text(1.234e9), number_text({"zstd": 7e8, "other": 5e8})
+    ('1.23e+09', 'zstd 7e+08, other 5e+08')
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {number_text(part)}" for name, part in value.items())
+    return f"{value:.3g}"
 
 
 def measured_rows(plan: RechunkPlan, meter: Meter, seconds: float) -> list[tuple[str, str, str]]:
