@@ -11,7 +11,7 @@
     take ─► write ─► take ─► write …                            each rank's own messages, in their order
 
 Every edge carries the buffer that the next task fills, or says that a slab has been taken. That bounds memory: a
-rank never holds more than ``depth`` slabs and ``depth`` regions, whatever the scheduler's mood.
+rank never holds more than ``slabs`` slabs and ``depth`` regions, whatever the scheduler's mood.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class GraphBuilder:
         ranks, schedule = range(step.ranks), step.schedule
         regions: deque[Sequence[Key | None]] = deque([[None] * step.ranks] * step.depth)
         slabs: deque[tuple[list[Key | None], list[list[Key]]]] = deque(
-            [([None] * step.ranks, [[start]] * step.ranks)] * step.depth
+            [([None] * step.ranks, [[start]] * step.ranks)] * step.slabs
         )
         former_step: list[set[Key]] = [set() for _ in ranks]
         keepers: Sequence[Key | None] = []

@@ -46,7 +46,7 @@ class GraphJob(DaskMethodsMixin):
 
     def _execute(self) -> Any:
         """Run the graph on as many threads as can have work."""
-        threads = max((step.ranks * step.depth for step in self._run.plan.passes), default=1)
+        threads = max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
         start = time.perf_counter()
         try:
             name = dask.threaded.get(self._graph, self._key, num_workers=threads)

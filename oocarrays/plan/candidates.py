@@ -57,6 +57,7 @@ class _Shape:
     region: tuple[int, ...]
     split: int
     slab: int
+    slabs: int
     depth: int
 
     @property
@@ -103,25 +104,27 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
 
 def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
     for access in _accesses(problem, method):
-        for depth, slab in _holdings(problem, method):
-            fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, method, access, slab, depth)
+        for depth, slabs, slab in _holdings(problem, method):
+            fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, method, access, slab, slabs, depth)
             chunks = (problem.budget - fixed) // (problem.ranks * depth * problem.target.chunk_bytes)
             if method == "kept":  # a single partition has no messages to keep
                 chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
             for region, split in _regions(problem, method, max(chunks, 1)):
-                yield _Shape(method=method, access=access, region=region, split=split, slab=slab, depth=depth)
+                yield _Shape(
+                    method=method, access=access, region=region, split=split, slab=slab, slabs=slabs, depth=depth
+                )
 
 
-def _holdings(problem: Problem, method: Method) -> list[tuple[int, int]]:
-    """Pairs of depth and slab that are worth a look."""
+def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
+    """Depths, numbers of slabs and source chunks of one that are worth a look."""
     if method == "independent":
-        return [(1, 1)]
+        return [(1, 1, 1)]
     most = ceil_div(problem.source.grid.count, problem.ranks)
     slabs = {min(max(nbytes // problem.source.chunk_bytes, 1), most) for nbytes in SLAB_BYTES}
-    return [(depth, slab) for depth in (1, 2) for slab in sorted(slabs)]
+    return [(*held, slab) for held in ((1, 1), (1, 2), (2, 2)) for slab in sorted(slabs)]
 
 
-def _workspace(problem: Problem, method: Method, access: Access, slab: int, depth: int) -> int:
+def _workspace(problem: Problem, method: Method, access: Access, slab: int, slabs: int, depth: int) -> int:
     """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept, and what codecs need."""
     source, target = problem.source, problem.target
     if access == "mapped":
@@ -129,8 +132,8 @@ def _workspace(problem: Problem, method: Method, access: Access, slab: int, dept
     elif access == "ranges":
         reading = TILE_BYTES if source.local else 2 * TILE_BYTES
     else:
-        chunks = slab * depth + 2 * (method == "kept")
-        reading = chunks * source.chunk_bytes + depth * source.decode_workspace
+        chunks = slab * slabs + 2 * (method == "kept")
+        reading = chunks * source.chunk_bytes + slabs * source.decode_workspace
     return reading + depth * target.encode_workspace
 
 
@@ -194,7 +197,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     batch = _batch(problem, shape, units)
     exchanges = _exchanges(problem, shape, axes)
     traffic = _traffic(problem, shape, axes, units, batch, exchanges)
-    turns = exchanges or units
+    turns = exchanges * shape.slabs or units
     seconds = pass_seconds(
         traffic,
         problem.costs,
@@ -205,7 +208,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         target=target,
     )
     holds = shape.depth * math.prod(shape.region) * target.chunk_bytes
-    workspace = _workspace(problem, shape.method, shape.access, shape.slab, shape.depth)
+    workspace = _workspace(problem, shape.method, shape.access, shape.slab, shape.slabs, shape.depth)
     return Pass(
         source=source,
         target=target,
@@ -215,6 +218,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         region=shape.region,
         split=shape.split,
         slab=shape.slab,
+        slabs=shape.slabs,
         depth=shape.depth,
         tile=tile,
         batch=batch,

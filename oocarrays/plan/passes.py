@@ -58,8 +58,10 @@ class Pass:
     """The axis along which a partition's target chunks are shared out (two-phase)."""
     slab: int
     """Source chunks that a rank reads in one round (two-phase)."""
+    slabs: int
+    """Slabs that a rank may hold at one time (two-phase)."""
     depth: int
-    """Partitions, and slabs, that a rank may hold at one time (two-phase)."""
+    """Partitions of which a rank may hold its region at one time (two-phase)."""
     tile: tuple[int, ...]
     """Elements in each axis of one tile: what is read before it is copied (ranges)."""
     batch: int

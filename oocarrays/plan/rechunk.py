@@ -29,6 +29,8 @@ from oocarrays.plan.passes import Method, Pass
 Strategy = Literal["independent", "two-phase", "kept", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
 MAX_STAGES = 4
+WORTH_A_PASS = 1.1
+"""Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
 LEAST_SCRATCH_CHUNK = MIB
 """Bytes: scratch is made of few files."""
 
@@ -174,7 +176,7 @@ def plan_rechunk(
     fitting = [way for way in found if way.passes]
     if not fitting:
         raise BudgetError(budget, _least_feasible(problems, strategies, found))
-    best = min(fitting, key=lambda way: way.seconds)
+    best = min(fitting, key=lambda way: way.seconds * WORTH_A_PASS ** (way.stages - 1))
     return RechunkPlan(
         source=source,
         target=target,
@@ -380,6 +382,8 @@ def _considered(way: _Way, best: _Way, budget: int) -> Considered:
         reason = f"needs {way.least / MIB:.1f} MiB, the budget is {budget / MIB:.1f} MiB"
         return Considered(strategy=way.name, ranks=way.ranks, seconds=None, peak_bytes=way.least, reason=reason)
     slower = f"{way.seconds / max(best.seconds, 1e-9):.2f} times the predicted seconds of the one taken"
+    if way is not best and way.seconds < best.seconds:
+        slower += ", too little for another pass"
     return Considered(
         strategy=way.name,
         ranks=way.ranks,

@@ -27,7 +27,8 @@ from zarr.storage._common import make_store_path
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
-from oocarrays.storage.codec import Pipeline, codec_name, compressor_of, is_plain, most_coded_bytes
+from oocarrays.storage.codec import DECODE_IN_PLACE, Pipeline, codec_name, compressor_of, is_plain, most_coded_bytes
+from oocarrays.storage.pages import can_map
 
 StoreLike = str | os.PathLike[str] | Store
 MARK = "oocarrays:unfinished"
@@ -150,12 +151,13 @@ def describe(array: zarr.Array) -> ArrayFile:
 
 def _stored(array: zarr.Array, chunks: tuple[int, ...], pipeline: Pipeline, local: bool) -> Stored:
     grid = ChunkGrid.of(tuple(array.shape), chunks)
-    decoding, encoding = _workspace(pipeline, local, grid.chunk_size * array.dtype.itemsize)
+    codec = codec_name(array, pipeline)
+    decoding, encoding = _workspace(pipeline, codec, local, grid.chunk_size * array.dtype.itemsize)
     return Stored(
         grid=grid,
         itemsize=array.dtype.itemsize,
         local=local,
-        codec=codec_name(array, pipeline),
+        codec=codec,
         decode_workspace=decoding,
         encode_workspace=encoding,
     )
@@ -182,13 +184,14 @@ def _reopen_with_zarrs(array: zarr.Array) -> zarr.Array:
         return zarr.open_array(path.store, path=path.path, mode="r" if array.read_only else "r+")
 
 
-def _workspace(pipeline: Pipeline, local: bool, chunk_bytes: int) -> tuple[int, int]:
+def _workspace(pipeline: Pipeline, codec: str | None, local: bool, chunk_bytes: int) -> tuple[int, int]:
     """Bytes beside a chunk while it is decoded, and while it is encoded."""
     coded = most_coded_bytes(chunk_bytes)
     if pipeline == "plain":
         return (0, STAGING_BYTES) if local else (chunk_bytes, chunk_bytes)
     if pipeline == "numcodecs":
-        return coded, 3 * coded + STAGING_BYTES if local else 4 * coded
+        in_place = local and can_map() and codec in DECODE_IN_PLACE
+        return 0 if in_place else coded, 3 * coded + STAGING_BYTES if local else 4 * coded
     return 3 * coded, 3 * coded
 
 

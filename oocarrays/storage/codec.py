@@ -20,6 +20,8 @@ from oocarrays.errors import CorruptChunkError
 
 Pipeline = Literal["plain", "numcodecs", "zarrs", "zarr"]
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+DECODE_IN_PLACE = ("zstd", "blosc")
+"""Codecs that decode into a buffer of ours, and need none of their own."""
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -78,13 +80,13 @@ def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: s
         Where it cannot be decoded, or holds another number of bytes; it names ``name``.
     """
     try:
-        length = decoded_length(codec, coded)
-        if length is None:
+        length, decoded = decoded_length(codec, coded), None
+        if length is None and codec.codec_id not in DECODE_IN_PLACE:
             decoded = np.frombuffer(codec.decode(coded), np.uint8)
             length = len(decoded)
-        elif length == out.nbytes:
-            decoded = None
+        elif length in (None, out.nbytes):  # a frame that does not say its length is checked by zstd itself
             codec.decode(coded, out=out.reshape(-1).view(np.uint8))
+            length = out.nbytes
     except (RuntimeError, ValueError, OSError, EOFError) as error:
         raise CorruptChunkError(f"{name} cannot be decoded by {codec.codec_id}: {error}") from error
     if length != out.nbytes:

@@ -63,7 +63,16 @@ def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
     region = tuple(draw(st.integers(1, n)) for n in counts)
     split, slab = draw(st.integers(0, len(counts) - 1)), draw(st.integers(1, 4))
     method = draw(st.sampled_from(("two-phase", "kept")))
-    return dataclasses.replace(step, method=method, ranks=ranks, depth=depth, region=region, split=split, slab=slab)
+    return dataclasses.replace(
+        step,
+        method=method,
+        ranks=ranks,
+        depth=depth,
+        region=region,
+        split=split,
+        slab=slab,
+        slabs=draw(st.integers(1, 3)),
+    )
 
 
 def run_of(job: ooc.RechunkJob, *passes: Pass) -> RechunkRun:
@@ -85,8 +94,8 @@ edges_of_any_pass = settings(max_examples=40, deadline=None)
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_rank_holds_at_most_depth_slabs(job: RechunkJob, data: st.DataObject) -> None:
-    """A read comes after every exchange that takes a slab ``depth`` or more rounds older of that rank."""
+def test_a_rank_holds_no_more_slabs_than_planned(job: RechunkJob, data: st.DataObject) -> None:
+    """A read comes after every exchange that takes a slab ``slabs`` or more rounds older of that rank."""
     step = data.draw(two_phase(job.plan.passes[0]))
     edges = Edges.of(build_graph(run_of(job, step))[0])
     takers = defaultdict(set)
@@ -99,10 +108,10 @@ def test_a_rank_holds_at_most_depth_slabs(job: RechunkJob, data: st.DataObject) 
         assert len(reads) == sum(map(step.rounds, range(step.units)))
         for new, read in enumerate(reads):
             assert len(takers[read]) == step.ranks
-            for old in reads[: max(new - step.depth + 1, 0)]:
+            for old in reads[: max(new - step.slabs + 1, 0)]:
                 assert takers[old] <= edges.before[read], f"{read} may begin while {old} is held"
-            if new >= step.depth:
-                assert reads[new - step.depth] in edges.direct[read], "the buffer is handed on"
+            if new >= step.slabs:
+                assert reads[new - step.slabs] in edges.direct[read], "the buffer is handed on"
 
 
 @given(data=st.data())

@@ -137,7 +137,9 @@ def test_a_hundred_thousand_chunks_take_few_tasks(shape, source, target, coded: 
 def test_plain_chunks_need_no_scratch_where_coded_ones_do() -> None:
     problem = ((32768, 32768), (256, 32768), (32768, 256), 512 * MIB)
     assert plan(*problem).strategy == "independent"
-    assert plan(*problem, coded=True).strategy == "staged"
+    assert plan(*problem).scratch_bytes == 0
+    assert plan(*problem, coded=True).strategy in ("kept", "staged")
+    assert plan(*problem, coded=True).scratch_bytes > 0
 
 
 def test_conforming_chunks_are_read_independently() -> None:
