@@ -20,7 +20,6 @@ import dask.config
 import dask.threaded
 import numcodecs
 import numpy as np
-import yaml
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.buffers import allocate
 from oocarrays.graphs.settings import costs
@@ -87,9 +86,19 @@ def keep(measured: dict[str, Any]) -> Path:
     """Write what was measured to Dask's configuration folder, and use it in this process too; returns the file."""
     path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), FILE_NAME)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump({"oocarrays": {"cost": measured}}))
+    path.write_text("oocarrays:\n  cost:\n" + "".join(_yaml_lines(measured, "    ")))
     dask.config.set({f"oocarrays.cost.{name}": value for name, value in measured.items()})
     return path
+
+
+def _yaml_lines(values: dict[str, Any], indent: str) -> Iterator[str]:
+    """Numbers by name as YAML, which takes a number with an exponent for text unless it has a point."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield f"{indent}{name}:\n"
+            yield from _yaml_lines(value, indent + "  ")
+        else:
+            yield f"{indent}{name}: {value:.6e}\n"
 
 
 @contextmanager

@@ -42,8 +42,8 @@ def test_what_is_measured_are_constants_of_the_model(tmp_path: Path) -> None:
 
 def test_what_is_kept_is_what_the_next_process_plans_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
-    path = keep({"read_bandwidth": 12345.0, "decode_bandwidth": {"zstd": 77.0, "other": 5.0}})
-    assert yaml.safe_load(path.read_text())["oocarrays"]["cost"]["read_bandwidth"] == 12345
+    path = keep({"read_bandwidth": 12345.0, "task_seconds": 1e-7, "decode_bandwidth": {"zstd": 77.0, "other": 5.0}})
+    assert yaml.safe_load(path.read_text())["oocarrays"]["cost"]["task_seconds"] == 1e-7
     code = "from oocarrays.graphs.settings import costs as c; print(c().read_bandwidth, c().decode_bandwidth['zstd'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=os.environ)
     assert done.stdout.split() == ["12345.0", "77.0"], done.stderr
