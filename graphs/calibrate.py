@@ -65,7 +65,7 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         blobs = LocalBlobs(place, past_cache=True)
         keys = [str(number) for number in range(FILES)]
         data = _field()
-        write = _seconds(lambda: [blobs.put(key, data.view(np.uint8).data) for key in keys])
+        write = _seconds(lambda: _write_whole(blobs, keys, data))
         for key in keys:
             _forget(os.path.join(place, key))
         read = _seconds(lambda: _read_whole(blobs, keys))
@@ -138,6 +138,11 @@ def _forget(path: str) -> None:
     os.fsync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(file)
+
+
+def _write_whole(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> None:
+    for key in keys:
+        blobs.put(key, data.view(np.uint8).data)
 
 
 def _read_whole(blobs: LocalBlobs, keys: list[str]) -> None:

@@ -323,7 +323,8 @@ class RechunkRun:
             for index in product(*map(range, *box)):
                 if self._failure:
                     raise self._failure
-                yield index, region[(*(i - a for i, a in zip(index, box[0], strict=True)), ...)]
+                place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
+                yield index, region[place]
 
         self._writer.write_all(chunks())
 

@@ -163,7 +163,8 @@ class Pass:
         box = self.share(unit, rank)
         if box is None:
             return
-        here, message, size = self.section(box), [], 0
+        here, size = self.section(box), 0
+        message: list[Part] = []
         for index in indices:
             part = self.source.grid.section(index).intersection(here)
             if part is None:
