@@ -111,7 +111,7 @@ def rechunk(
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
     scratch : path
-        Folder for the scratch arrays of a staged plan; by default beside the target.
+        Folder for what a kept or staged plan writes on its way; by default beside the target.
 
     Returns
     -------

@@ -105,7 +105,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
     parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
-    parser.add_argument("--scratch", help="folder for scratch arrays (default: beside the target)")
+    parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
     )
