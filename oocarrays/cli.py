@@ -169,9 +169,10 @@ def _info(options: argparse.Namespace) -> None:
 def _calibrate(options: argparse.Namespace) -> None:
     planned = asdict(costs())
     measured = calibrate(options.store)
+    path = keep(measured)
     rows = [(name, report.number_text(planned[name]), report.number_text(value)) for name, value in measured.items()]
     print(report.table([("oocarrays.cost.", "planned with", "measured"), *rows]))
-    print(f"kept in {keep(measured)}")
+    print(f"kept in {path}")
 
 
 def _demo(options: argparse.Namespace) -> int:
