@@ -16,7 +16,7 @@ import os
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -27,14 +27,12 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
-from oocarrays.storage.pages import mapped
+from oocarrays.storage.pages import fetch_ahead, mapped, want_all
 
 SECTOR = 4096
 """Bytes: what a write past the cache must be a multiple of, and lie on."""
 STAGING_BYTES = 2**21
 """Bytes that a rank copies to memory on sectors at a time."""
-READ_AHEAD_BYTES = 2**19
-"""Bytes that the system is asked to fetch at a time; it cuts what is more than its own read-ahead, 128 KiB or more."""
 MOST_BYTES = 2**30
 """Bytes of one system call; the kernel stops at 2 GiB."""
 
@@ -70,7 +68,7 @@ class LocalBlob:
         except OSError as error:
             raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
         if read_ahead:
-            _want_all(self._file)
+            want_all(self._file)
 
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill ``out`` from ``offset`` on, in one request."""
@@ -120,10 +118,6 @@ class LocalBlob:
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
-
-
-ANNOUNCED_BYTES = 2**28
-"""Bytes of files that the system is asked to fetch while something else is done."""
 
 
 class LocalBlobs:
@@ -251,37 +245,6 @@ def write_all(file: int, data: memoryview) -> None:
 def _on_sectors(data: memoryview) -> bool:
     address = np.frombuffer(data, np.uint8).ctypes.data if len(data) else 1
     return address % SECTOR == 0 and len(data) % SECTOR == 0
-
-
-def fetch_ahead(paths: Sequence[str]) -> None:
-    """Ask the system to fetch files whole, `ANNOUNCED_BYTES` of them, from a thread.
-
-    The request itself waits while the device has its fill of others: three quarters of the device's time here.
-    """
-    if paths:
-        threading.Thread(target=_fetch, args=(paths,), daemon=True).start()
-
-
-def _fetch(paths: Sequence[str]) -> None:
-    left = ANNOUNCED_BYTES
-    for path in paths:
-        with suppress(OSError):
-            file = os.open(path, os.O_RDONLY)
-            try:
-                left -= _want_all(file)
-            finally:
-                os.close(file)
-        if left <= 0:
-            return
-
-
-def _want_all(file: int) -> int:
-    """Ask the system to fetch an open file, and return its length: it takes no more than a read-ahead at a time."""
-    size = os.fstat(file).st_size
-    if hasattr(os, "posix_fadvise"):
-        for start in range(0, size, READ_AHEAD_BYTES):
-            os.posix_fadvise(file, start, READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-    return size
 
 
 def write_error(where: str, error: OSError) -> DiskFullError | StoreFailure:

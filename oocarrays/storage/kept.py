@@ -11,7 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.storage.blobs import fetch_ahead, open_past_cache, padded, write_all, write_error
+from oocarrays.storage.blobs import open_past_cache, padded, write_all, write_error
+from oocarrays.storage.pages import fetch_ahead
 
 
 class KeptMessages:
