@@ -18,7 +18,7 @@ from oocarrays.graphs.buffers import Holding, Slab, allocate, shaped
 
 from oocarrays.errors import DiskFullError, UnsupportedError
 from oocarrays.mapping.section import Section
-from oocarrays.plan.passes import ChunkBox, Pass
+from oocarrays.plan.passes import ChunkBox, Part, Pass
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkReader, ChunkWriter, scatter
@@ -248,15 +248,13 @@ class RechunkRun:
         halves = np.split(buffer, 2)
         for unit in range(1, step.units):
             for message in step.messages(unit, rank, chunks):
-                pages, size = halves[self._kept.count(rank) % 2], 0
-                packed = shaped(pages, (step.source.grid.chunk_size,), self.source.dtype)
-                for index, part in message:
+                pages = halves[self._kept.count(rank) % 2]
+                for (index, part), out in self._unpacked(message, pages):
                     origin = step.source.grid.section(index).lower
-                    out = packed[size : size + part.size].reshape(part.shape)
                     out[...] = chunks[index][part.relative_to(origin).slices]
-                    size += part.size
-                self._kept.append(unit, rank, pages.data, size * step.source.itemsize)
-                self.meter.add(kept_bytes=size * step.source.itemsize)
+                nbytes = _elements(message) * step.source.itemsize
+                self._kept.append(unit, rank, pages.data, nbytes)
+                self.meter.add(kept_bytes=nbytes)
 
     def _take(self, number: int, unit: int, rank: int, buffer: np.ndarray | None) -> np.ndarray:
         """Build this rank's target chunks of a later partition from the messages that were kept for it."""
@@ -267,22 +265,26 @@ class RechunkRun:
             return buffer
         region, section = self._region(step, box, buffer), step.section(box)
         pages = self._message_pages(step, buffer)
-        packed = shaped(pages, (step.source.grid.chunk_size,), self.source.dtype)
 
         def unpack(reader: Reader) -> None:
             for indices in step.taken(rank):
                 for message in step.messages(unit, rank, (i for i in indices if i not in self._kept.missing)):
-                    reader.next(pages.data, sum(part.size for _, part in message) * step.source.itemsize)
-                    start = 0
-                    for _, part in message:
-                        scatter(region, section.lower, part, packed[start : start + part.size].reshape(part.shape))
-                        start += part.size
+                    reader.next(pages.data, _elements(message) * step.source.itemsize)
+                    for (_, part), data in self._unpacked(message, pages):
+                        scatter(region, section.lower, part, data)
 
         for index in self._kept.missing:
             for part, _ in _common(step.source.grid.section(index), section, None):
                 scatter(region, section.lower, part, self.source.fill_value)
         self._kept.take(unit, rank, unpack)
         return buffer
+
+    def _unpacked(self, message: list[Part], pages: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
+        """Each part of a message, and where its elements lie in memory: one part behind the other."""
+        packed, start = shaped(pages, (_elements(message),), self.source.dtype), 0
+        for index, part in message:
+            yield (index, part), packed[start : start + part.size].reshape(part.shape)
+            start += part.size
 
     def _rank_buffer(self, step: Pass) -> np.ndarray:
         """Memory for a region and, behind it, for the message that is being packed and the one being written."""
@@ -327,6 +329,10 @@ class RechunkRun:
                 yield index, region[place]
 
         self._writer.write_all(chunks())
+
+
+def _elements(message: list[Part]) -> int:
+    return sum(part.size for _, part in message)
 
 
 def _common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:

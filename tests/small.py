@@ -9,11 +9,11 @@ import pytest
 import zarr
 
 import oocarrays as ooc
+from oocarrays.plan.rechunk import METHODS
 
 DATA = np.random.default_rng(0).random((96, 80), dtype="f4")
 CODECS = {"plain": None, "zstd": zarr.codecs.ZstdCodec(), "crc": zarr.codecs.Crc32cCodec()}
 MIB = 2**20
-METHODS = ("independent", "two-phase", "kept", "staged")
 each_method = pytest.mark.parametrize("method", METHODS)
 
 

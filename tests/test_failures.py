@@ -27,9 +27,9 @@ from zarr.storage import LocalStore, MemoryStore
 import oocarrays as ooc
 from oocarrays.cli import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
+from oocarrays.plan.rechunk import METHODS
 from oocarrays.storage.access import ChunkWriter
 
-METHODS = ("independent", "two-phase", "kept", "staged")
 CODECS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
     "zstd": {"compressors": zarr.codecs.ZstdCodec()},

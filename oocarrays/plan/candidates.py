@@ -62,6 +62,7 @@ class _Shape:
 
     @property
     def kept(self) -> bool:
+        """Whether messages wait in scratch."""
         return self.method == "kept"
 
 

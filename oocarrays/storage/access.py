@@ -65,25 +65,27 @@ class ChunkReader:
         The array is overwritten by the next tile.
         """
         bounce = np.empty(tile, self.dtype)
-        for index, blob in self._opened(indices):
-            section = self.grid.section(index)
-            piece = section.intersection(within)
-            assert piece is not None, "a touched chunk shares an element with the region"
+        for blob, origin, piece in self._pieces(indices, within):
             try:
                 if isinstance(blob, LocalBlob):
                     self._check_bytes(blob.path, blob.size)
                 for part in _cut(piece, tile):
-                    yield part, self._read_tile(blob, part.relative_to(section.lower), bounce)
+                    yield part, self._read_tile(blob, part.relative_to(origin), bounce)
             except MissingBlob:
                 yield piece, None
 
     def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
         """The elements of plain chunks in local files that lie in ``within``, in place; None for a missing chunk."""
+        for blob, origin, piece in self._pieces(indices, within):
+            yield piece, None if blob is None else self._in_place(blob, piece.relative_to(origin))
+
+    def _pieces(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Blob | None, Index, Section]]:
+        """Each chunk, open or None, its first element, and what it has of ``within``."""
         for index, blob in self._opened(indices):
             section = self.grid.section(index)
             piece = section.intersection(within)
             assert piece is not None, "a touched chunk shares an element with the region"
-            yield piece, None if blob is None else self._in_place(blob, piece.relative_to(section.lower))
+            yield blob, section.lower, piece
 
     def _in_place(self, blob: Blob, part: Section) -> np.ndarray:
         assert isinstance(blob, LocalBlob), "only local files are planned to be mapped"
@@ -191,10 +193,6 @@ class ChunkWriter:
         Without turns ranks fall into step: all read, then all write, and processors and device wait for each other.
         """
         return self._device if self._past_cache and not self.file.stored.coded else nullcontext()
-
-    def write(self, index: Index, chunk: np.ndarray) -> None:
-        """Store a whole chunk, padded to its full length with the fill value."""
-        self.write_all([(index, chunk)])
 
     def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
         """Store whole chunks, each padded to its full length; a coded one is written while the next is encoded."""

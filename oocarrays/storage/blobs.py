@@ -205,14 +205,8 @@ class LocalBlobs:
         """A new file, and whether it is written past the cache: some file systems do not take that."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         if self.past_cache:
-            try:
-                return os.open(path, flags | os.O_DIRECT, 0o666), True
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                self.past_cache = False
-                with suppress(FileNotFoundError):
-                    os.unlink(path)
+            file, self.past_cache = open_past_cache(path, flags)
+            return file, self.past_cache
         return os.open(path, flags, 0o666), False
 
 
@@ -225,14 +219,15 @@ def padded(nbytes: int) -> int:
     return -(-nbytes // SECTOR) * SECTOR
 
 
-def open_past_cache(path: str, flags: int) -> int:
-    """Open a file past the system's cache where its file system takes that, and as usual where it does not."""
+def open_past_cache(path: str, flags: int) -> tuple[int, bool]:
+    """Open a file past the system's cache where its file system takes that; and whether it does."""
+    direct = getattr(os, "O_DIRECT", 0)
     try:
-        return os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o600)
+        return os.open(path, flags | direct, 0o666), bool(direct)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags & ~os.O_EXCL, 0o666), False  # a refused file may have been made all the same
 
 
 def write_all(file: int, data: memoryview) -> None:

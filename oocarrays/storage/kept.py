@@ -10,8 +10,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.storage.blobs import open_past_cache, padded, write_all, write_error
+from oocarrays.storage.blobs import LocalBlob, MissingBlob, open_past_cache, padded, write_all, write_error
 from oocarrays.storage.pages import fetch_ahead
 
 
@@ -70,7 +69,7 @@ class KeptMessages:
     def _write(self, path: str, message: memoryview) -> None:
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            file = open_past_cache(path, flags) if self.past_cache else os.open(path, flags, 0o600)
+            file = open_past_cache(path, flags)[0] if self.past_cache else os.open(path, flags, 0o666)
             try:
                 write_all(file, message)
             finally:
@@ -87,40 +86,25 @@ class KeptMessages:
         self._wait(rank, 0)
         path = self._path(unit, rank)
         try:
-            reader = Reader(path, os.open(path, os.O_RDONLY))
-        except FileNotFoundError:
+            blob = LocalBlob(path, read_ahead=False)
+        except MissingBlob:
             return
-        except OSError as error:
-            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
         try:
-            read(reader)
+            read(Reader(blob))
         finally:
-            reader.close()
+            blob.close()
         os.unlink(path)
 
 
 class Reader:
     """Reads the messages of one file in their order."""
 
-    def __init__(self, path: str, file: int) -> None:
-        self.path = path
-        self._file = file
+    def __init__(self, blob: LocalBlob) -> None:
+        self._blob = blob
         self._offset = 0
 
     def next(self, buffer: memoryview, nbytes: int) -> None:
         """Fill the first ``nbytes`` of ``buffer``, memory on sectors."""
         wanted = padded(nbytes)
-        done = 0
-        while done < wanted:
-            try:
-                got = os.preadv(self._file, [buffer[done:wanted]], self._offset + done)
-            except OSError as error:
-                raise StoreFailure(f"cannot read {self.path}: {error.strerror}") from error
-            if got == 0:
-                raise CorruptChunkError(f"{self.path} is cut short: a message of {nbytes} bytes is missing")
-            done += got
+        self._blob.read_into(self._offset, buffer[:wanted])
         self._offset += wanted
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
