@@ -36,7 +36,9 @@ class Case:
     codec: str = "none"
     """`none`, `zstd` (Zarr's default) or `blosc` (lz4 and shuffle), of source and target alike."""
     memory: int = GIB
-    """Budget, in bytes."""
+    """Budget, in bytes; workers share it evenly, and 0 sets them no limit."""
+    workers: int = 0
+    """Worker processes; 0 where nothing is said of them."""
 
     @property
     def nbytes(self) -> int:
@@ -44,7 +46,10 @@ class Case:
         return prod(self.shape) * ITEM
 
     def scaled(self, factor: int) -> Case:
-        """The same case with every extent and chunk edge divided by `factor`: shape = ⌈shape / factor⌉."""
+        """The same case with every extent and chunk edge divided by `factor`: shape = ⌈shape / factor⌉.
+
+        Workers keep their memory: what they hold when idle does not shrink.
+        """
         if factor == 1:
             return self
         shrink = _shrinker(factor)
@@ -54,7 +59,7 @@ class Case:
             shape=shrink(self.shape),
             source_chunks=shrink(self.source_chunks),
             target_chunks=shrink(self.target_chunks),
-            memory=memory,
+            memory=self.memory if self.workers else memory,
         )
 
     def tiny(self) -> Case:
@@ -95,11 +100,26 @@ class Job:
     """Cores that the run may use."""
     variant: str = ""
     """Way of working that the peer knows by this name; empty is its best."""
+    workers: int = 0
+    """Worker processes of a peer that has a cluster; 0 for as many as cores."""
+    fault: str = ""
+    """What befalls the run: `kill-50` or `resume-50`, with the percentage that is written by then; empty is nothing."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the decoded array = product of the extents × item size."""
         return prod(self.shape) * ITEM
+
+    @property
+    def fault_share(self) -> float:
+        """Share of the target that is written when the fault comes."""
+        return int(self.fault.rpartition("-")[2]) / 100
+
+    def written(self) -> float:
+        """Share of the target's chunks that are there, by the files of a Zarr 3 store."""
+        chunks = prod(-(-extent // edge) for extent, edge in zip(self.shape, self.target_chunks, strict=True))
+        files = (name for _, _, names in os.walk(os.path.join(self.target, "c")) for name in names)
+        return sum(name.isdigit() for name in files) / chunks
 
     def to_json(self) -> str:
         """The job as one line."""
@@ -112,7 +132,7 @@ class Job:
         return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
 
 
-def job_for(case: Case, source: str, folder: str, factor: float = 1, variant: str = "") -> Job:
+def job_for(case: Case, source: str, folder: str, factor: float = 1, variant: str = "", fault: str = "") -> Job:
     """`case` from `source` into `folder`/target, in `factor` times the case's memory."""
     return Job(
         source=source,
@@ -125,6 +145,8 @@ def job_for(case: Case, source: str, folder: str, factor: float = 1, variant: st
         memory=int(case.memory * factor),
         cores=cores(),
         variant=variant,
+        workers=case.workers,
+        fault=fault,
     )
 
 

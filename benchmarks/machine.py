@@ -13,7 +13,7 @@ from importlib import metadata
 from cases import GIB, cores
 
 DROP = "/proc/sys/vm/drop_caches"
-PACKAGES = ("oocarrays", "numpy", "zarr", "dask", "tensorstore", "cubed", "zarrs")
+PACKAGES = ("oocarrays", "numpy", "zarr", "dask", "distributed", "tensorstore", "cubed", "zarrs")
 
 
 def facts(rechunker_python: str | None) -> str:

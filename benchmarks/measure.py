@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 
 import machine
 from cases import Job
-from peers import Entry
+from peers import WATCHED, Entry
 from processes import Session
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+HEARTBEAT = 1
+"""Seconds in which every worker has told its scheduler of the last of its work."""
 SAMPLE = 0.005
 """Seconds between two looks at memory."""
 LOOK = 0.1
@@ -30,7 +32,7 @@ class Run:
     """What one run showed; `verdict` is `ok` unless something is to be said instead of figures."""
 
     verdict: str
-    """`ok`, `not installed`, `skipped…`, `killed…`, `failed…`, or what is wrong with the output."""
+    """`ok`, `not installed…`, `skipped…`, `killed…`, `failed…`, or what is wrong with the output."""
     seconds: float = 0.0
     """Wall time from the call that plans to the end of the last write."""
     sync: float = 0.0
@@ -51,6 +53,11 @@ class Run:
     """Bytes: rchar, wchar through calls; read_bytes, write_bytes at the disk."""
     told: dict = field(default_factory=dict)
     """What the peer says of itself."""
+    workers: list[dict] = field(default_factory=list)
+    """What befell each worker of the peer's cluster, by the names of `peers.watch`, with `rss`: its most resident
+    bytes, and `own`: its most bytes not backed by files, above the same when idle."""
+    spilled: int = 0
+    """Bytes that its workers put on disk for want of memory, over the whole run."""
 
 
 class Child:
@@ -128,6 +135,8 @@ def _watched(child: Child, job: Job, timeout: float) -> Run:
     sync = time.perf_counter() - start
     session.look()
     moved = {name: value - before[name] for name, value in session.totals().items()}
+    watched = _workers(session, job)
+    answer["over_limit"] = sum(worker["over_limit"] for worker in watched.get("workers", ()))
     seconds = answer.pop("seconds", 0.0)
     own, room = moved.pop("cpu"), (seconds or timeout) * job.cores
     return Run(
@@ -142,7 +151,36 @@ def _watched(child: Child, job: Job, timeout: float) -> Run:
         others=max(0.0, others - own) / room,
         moved=moved,
         told=answer,
+        **watched,
     )
+
+
+def _workers(session: Session, job: Job) -> dict:
+    """What the watch on the peer's cluster wrote, if it has one, and the memory of each worker's processes."""
+    path = os.path.join(os.path.dirname(job.target), WATCHED)
+    if not os.path.exists(path):
+        return {}
+    time.sleep(HEARTBEAT)
+    with open(path) as file:
+        found = json.load(file)
+    for worker in found["workers"]:
+        seen = [session.peaks[pid] for pid in worker["pids"] if pid in session.peaks]
+        worker["rss"] = max((peak for peak, _ in seen), default=0)
+        worker["own"] = max((own for _, own in seen), default=0) - session.first.get(worker["pids"][0], 0)
+    return found
+
+
+def interrupted(python: str, entry: Entry, job: Job, tiny: Job, share: float) -> None:
+    """Start `entry` on `job`, and kill all its processes at once when `share` of the target is written."""
+    child = Child(python, entry, job, tiny)
+    try:
+        if child.answered(START) and "ready" in child.answer():
+            child.go()
+            while job.written() < share and not child.answered(SAMPLE):
+                pass
+            os.killpg(child.process.pid, signal.SIGKILL)
+    finally:
+        child.end()
 
 
 def _followed(child: Child, timeout: float) -> tuple[int, int, dict]:
@@ -162,7 +200,10 @@ def _followed(child: Child, timeout: float) -> tuple[int, int, dict]:
 
 def _verdict(answer: dict) -> str:
     if "absent" in answer:
-        return "not installed"
+        return f"not installed: {answer['absent']}"
+    reason = answer.get("failed") or answer.get("killed")
+    if answer.get("over_limit") and reason:
+        return f"killed: its workers passed their memory limit ({reason.partition(':')[0]})"
     if "failed" in answer and "Killed" in answer["failed"]:
         return "killed: its workers passed their memory limit"
     for word in ("killed", "failed", "skipped"):

@@ -19,6 +19,10 @@ class Session:
     """Process ids at the last look."""
     seen: dict[int, dict[str, float]] = field(default_factory=dict)
     """Last counters of every process that ever was a member, the dead included."""
+    first: dict[int, int] = field(default_factory=dict)
+    """Own resident bytes of each process when `memory` first looked at it."""
+    peaks: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Most resident bytes of each process that `memory` has seen: (all, own)."""
 
     def look(self) -> None:
         """Find the members anew and read their counters."""
@@ -49,9 +53,15 @@ class Session:
                 pages = _resident(_read(pid, "status"))
             except OSError:
                 continue
-            own += pages.get("RssAnon", 0) + pages.get("RssShmem", 0)
-            mapped += pages.get("RssFile", 0)
+            here, files = pages.get("RssAnon", 0) + pages.get("RssShmem", 0), pages.get("RssFile", 0)
+            self._keep(pid, (here + files) * 1024, here * 1024)
+            own, mapped = own + here, mapped + files
         return own * 1024, mapped * 1024
+
+    def _keep(self, pid: int, resident: int, own: int) -> None:
+        self.first.setdefault(pid, own)
+        most, most_own = self.peaks.get(pid, (0, 0))
+        self.peaks[pid] = max(most, resident), max(most_own, own)
 
 
 def _resident(status: str) -> dict[str, int]:

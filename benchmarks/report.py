@@ -30,30 +30,43 @@ Rounds = list[dict[str, Run]]
 
 def table(case: Case, cache: str, rounds: Rounds, baseline: str) -> str:
     """The Markdown table of one case with one state of the cache."""
+    rows = [_peer_row(label, rounds, baseline) for label in labels(rounds)]
+    budget = f"budget {case.memory // MIB} MiB"
+    return "\n".join([heading(case, budget, cache, rounds), "", *head(HEAD, baseline), *rows])
+
+
+def heading(case: Case, budget: str, cache: str, rounds: Rounds) -> str:
+    """What was asked, in one line."""
     how = {run.told["cache"] for runs in rounds for run in runs.values() if "cache" in run.told}
-    labels = list(dict.fromkeys(label for runs in rounds for label in runs))
-    lines = [
+    return (
         f"**{case.name}**: {case.shape} float32 ({case.nbytes / GIB:.2f} GiB), {case.source_chunks} → "
-        f"{case.target_chunks}, codec {case.codec}, budget {case.memory // MIB} MiB; "
-        f"cache {' by '.join([cache, *how])}; {len(rounds)} rounds",
-        "",
-        _row(name.format(baseline) for name in HEAD),
-        _row("---" if n in (0, len(HEAD) - 1) else "---:" for n in range(len(HEAD))),
-    ]
-    return "\n".join(lines + [_peer_row(label, rounds, baseline) for label in labels])
+        f"{case.target_chunks}, codec {case.codec}, {budget}; "
+        f"cache {' by '.join([cache, *how])}; {len(rounds)} rounds"
+    )
+
+
+def head(names: tuple[str, ...], baseline: str) -> list[str]:
+    """A table's first two rows; the outermost columns hold words."""
+    rule = ("---" if n in (0, len(names) - 1) else "---:" for n in range(len(names)))
+    return [row(name.format(baseline) for name in names), row(rule)]
+
+
+def labels(rounds: Rounds) -> list[str]:
+    """Every peer's label, in the order in which they first ran."""
+    return list(dict.fromkeys(label for runs in rounds for label in runs))
 
 
 def _peer_row(label: str, rounds: Rounds, baseline: str) -> str:
     runs = [found[label] for found in rounds if label in found]
     good = [run for run in runs if run.verdict == "ok"]
     if not good:
-        return _row([label, *["–"] * (len(HEAD) - 2), runs[0].verdict])
+        return row([label, *["–"] * (len(HEAD) - 2), runs[0].verdict])
     first = good[0]
     others = max(run.others for run in good)
     disturbed = f"others were busy: {others:.0%}" if others > DISTURBED else None
     over = "over its budget" if any(run.peak > run.budget for run in good) else None
     bad = [run.verdict for run in runs if run.verdict != "ok"]
-    return _row(
+    return row(
         [
             label,
             spread([run.seconds for run in good]),
@@ -90,7 +103,8 @@ def _bytes(runs: list[Run], calls: str, disk: str) -> str:
     return f"{called:.2f} / {moved:.2f}"
 
 
-def _row(cells) -> str:
+def row(cells) -> str:
+    """One row of a Markdown table."""
     return "| " + " | ".join(map(str, cells)) + " |"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,17 @@ class Holding:
     chunk: np.ndarray
     """Bytes of the source chunk that it reads."""
 
+    @property
+    def empty(self) -> bool:
+        """Whether it was left behind when its rank moved to another worker."""
+        return len(self.region) == 0
+
+    def __sizeof__(self) -> int:
+        return self.region.nbytes + self.chunk.nbytes
+
+    def __reduce__(self) -> Any:
+        return Holding, (allocate(0), allocate(0))
+
 
 @dataclass(slots=True)
 class Slab:
@@ -46,3 +58,25 @@ class Slab:
     """Bytes, chunk after chunk."""
     chunks: list[tuple[tuple[int, ...], np.ndarray | None]] = field(default_factory=list)
     """Index and elements of each source chunk; None for one that is missing."""
+
+
+@dataclass(slots=True)
+class Outbox:
+    """What one rank has packed of a partition."""
+
+    messages: list[np.ndarray | None]
+    """Bytes for each rank; None where it needs nothing."""
+
+    def __sizeof__(self) -> int:
+        return sum(message.nbytes for message in self.messages if message is not None)
+
+
+@dataclass(slots=True)
+class Region:
+    """The target chunks that one rank builds in a partition."""
+
+    buffer: np.ndarray | None
+    """Bytes, chunk after chunk; None when they have been written."""
+
+    def __sizeof__(self) -> int:
+        return 0 if self.buffer is None else self.buffer.nbytes

@@ -6,6 +6,7 @@ kept in a file of Dask's configuration folder, which Dask reads when it starts.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -83,22 +84,36 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
 
 
 def keep(measured: dict[str, Any]) -> Path:
-    """Write what was measured to Dask's configuration folder, and use it in this process too; returns the file."""
+    """Write what was measured to Dask's configuration folder, and use it in this process too; returns the file.
+
+    What the file holds besides stays: constants that were measured earlier and not now, and other settings.
+    """
     path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), FILE_NAME)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("oocarrays:\n  cost:\n" + "".join(_yaml_lines(measured, "    ")))
+    kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": {"cost": measured}})
+    path.write_text("".join(_yaml_lines(kept)))
     dask.config.set({f"oocarrays.cost.{name}": value for name, value in measured.items()})
     return path
 
 
-def _yaml_lines(values: dict[str, Any], indent: str) -> Iterator[str]:
-    """Numbers by name as YAML, which takes a number with an exponent for text unless it has a point."""
+def _yaml_lines(values: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Settings by name as YAML, which takes a number with an exponent for text unless it has a point.
+
+    >>> print("".join(_yaml_lines({"a": {"x": 1e-7, "y": float("inf")}, "b": "1GiB", "c": None})), end="")
+    a:
+      x: 1.000000e-07
+      y: .inf
+    b: "1GiB"
+    c: null
+    """
     for name, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             yield f"{indent}{name}:\n"
             yield from _yaml_lines(value, indent + "  ")
+        elif isinstance(value, float):
+            yield f"{indent}{name}: {value:.6e}\n".replace(" inf", " .inf").replace(" -inf", " -.inf")
         else:
-            yield f"{indent}{name}: {value:.6e}\n"
+            yield f"{indent}{name}: {json.dumps(value)}\n"
 
 
 @contextmanager

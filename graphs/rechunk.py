@@ -10,54 +10,102 @@
 
     take ─► write ─► take ─► write …                            each rank's own messages, in their order
 
+    read ─┬─────────────► receive step 0 ─► receive step 1 ─► … ─► write ─┬─► free      between workers
+          └─► send step 1 ──────────────────►┘      └─► taken ─► send step 2 …
+
 Every edge carries the buffer that the next task fills, or says that a slab has been taken. That bounds memory: a
-rank never holds more than ``slabs`` slabs and ``depth`` regions, whatever the scheduler's mood.
+rank never holds more than ``slabs`` slabs or outboxes and ``depth`` regions, whatever the scheduler's mood.
+
+Every key ends with the rank whose work it is: `placement` pins by it.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.rechunk_tasks import RechunkRun
 
 from oocarrays.plan.passes import Pass
+from oocarrays.plan.schedule import Schedule
 
 Key = tuple[Any, ...]
 
 
 class GraphBuilder:
-    """Builds the graph of one run."""
+    """Builds the graph of one run.
 
-    def __init__(self, run: RechunkRun) -> None:
+    Parameters
+    ----------
+    suffix : str
+        What is in every key, new for each graph: Dask does not run a key again that some earlier result still holds.
+    addresses : sequence of str
+        The worker of each rank; none where ranks are threads.
+    synchronous : bool
+        Whether a step between workers waits until the one before has been received and taken.
+    """
+
+    def __init__(
+        self, run: RechunkRun, suffix: str, addresses: Sequence[str] = (), *, synchronous: bool = True
+    ) -> None:
         self.run = run
+        self.suffix = suffix
+        self.addresses = addresses
+        self.synchronous = synchronous
         self.graph: dict[Key, Task] = {}
+        self._run: RechunkRun | TaskRef = run
 
     def build(self) -> Key:
         """Add every task; returns the key of the last one."""
-        done = [self._add("create")]
+        done = [self._create()]
         for number, step in enumerate(self.run.plan.passes):
-            start = self._add("start", number, after=done)
-            add_pass = self._independent if step.method == "independent" else self._two_phase
-            done = add_pass(number, step, start)
-        return self._add("finish", after=done)
+            start = self._add("start", number, after=done, rank=0)
+            done = self._pass(number, step, start) or [start]
+        return self._add("finish", after=done, rank=0)
 
-    def _add(self, verb: str, *args: Any, name: str = "", buffers: tuple = (), after: list[Key] = []) -> Key:  # noqa: B006
-        """Add a task: a method of the run, with plain arguments, then what it takes over, then what it waits for."""
-        key = (f"{name or verb}-{self.run.id}", *args)
+    def _pass(self, number: int, step: Pass, start: Key) -> list[Key]:
+        if step.method == "independent":
+            return self._independent(number, step, start)
+        return self._packed(number, step, start) if step.packed else self._two_phase(number, step, start)
+
+    def _create(self) -> Key:
+        """On a cluster the run itself is the result that all tasks take, so that it travels once to each worker."""
+        if not self.addresses:
+            return self._add("create", rank=0)
+        key = (f"run-{self.suffix}", 0)
+        self.graph[key] = Task(key, _itself, self.run)
+        self._run = TaskRef(key)
+        probes = [self._add("probe", address, rank, name="probe worker") for rank, address in enumerate(self.addresses)]
+        created = self._add("create", buffers=tuple(probes), rank=0)
+        self._run = TaskRef(created)
+        return created
+
+    def _add(
+        self,
+        verb: str,
+        *args: Any,
+        name: str = "",
+        buffers: tuple = (),
+        after: Iterable[Key] = (),
+        rank: int | None = None,
+    ) -> Key:
+        """Add a task: a verb with plain arguments, the last of them its rank, then what it takes over and waits for."""
+        key = (f"{name or verb}-{self.suffix}", *args, *([] if rank is None else [rank]))
         taken = [None if b is None else TaskRef(b) for b in buffers]
-        self.graph[key] = Task(key, RechunkRun.task, self.run, verb, args, len(taken), *taken, *map(TaskRef, after))
+        self.graph[key] = Task(key, RechunkRun.task, self._run, verb, args, len(taken), *taken, *map(TaskRef, after))
         return key
 
     def _independent(self, number: int, step: Pass, start: Key) -> list[Key]:
         ends = []
         for rank in range(step.ranks):
             last = None
-            for batch in range(len(self.run.batches[number][rank])):
-                after = [start] if last is None else []
-                last = self._add("copy", number, rank, batch, buffers=(last,), after=after)
+            for batch in step.batches(rank):
+                if (number, batch, rank) not in self.run.done:
+                    after = [start] if last is None else []
+                    last = self._add("copy", number, batch, rank, buffers=(last,), after=after)
             ends += [] if last is None else [last]
         return ends
 
@@ -69,9 +117,9 @@ class GraphBuilder:
         )
         former_step: list[set[Key]] = [set() for _ in ranks]
         keepers: Sequence[Key | None] = []
-        for unit in range(step.units):
-            filled = regions.popleft()
-            for turn in range(step.rounds(unit)):
+        for unit in self.run.units(number):
+            filled, first = regions.popleft(), not keepers
+            for turn in range(step.rounds(unit) if first or not step.kept else 0):
                 former, takers = slabs.popleft()
                 reads = [
                     self._add("read", number, unit, turn, rank, buffers=(former[rank],), after=takers[rank])
@@ -84,7 +132,7 @@ class GraphBuilder:
                         takers[source].append(now[rank])
                     former_step = [{now[rank], now[sources.index(rank)]} for rank in ranks]
                 slabs.append((list(reads), takers))
-            if unit == 0:
+            if first:
                 keepers = filled
             elif step.kept:
                 filled = self._take(number, unit, filled, keepers)
@@ -125,9 +173,72 @@ class GraphBuilder:
             for rank, source in enumerate(sources)
         ]
 
+    def _packed(self, number: int, step: Pass, start: Key) -> list[Key]:
+        """Partitions between workers."""
+        ranks, schedule = range(step.ranks), step.schedule
+        freed: deque[list[Key]] = deque([[start] * step.ranks] * step.slabs)
+        written: deque[list[Key]] = deque([[start] * step.ranks] * step.depth)
+        former: list[set[Key]] = [set() for _ in ranks]
+        for unit in self.run.units(number):
+            before, free_regions = freed.popleft(), written.popleft()
+            outboxes = [self._add("read", number, unit, rank, after=[before[rank]]) for rank in ranks]
+            regions: list[Key] = [
+                self._add(
+                    "receive", number, unit, 0, rank, name="receive step 0",
+                    buffers=(None, outboxes[rank]), after=[free_regions[rank]],
+                )
+                for rank in ranks
+            ]  # fmt: skip
+            for stage in range(1, schedule.steps):
+                regions = self._step(number, unit, stage, schedule, outboxes, regions, former)
+                if self.synchronous:
+                    takers = [self._say_taken(number, unit, stage, rank, regions[rank]) for rank in ranks]
+                    former = [{takers[rank], takers[schedule.destinations[stage][rank]]} for rank in ranks]
+            writes = [self._add("write", number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
+            written.append(writes)
+            freed.append(
+                [self._add("free", number, unit, rank, buffers=(outboxes[rank],), after=writes) for rank in ranks]
+            )
+        return [key for keys in freed for key in keys if key != start]
 
-def build_graph(run: RechunkRun) -> tuple[dict[Key, Task], Key]:
+    def _step(
+        self,
+        number: int,
+        unit: int,
+        stage: int,
+        schedule: Schedule,
+        outboxes: list[Key],
+        regions: list[Key],
+        former: list[set[Key]],
+    ) -> list[Key]:
+        """One step between workers: every rank sends to one partner and receives from one."""
+        sends = [
+            self._add(
+                "send", number, unit, stage, rank, name=f"send step {stage}",
+                buffers=(outbox,), after=sorted(former[rank]),
+            )
+            for rank, outbox in enumerate(outboxes)
+        ]  # fmt: skip
+        return [
+            self._add(
+                "receive", number, unit, stage, rank, name=f"receive step {stage}",
+                buffers=(regions[rank], sends[source]),
+            )
+            for rank, source in enumerate(schedule.sources[stage])
+        ]  # fmt: skip
+
+    def _say_taken(self, number: int, unit: int, stage: int, rank: int, region: Key) -> Key:
+        return self._add("taken", number, unit, stage, rank, name=f"taken step {stage}", after=[region])
+
+
+def _itself(run: RechunkRun) -> RechunkRun:
+    return run
+
+
+def build_graph(
+    run: RechunkRun, addresses: Sequence[str] = (), *, synchronous: bool = True
+) -> tuple[dict[Key, Task], Key]:
     """The graph of a run, and the key of its last task, whose value is the name of the target."""
-    builder = GraphBuilder(run)
+    builder = GraphBuilder(run, uuid.uuid4().hex[:12], addresses, synchronous=synchronous)
     last = builder.build()
     return builder.graph, last

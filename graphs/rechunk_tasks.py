@@ -1,4 +1,8 @@
-"""What the tasks of a rechunk do: one method a verb of the graph."""
+"""What the tasks of a rechunk do: beginning, end, and regions that a rank builds for itself.
+
+A run is one object for all its tasks. Between threads they share it; on a cluster it travels once to each worker, and
+opens there what it needs. What ranks do together stands in `slabs` (threads) and `exchange` (workers).
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,42 @@ import shutil
 import threading
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from oocarrays.graphs.buffers import Holding, Slab, allocate, shaped
+from oocarrays.graphs import exchange, slabs
+from oocarrays.graphs.buffers import Holding, allocate, shaped
 
-from oocarrays.errors import DiskFullError, UnsupportedError
+from oocarrays.errors import DiskFullError, PlacementError, RunError, UnsupportedError
 from oocarrays.mapping.section import Section
-from oocarrays.plan.passes import ChunkBox, Part, Pass
+from oocarrays.plan.passes import ChunkBox, Pass, box_count
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
-from oocarrays.storage.access import ChunkReader, ChunkWriter, scatter
+from oocarrays.storage.access import ChunkReader, ChunkWriter, common, scatter
 from oocarrays.storage.array_file import ArrayFile, StoreLike
-from oocarrays.storage.blobs import padded
-from oocarrays.storage.kept import KeptMessages, Reader
+from oocarrays.storage.journal import Journal
+from oocarrays.storage.kept import KeptMessages
+from oocarrays.storage.leftovers import hold
+from oocarrays.storage.lock import Hold
 from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 SETTLE_SECONDS = 60
 """Seconds that a failed run waits for what its other ranks are in the middle of."""
-ONE_PROCESS = "this job runs on threads of one process: compute it with scheduler='threads'"
+CLAIM_SECONDS = 5
+"""Seconds that a run waits for tasks of a dead run at the same target to end."""
+ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
+LIVE: weakref.WeakValueDictionary[str, RechunkRun] = weakref.WeakValueDictionary()
+"""Runs in this process, by their id."""
+Part = tuple[int, ...]
+"""A piece of work that is recorded when it is done: pass, partition or batch, rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +55,8 @@ class Destination:
 
     store: StoreLike
     """Path or store of the target."""
-    settings: dict[str, Any]
-    """Arguments of ``zarr.create_array``."""
+    settings: dict[str, Any] | None
+    """Arguments of ``zarr.create_array``; None where the array is there, left by the run that is resumed."""
     overwrite: bool
     """Whether an array that is there may be replaced."""
     scratch: str
@@ -48,42 +65,106 @@ class Destination:
     """Bytes: a target of more is written past the system's cache."""
 
 
-class RechunkRun:
-    """One run of a rechunk plan, shared by its tasks. They run in the process that made it."""
+@dataclass(slots=True, kw_only=True)
+class Opened:
+    """What one pass reads from and writes to, in this process."""
 
-    def __init__(self, plan: RechunkPlan, source: ArrayFile, destination: Destination) -> None:
+    reader: ChunkReader
+    writer: ChunkWriter
+    kept: KeptMessages | None
+
+
+class RechunkRun:
+    """One run of a rechunk plan, shared by its tasks.
+
+    Parameters
+    ----------
+    content : dict
+        What the journal keeps of it.
+    id : str, optional
+        The id of the run that is resumed.
+    done : iterable of parts
+        What that run has done.
+    """
+
+    def __init__(
+        self,
+        plan: RechunkPlan,
+        source: ArrayFile,
+        destination: Destination,
+        content: dict[str, Any],
+        *,
+        id: str | None = None,
+        done: Iterable[Part] = (),
+    ) -> None:
         self.plan = plan
         self.source = source
         self.destination = destination
-        self.id = uuid.uuid4().hex[:12]
-        self.meter = Meter()
+        self.content = content
+        self.id = id or uuid.uuid4().hex[:12]
+        self.done = frozenset(done)
+        self.journal = Journal(destination.store)
         self.scratch = os.path.join(destination.scratch, f".oocarrays-{self.id}")
-        self.batches: list[list[list[list[int]]]] = [
-            [list(step.batches(rank)) for rank in range(step.ranks)] for step in plan.passes
-        ]
-        self._failure: BaseException | None = None
-        self._process = os.getpid()
+        self._here()
+
+    def _here(self) -> None:
+        """What belongs to this process."""
+        self.meter = Meter()
+        self.failure: BaseException | None = None
         self._running = 0
         self._idle = threading.Condition()
-        self._remove_scratch = weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
-        self._input = source
-        self._output = source
-        self._reader: ChunkReader
-        self._writer: ChunkWriter
-        self._kept: KeptMessages
+        self._opening = threading.RLock()
+        self._passes: dict[int, Opened] = {}
+        self._target: ArrayFile | None = None
+        self._hold: Hold | None = None
+        self._remove_scratch: weakref.finalize | None = None
+        LIVE[self.id] = self
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.plan.processes is None:
+            raise UnsupportedError(ONE_PROCESS)
+        names = ("plan", "source", "destination", "content", "id", "done", "journal", "scratch")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._here()
+
+    @property
+    def topic(self) -> str:
+        """The name under which a cluster tells what happens in this run."""
+        return f"oocarrays-{self.id}"
 
     @staticmethod
     def task(run: RechunkRun, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        if os.getpid() != run._process:
-            raise UnsupportedError(ONE_PROCESS)
-        if run._failure and verb != "create":
-            raise run._failure
+        if run.failure and verb != "create":
+            raise run.failure
         try:
             with run._counted(), run.meter.phase(verb):
-                return getattr(run, f"_{verb}")(*args, *inputs[:buffers])
+                result = run._verb(verb)(*args, *inputs[:buffers])
         except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
             raise run.abort(error) from error.__cause__
+        run._tell(verb, args)
+        return result
+
+    def _verb(self, verb: str) -> Callable[..., Any]:
+        together = (slabs if self.plan.processes is None else exchange).VERBS
+        return partial(together[verb], self) if verb in together else getattr(self, f"_{verb}")  # type: ignore[no-any-return]
+
+    def _tell(self, verb: str, args: tuple[int, ...]) -> None:
+        """On a cluster, say what has been done and counted here."""
+        if self.plan.processes is None:
+            return
+        worker = this_worker()
+        if worker:  # or these tasks run on threads after all
+            told = {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()}
+            worker.log_event(self.topic, told)
+
+    @property
+    def running(self) -> int:
+        """Tasks that this process is in the middle of."""
+        return self._running
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -97,36 +178,87 @@ class RechunkRun:
                 self._running -= 1
                 self._idle.notify_all()
 
-    def settle(self) -> None:
-        """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
+    def settle(self, *, resumable: bool = False) -> None:
+        """Wait until tasks that had begun are done, so that nothing is written after a run has failed.
+
+        Scratch goes too, unless what it holds can be of use.
+        """
         with self._idle:
             self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self._close(keep_scratch=resumable)
 
-    def __reduce__(self) -> Any:
-        raise UnsupportedError(ONE_PROCESS)
+    def _close(self, *, keep_scratch: bool = False) -> None:
+        if self._remove_scratch:
+            self._remove_scratch.detach()
+        if self._hold:
+            self._hold.close()
+        self._hold = self._remove_scratch = None
+        if not keep_scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        self.journal.release()
 
     def abort(self, error: BaseException) -> BaseException:
-        """Stop: tasks that have not begun will not, and scratch goes. The target stays marked unfinished.
+        """Stop: tasks that have not begun will not. The target stays marked unfinished.
 
         What failed first is what every later task raises, whichever of them the scheduler hears of first.
         """
-        self._failure = self._failure or error
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        return self._failure
+        self.failure = self.failure or error
+        return self.failure
 
     # ------------------------------------------------------------------ beginning and end
 
-    def _create(self) -> None:
-        self._failure = None
-        self.meter = Meter()
-        destination = self.destination
+    def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
+        """Where a rank was put, and where it runs; its worker opens the source meanwhile."""
+        self._check_visible()
+        worker = this_worker()
+        return rank, address, worker.address if worker else address
+
+    def _check_visible(self) -> None:
+        self.source.zarr.attrs.asdict()
+        folder = array_file.local_folder(self.destination.store)
+        if folder and not os.path.isdir(os.path.dirname(folder)):
+            raise RunError(f"the folder of {folder} is not there on this worker: source and target must be shared")
+
+    def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
+        self._check_placement(probes)
+        destination, mine = self.destination, self._is_mine()
+        if self.plan.processes is None or not mine:
+            self._begin_anew()
+        if mine:
+            self.journal.claim(CLAIM_SECONDS) if self.done else self.journal.join()
+            array_file.remove_partials(destination.store)
+            return self
+        if destination.settings is None:
+            raise RunError(f"{destination.store} is no longer what run {self.id} left")
         array_file.check_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
         self._check_room()
-        self.target = array_file.create_target(
+        if array_file.unfinished_run(destination.store):
+            self.journal.claim()
+            self.journal.release()
+        self._target = array_file.create_target(
             destination.store, destination.settings, self.id, overwrite=destination.overwrite
         )
-        self._input = self.source
+        self.journal.claim()
+        self.journal.begin(self.id, self.content)
+        return self
+
+    def _begin_anew(self) -> None:
+        self.failure, self.meter, self._target = None, Meter(), None
+        self._passes.clear()
+        self.journal = Journal(self.destination.store)
+
+    def _check_placement(self, probes: tuple[tuple[int, str, str], ...]) -> None:
+        """Refuse a cluster that does not keep ranks where they were put, unless their worker is gone."""
+        astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
+        if astray and any(put in live_workers() for _, put, _ in astray):
+            rank, put, ran = astray[0]
+            raise PlacementError(
+                f"rank {rank} was put on worker {put} and ran on {ran}: this cluster moves pinned tasks"
+            )
+
+    def _is_mine(self) -> bool:
+        """Whether the target was made by this run: before a worker was lost, or before the run itself was."""
+        return array_file.unfinished_run(self.destination.store) == self.id
 
     def _check_room(self) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
@@ -143,171 +275,148 @@ class RechunkRun:
 
     def _start(self, number: int) -> None:
         """Begin a pass: what the last one wrote is what this one reads."""
-        step, passes = self.plan.passes[number], self.plan.passes
-        if number:
-            self._input = self._output
         if number > 1:
             shutil.rmtree(self._scratch_folder(number - 2), ignore_errors=True)
-        last = number == len(passes) - 1
-        self._output = (
-            self.target if last else array_file.create_scratch(self._scratch_folder(number), self.source, step.target)
-        )
+        if number < len(self.plan.passes) - 1:
+            self._hold_scratch()
+            array_file.create_scratch(self._scratch_folder(number), self.source, self.plan.passes[number].target)
+
+    def _hold_scratch(self) -> None:
+        """Say that scratch is in use, until this process has done with it."""
+        if self._hold is None:
+            self._hold = hold(self.scratch)
+            if self.plan.processes is None:
+                self._remove_scratch = weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
+
+    def opened(self, number: int) -> Opened:
+        """What a pass reads from and writes to; opened once in each process."""
+        with self._opening:
+            if number not in self._passes:
+                self._passes[number] = self._open(number)
+            return self._passes[number]
+
+    def _open(self, number: int) -> Opened:
+        step = self.plan.passes[number]
         past_cache = self.plan.target.nbytes > self.destination.past_cache_above
-        self._reader = ChunkReader(self._input, self.meter, read_ahead=step.read_ahead)
-        self._writer = ChunkWriter(self._output, self.meter, past_cache=past_cache)
+        reads = self._scratch_array(number - 1) if number else self.source
+        writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
         if step.kept:
-            self._kept = KeptMessages(self._scratch_folder(number), past_cache=past_cache)
+            self._hold_scratch()
+            shutil.rmtree(self._scratch_folder(number), ignore_errors=True)  # messages of a run that died
+        return Opened(
+            reader=ChunkReader(reads, self.meter, read_ahead=step.read_ahead),
+            writer=ChunkWriter(writes, self.meter, past_cache=past_cache),
+            kept=KeptMessages(self._scratch_folder(number), past_cache=past_cache) if step.kept else None,
+        )
+
+    @property
+    def target(self) -> ArrayFile:
+        """The target, open in this process."""
+        with self._opening:
+            if self._target is None:
+                self.journal.join()
+                store = self.destination.store
+                self._target = array_file.describe(array_file.open_array(store, mode="r+", unfinished=True))
+            return self._target
+
+    def _scratch_array(self, number: int) -> ArrayFile:
+        self._hold_scratch()
+        return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
 
     def _scratch_folder(self, number: int) -> str:
         return os.path.join(self.scratch, str(number))
 
     def _finish(self) -> str:
+        name = self.target.name
         array_file.finish_target(self.target)
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        return self.target.name
+        self.journal.remove()
+        self._close()
+        return name
 
     # ------------------------------------------------------------------ independent
 
-    def _copy(self, number: int, rank: int, batch: int, holding: Holding | None) -> Holding:
+    def _copy(self, number: int, batch: int, rank: int, holding: Holding | None) -> Holding | None:
         """Build and write some regions, one after the other."""
-        step = self.plan.passes[number]
-        if holding is None:
+        step, part = self.plan.passes[number], (number, batch, rank)
+        if self.is_done(part):
+            return holding
+        if holding is None or holding.empty:
             region = min(np.prod(step.region, dtype=int), step.target.grid.count) * step.target.chunk_bytes
             chunk = step.source.chunk_bytes if step.access == "chunks" else 0
             holding = Holding(allocate(int(region)), allocate(chunk))
-        for unit in self.batches[number][rank][batch]:
+        reader = self.opened(number).reader
+        for unit in step.batch_units(batch, rank):
             box = step.chunk_box(unit)
-            region = self._region(step, box, holding.region)
-            self._gather(step, box, region, holding.chunk)
+            region = self.region(step, box, holding.region)
+            section = step.section(box)
+            for part_section, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
+                scatter(region, section.lower, part_section, self.fill(data))
             if unit + step.ranks < step.units:
                 following = step.section(step.chunk_box(unit + step.ranks))
-                self._reader.announce(step.source.grid.indices(following))
-            self._store(box, region)
+                reader.announce(step.source.grid.indices(following))
+            self.store(number, box, region)
+        self.record(part)
         return holding
 
-    def _gather(self, step: Pass, box: ChunkBox, region: np.ndarray, chunk: np.ndarray) -> None:
-        """Read all that a region needs, and put it in its place."""
-        section = step.section(box)
-        for part, data in self._parts(step, section, chunk):
-            scatter(region, section.lower, part, self.source.fill_value if data is None else data)
+    # ------------------------------------------------------------------ what all have in common
 
-    def _parts(self, step: Pass, section: Section, chunk: np.ndarray) -> Iterator[tuple[Section, np.ndarray | None]]:
-        grid = step.source.grid
+    def kept(self, number: int) -> KeptMessages:
+        """The kept messages of a pass."""
+        kept = self.opened(number).kept
+        assert kept is not None, "messages are kept in passes of that method"
+        return kept
+
+    @property
+    def left(self) -> float:
+        """The share of the target's chunks that is still to be written."""
+        if not self.plan.passes:
+            return 1.0
+        last = len(self.plan.passes) - 1
+        done = sum(self._chunks_of(part) for part in self.done if part[0] == last)
+        return 1 - done / self.plan.target.grid.count
+
+    def _chunks_of(self, part: Part) -> int:
+        """Target chunks of a part."""
+        step, (_, first, rank) = self.plan.passes[part[0]], part
+        if step.method == "independent":
+            return sum(box_count(step.chunk_box(unit)) for unit in step.batch_units(first, rank))
+        share = step.share(first, rank)
+        return box_count(share) if share else 0
+
+    def units(self, number: int) -> list[int]:
+        """The partitions of a pass of which some rank's part is not done."""
+        return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
+
+    def is_done(self, part: Part) -> bool:
+        """Whether a part was done, before the run was resumed or before a worker was lost."""
+        return part in self.done or (self.plan.processes is not None and self.journal.has(part))
+
+    def record(self, part: Part) -> None:
+        """Keep that a part is done."""
+        self.journal.record(part)
+
+    def fill(self, data: np.ndarray | None) -> Any:
+        """The elements of a chunk, or what stands for all of them where it is missing."""
+        return self.source.fill_value if data is None else data
+
+    def parts(
+        self, number: int, indices: Iterable[tuple[int, ...]], section: Section, chunk: np.ndarray
+    ) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """What some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
+        step, reader = self.plan.passes[number], self.opened(number).reader
         if step.access == "mapped":
-            yield from self._reader.mapped(grid.indices(section), section)
-            return
-        if step.access == "ranges":
-            yield from self._reader.tiles(grid.indices(section), section, step.tile)
-            return
-        out = self._chunk_view(step, chunk)
-        for index, data in self._reader.whole(grid.indices(section), repeat(out)):
-            yield from _common(grid.section(index), section, data)
+            yield from reader.mapped(indices, section)
+        elif step.access == "ranges":
+            yield from reader.tiles(indices, section, step.tile)
+        else:
+            for index, data in reader.whole(indices, repeat(self.chunk_view(step, chunk))):
+                yield from common(step.source.grid.section(index), section, data)
 
-    def _chunk_view(self, step: Pass, buffer: np.ndarray) -> np.ndarray:
+    def chunk_view(self, step: Pass, buffer: np.ndarray) -> np.ndarray:
+        """A buffer as one source chunk."""
         return shaped(buffer, step.source.grid.chunks, self.source.dtype)
 
-    # ------------------------------------------------------------------ two-phase
-
-    def _read(self, number: int, unit: int, turn: int, rank: int, former: Slab | None) -> Slab:
-        """Read this rank's chunks of a round, whoever wants them."""
-        step = self.plan.passes[number]
-        size = step.source.chunk_bytes
-        buffer = former.buffer if former else allocate(step.slab * size)
-        outs = (self._chunk_view(step, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
-        slab = Slab(buffer)
-        for chunk in self._reader.whole(step.reads(unit, turn, rank), outs):
-            if not slab.chunks:  # the first one is here: the device may go on to the next round
-                self._reader.announce(step.reads_after(unit, turn, rank))
-            slab.chunks.append(chunk)
-        return slab
-
-    def _exchange(
-        self, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, slab: Slab
-    ) -> np.ndarray:
-        """Take from a partner's slab what this rank's target chunks need: a view there, a copy here."""
-        step = self.plan.passes[number]
-        buffer = self._rank_buffer(step) if buffer is None else buffer
-        if step.kept:
-            self._keep(step, rank, slab, self._message_pages(step, buffer))
-        if stage:
-            self.meter.add(messages=1)
-        box = step.share(unit, rank)
-        if box is None:
-            return buffer
-        region = self._region(step, box, buffer, blank=turn == stage == 0)
-        section = step.section(box)
-        for index, chunk in slab.chunks:
-            for part, data in _common(step.source.grid.section(index), section, chunk):
-                scatter(region, section.lower, part, self.source.fill_value if data is None else data)
-        return buffer
-
-    def _keep(self, step: Pass, rank: int, slab: Slab, buffer: np.ndarray) -> None:
-        """Pack what this rank needs of a partner's slab in later partitions, and keep it in scratch."""
-        chunks = {index: chunk for index, chunk in slab.chunks if chunk is not None}
-        self._kept.missing.update(index for index, chunk in slab.chunks if chunk is None)
-        halves = np.split(buffer, 2)
-        for unit in range(1, step.units):
-            for message in step.messages(unit, rank, chunks):
-                pages = halves[self._kept.count(rank) % 2]
-                for (index, part), out in self._unpacked(message, pages):
-                    origin = step.source.grid.section(index).lower
-                    out[...] = chunks[index][part.relative_to(origin).slices]
-                nbytes = _elements(message) * step.source.itemsize
-                self._kept.append(unit, rank, pages.data, nbytes)
-                self.meter.add(kept_bytes=nbytes)
-
-    def _take(self, number: int, unit: int, rank: int, buffer: np.ndarray | None) -> np.ndarray:
-        """Build this rank's target chunks of a later partition from the messages that were kept for it."""
-        step = self.plan.passes[number]
-        buffer = self._rank_buffer(step) if buffer is None else buffer
-        box = step.share(unit, rank)
-        if box is None:
-            return buffer
-        region, section = self._region(step, box, buffer), step.section(box)
-        pages = self._message_pages(step, buffer)
-
-        def unpack(reader: Reader) -> None:
-            for indices in step.taken(rank):
-                for message in step.messages(unit, rank, (i for i in indices if i not in self._kept.missing)):
-                    reader.next(pages.data, _elements(message) * step.source.itemsize)
-                    for (_, part), data in self._unpacked(message, pages):
-                        scatter(region, section.lower, part, data)
-
-        for index in self._kept.missing:
-            for part, _ in _common(step.source.grid.section(index), section, None):
-                scatter(region, section.lower, part, self.source.fill_value)
-        self._kept.take(unit, rank, unpack)
-        return buffer
-
-    def _unpacked(self, message: list[Part], pages: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
-        """Each part of a message, and where its elements lie in memory: one part behind the other."""
-        packed, start = shaped(pages, (_elements(message),), self.source.dtype), 0
-        for index, part in message:
-            yield (index, part), packed[start : start + part.size].reshape(part.shape)
-            start += part.size
-
-    def _rank_buffer(self, step: Pass) -> np.ndarray:
-        """Memory for a region and, behind it, for the message that is being packed and the one being written."""
-        region_bytes = int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes
-        return allocate(padded(region_bytes) + (2 * padded(step.source.chunk_bytes) if step.kept else 0))
-
-    def _message_pages(self, step: Pass, buffer: np.ndarray) -> np.ndarray:
-        """The part of a rank's buffer in which two messages are packed, behind its region."""
-        return buffer[-2 * padded(step.source.chunk_bytes) :]
-
-    def _write(self, number: int, unit: int, rank: int, buffer: np.ndarray) -> np.ndarray:
-        """Write this rank's target chunks of a partition."""
-        step = self.plan.passes[number]
-        if step.kept and unit + 1 < step.units:
-            self._kept.announce(unit + 1, rank)
-        box = step.share(unit, rank)
-        if box is not None:
-            self._store(box, self._region(step, box, buffer, blank=False))
-        return buffer
-
-    # ------------------------------------------------------------------ both
-
-    def _region(self, step: Pass, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
+    def region(self, step: Pass, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
         """The chunks of a box, one contiguous chunk after the other, those at the edge padded with the fill value."""
         grid = step.target.grid
         counts = tuple(b - a for a, b in zip(*box, strict=True))
@@ -320,23 +429,32 @@ class RechunkRun:
                     region[tuple(padding)] = self.source.fill_value
         return region
 
-    def _store(self, box: ChunkBox, region: np.ndarray) -> None:
+    def store(self, number: int, box: ChunkBox, region: np.ndarray) -> None:
+        """Write the chunks of a region."""
+
         def chunks() -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
             for index in product(*map(range, *box)):
-                if self._failure:
-                    raise self._failure
+                if self.failure:
+                    raise self.failure
                 place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
                 yield index, region[place]
 
-        self._writer.write_all(chunks())
+        self.opened(number).writer.write_all(chunks())
 
 
-def _elements(message: list[Part]) -> int:
-    return sum(part.size for _, part in message)
+def this_worker() -> Worker | None:
+    """The worker that runs this task; None on threads."""
+    from distributed import get_worker
+
+    try:
+        return get_worker()
+    except ValueError:
+        return None
 
 
-def _common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
-    """What a chunk at ``there`` has of ``here``: nothing, or one part."""
-    part = there.intersection(here)
-    if part is not None:
-        yield part, None if data is None else data[part.relative_to(there.lower).slices]
+def live_workers() -> set[str]:
+    """Addresses of the workers that this task's scheduler knows."""
+    from distributed import worker_client
+
+    with worker_client() as client:
+        return set(client.scheduler_info(n_workers=-1)["workers"])

@@ -1,17 +1,40 @@
-"""A plan as a Dask collection, and running it on threads."""
+"""A plan as a Dask collection, and running it: on threads, or on the workers of a cluster."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import dask.threaded
 from dask.base import DaskMethodsMixin
+from oocarrays.graphs.placement import Worker, pin, put, workers_of
 from oocarrays.graphs.rechunk import Key, build_graph
-from oocarrays.graphs.rechunk_tasks import RechunkRun
+from oocarrays.graphs.rechunk_tasks import LIVE, SETTLE_SECONDS, RechunkRun
+from oocarrays.graphs.settings import setting
 
+from oocarrays.errors import OocError, RunError
 from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where ranks are put."""
+
+    client: Client
+    """The way to the scheduler."""
+    chosen: tuple[str, ...] | None
+    """Addresses or names of the workers; None for all that are there."""
+
+    def workers(self) -> list[Worker]:
+        """The workers now."""
+        return workers_of(self.client, self.chosen)
 
 
 class GraphJob(DaskMethodsMixin):
@@ -23,16 +46,24 @@ class GraphJob(DaskMethodsMixin):
         What the tasks do.
     result : callable
         Makes the value that a person gets of the last task's.
+    cluster : Cluster, optional
+        Where it runs; by default on threads of this process.
     """
 
-    __dask_scheduler__ = staticmethod(dask.threaded.get)
-
-    def __init__(self, run: RechunkRun, result: Callable[[str], Any]) -> None:
+    def __init__(self, run: RechunkRun, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
         self._run = run
         self._result = result
-        self._graph, self._key = build_graph(run)
+        self._cluster = cluster
+        self._addresses: Sequence[str] = put(run.plan.ranks, cluster.workers()) if cluster else ()
+        self._build()
         self.measured_seconds: float | None = None
         """Seconds that the last `run` took."""
+        self.moves: list[dict[str, Any]] = []
+        """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
+
+    def _build(self) -> None:
+        synchronous = setting("assembly") == "synchronous"
+        self._graph, self._key = build_graph(self._run, self._addresses, synchronous=synchronous)
 
     @property
     def meter(self) -> Meter:
@@ -41,26 +72,74 @@ class GraphJob(DaskMethodsMixin):
 
     @property
     def run_id(self) -> str:
-        """The id in the keys of this job's tasks."""
+        """The id of the run: in the target's unfinished mark, in its journal, in the name of its scratch folder."""
         return self._run.id
 
+    @property
+    def placement(self) -> dict[int, str]:
+        """The worker of each rank; none where ranks are threads."""
+        return dict(enumerate(self._addresses))
+
     def _execute(self) -> Any:
-        """Run the graph on as many threads as can have work."""
-        threads = max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
+        self._build()
         start = time.perf_counter()
-        try:
-            name = dask.threaded.get(self._graph, self._key, num_workers=threads)
-        except BaseException as error:
-            self._run.abort(error)
-            self._run.settle()
-            raise
+        name = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
         self.measured_seconds = time.perf_counter() - start
         return self._result(name)
 
+    def _on_threads(self) -> str:
+        """Run the graph on as many threads as can have work."""
+        threads = max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
+        try:
+            name: str = dask.threaded.get(self._graph, self._key, num_workers=threads)
+        except BaseException as error:
+            self._run.abort(error)
+            self._run.settle(resumable=not isinstance(error, Exception))
+            raise
+        return name
+
+    def _on_cluster(self, cluster: Cluster) -> str:
+        client = cluster.client
+        self._run.meter, self.moves = Meter(), []
+        future = client.get(self.__dask_graph__(), self._key, sync=False)
+        try:
+            name: str = future.result()
+        except BaseException as error:
+            self._cancel(client, future)
+            self._run.settle(resumable=_resumable(error))
+            raise _explained(error, client, self._run) from error
+        return name
+
+    def _cancel(self, client: Client, future: Any) -> None:
+        """Stop, and wait until no worker is in the middle of a task."""
+        with suppress(Exception):
+            future.cancel(force=True)
+            client.run(_settled, self._run.id)
+
+    def _told(self, event: tuple[float, dict[str, Any]]) -> None:
+        """Hear from the cluster what has been done."""
+        _, told = event
+        if "moved" in told:
+            self.moves.append(told)
+        else:
+            self._run.meter.put(told)
+
     # ------------------------------------------------------------------ what Dask asks of a collection
 
+    @staticmethod
+    def __dask_scheduler__(*args: Any, **kwargs: Any) -> Any:
+        return dask.threaded.get(*args, **kwargs)
+
     def __dask_graph__(self) -> dict[Key, Any]:
+        if self._cluster and self._is_fresh():
+            client = self._cluster.client
+            pin(client, self._key[0].rpartition("-")[2], self._addresses, self._run.topic)
+            client.subscribe_topic(self._run.topic, self._told)
         return self._graph
+
+    def _is_fresh(self) -> bool:
+        """Whether the graph is still to be run: after `persist` it holds the result."""
+        return len(self._graph) > 1
 
     def __dask_keys__(self) -> list[Key]:
         return [self._key]
@@ -73,7 +152,7 @@ class GraphJob(DaskMethodsMixin):
         return graph
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        return type(self).__name__, self._run.id
+        return type(self).__name__, self._key[0]
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _first, (self._result,)
@@ -93,3 +172,41 @@ class GraphJob(DaskMethodsMixin):
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
+
+
+async def _settled(id: str) -> None:
+    """Wait until this worker has done with a run that is given up."""
+    run = LIVE.get(id)
+    for _ in range(SETTLE_SECONDS * 20):
+        if run is None or not run.running:
+            return
+        await asyncio.sleep(0.05)
+
+
+def _resumable(error: BaseException) -> bool:
+    """Whether a run ended for no reason of its own, so that what it left in scratch can be of use."""
+    return not isinstance(error, OocError)
+
+
+def _explained(error: BaseException, client: Client, run: RechunkRun) -> BaseException:
+    """What a person is told where a cluster, and not the work, was what failed."""
+    from distributed import KilledWorker
+
+    left = f"{run.destination.store} is left unfinished: resume it"
+    if isinstance(error, KilledWorker):
+        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {left}")
+    if isinstance(error, OocError) or not isinstance(error, Exception) or _answers(client):
+        return error
+    return RunError(f"the scheduler at {_address(client)} is gone; {left}")
+
+
+def _address(client: Client) -> str:
+    return str(getattr(client.scheduler, "address", "its address"))
+
+
+def _answers(client: Client) -> bool:
+    try:
+        client.scheduler_info(n_workers=0)
+    except Exception:  # noqa: BLE001  whatever it is, there is no answer
+        return False
+    return True

@@ -23,6 +23,8 @@ DEFAULTS: dict[str, Any] = {
     "ranks": None,  # logical processors; None: the plan chooses
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
+    "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
+    "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()
     },  # see oocarrays.plan.cost
@@ -36,10 +38,10 @@ def setting(name: str) -> Any:
     return dask.config.get(f"oocarrays.{name}")
 
 
-def costs() -> Costs:
-    """The cost model of this machine, from ``oocarrays.cost.*``."""
+def costs(workers: int | None = None) -> Costs:
+    """The cost model of this machine, or of a cluster whose workers can use so many cores, from ``oocarrays.cost.*``."""
     known = {name: value for name, value in setting("cost").items() if value is not None and name in COST_NAMES}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     computed = {"cores": cores, "cache_bytes": available_bytes() / 2}
     if not can_map():
         computed["page_seconds"] = math.inf

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
+from zarr.abc.store import Store
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.errors import ChunksError, InputError
+from oocarrays.errors import ChunksError, InputError, PlacementError
 from oocarrays.graphs import settings
+from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
-from oocarrays.graphs.run import GraphJob
+from oocarrays.graphs.resume import journal_content, resumed
+from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.array_file import ArrayFile, StoreLike
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 class RechunkJob(GraphJob):
@@ -32,7 +38,7 @@ class RechunkJob(GraphJob):
         return self._run.plan
 
     def run(self, *, progress: bool = False) -> OutOfCoreArray:
-        """Do it, on threads of this process.
+        """Do it, on threads of this process, or on the workers that it was planned for.
 
         Parameters
         ----------
@@ -47,12 +53,18 @@ class RechunkJob(GraphJob):
         Raises
         ------
         RunError
-            Where a chunk is corrupt, a device full or a store refuses; the target then stays marked unfinished.
+            Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
+            marked unfinished, and `resume` goes on with it.
         """
         bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
         with bar:
             target: OutOfCoreArray = self._execute()
         return target
+
+    @property
+    def left(self) -> float:
+        """The share of the target's bytes that is still to be written, from 0 to 1: less than 1 where a run is resumed."""
+        return self._run.left
 
     def explain(self) -> str:
         """The plan, every strategy that was looked at with its cost, and after a run what was measured."""
@@ -60,7 +72,8 @@ class RechunkJob(GraphJob):
         if self.measured_seconds is None:
             return text
         rows = report.measured_rows(self.plan, self.meter, self.measured_seconds)
-        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}"
+        moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
+        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}{moves}"
 
     def _title(self) -> str:
         return f"rechunk {self._run.source.name} → {self._run.destination.store}"
@@ -85,6 +98,8 @@ def rechunk(
     filters: Any = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
 ) -> RechunkJob:
     """Plan to write an array again in other chunks, within a budget of memory. Reads no data.
 
@@ -101,7 +116,8 @@ def rechunk(
         The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
         tuple names the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
     memory : int or str
-        Bytes that this process may hold above its idle level, such as ``"1GiB"``; by default half of what is free.
+        Bytes that this process, or on a cluster each worker, may hold above its idle level, such as ``"1GiB"``; by
+        default half of what is free, and on workers what their limits leave below the line at which they spill.
     ranks : int
         Logical processors; by default the plan chooses.
     method : str
@@ -112,6 +128,11 @@ def rechunk(
         Whether a Zarr array at ``target`` may be replaced.
     scratch : path
         Folder for what a kept or staged plan writes on its way; by default beside the target.
+    scheduler : Client, address or "threads"
+        Where ranks are: on the workers of a cluster, or threads of this process. By default the workers of the active
+        client, if there is one. Workers see source, target and scratch under the same paths.
+    workers : sequence of str
+        Addresses or names of the workers to be used; by default all.
 
     Returns
     -------
@@ -145,22 +166,91 @@ def rechunk(
     shape = _chunks(chunks, order, file.stored.grid, opened.dtype.itemsize)
     made = array_file.target_settings(opened, shape, compressors=compressors, filters=filters, order=order)
     array_file.check_target(opened, target, overwrite=overwrite)
+    cluster = _cluster(scheduler, workers)
     plan = plan_rechunk(
         file.stored,
         array_file.preview(made, target),
-        budget=settings.budget(memory),
-        costs=settings.costs(),
         ranks=settings.setting("ranks") if ranks is None else ranks,
         method=method,
+        **_means(cluster, memory),
     )
     destination = Destination(
-        store=target,
+        store=target if isinstance(target, Store) else os.path.abspath(target),
         settings=made,
         overwrite=overwrite,
         scratch=_scratch_folder(scratch, target),
         past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
     )
-    return RechunkJob(RechunkRun(plan, file, destination), open_array if isinstance(target, str) else _opener(target))
+    return _job(plan, file, destination, cluster)
+
+
+def resume(
+    target: StoreLike,
+    *,
+    source: StoreLike | zarr.Array | OutOfCoreArray | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> RechunkJob:
+    """Plan to go on with a run that stopped, from what its journal says is done. Reads no data.
+
+    Parameters
+    ----------
+    target : path or Zarr store
+        Where the run was writing.
+    source : path, Zarr store, zarr.Array or OutOfCoreArray
+        What it was reading; needed where that was no local path.
+    scheduler, workers
+        As in `rechunk`. A run that was planned for workers goes on on workers, one on threads on threads.
+
+    Returns
+    -------
+    RechunkJob
+        With the plan of the run that stopped; ``job.run()`` does what is missing, ``job.left`` says how much that is.
+
+    Raises
+    ------
+    NotFoundError
+        Where nothing was left there.
+    JournalError
+        Where the journal belongs to another plan or another source.
+
+    Examples
+    --------
+    >>> resume("no/such.zarr")
+    Traceback (most recent call last):
+        ...
+    oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
+    """
+    return _job(*resumed(target, source, lambda plan: _cluster(scheduler, workers) if plan.processes else None))
+
+
+def _job(
+    plan: RechunkPlan, source: ArrayFile, destination: Destination, cluster: Cluster | None, **left_by: Any
+) -> RechunkJob:
+    store = destination.store
+    run = RechunkRun(plan, source, destination, journal_content(plan, source, destination), **left_by)
+    return RechunkJob(run, open_array if isinstance(store, str) else _opener(store), cluster)
+
+
+def _cluster(scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+    client = client_of(scheduler)
+    if client is None and workers is not None:
+        raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
+    return None if client is None else Cluster(client=client, chosen=None if workers is None else tuple(workers))
+
+
+def _means(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
+    """What a plan may use: memory, and what it takes to use it."""
+    if cluster is None:
+        return {"budget": settings.budget(memory), "costs": settings.costs()}
+    there = cluster.workers()
+    given = settings.setting("memory") if memory is None else memory
+    return {
+        "budget": budget_of(there) if given is None else settings.budget(given),
+        "costs": settings.costs(cores_of(there)),
+        "processes": len(there),
+        "threads": min(w.threads for w in there),
+    }
 
 
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:

@@ -7,7 +7,9 @@ OocError
 │   ├── NotFoundError                no such store, or no array in it
 │   ├── TargetError                  the target exists, or is the source, or lies inside it
 │   ├── UnsupportedError             a dtype, grid or setting that this version does not take
-│   └── UnfinishedError              the array was left unfinished by a run that died
+│   ├── PlacementError               ranks cannot be put on the workers of a cluster
+│   ├── UnfinishedError              the array was left unfinished by a run that died
+│   └── JournalError                 a journal that does not belong to what it stands beside
 └── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
     ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
     ├── DiskFullError                there is no room for the target or the scratch array
@@ -63,8 +65,16 @@ class UnsupportedError(InputError):
     """A dtype, grid or setting that this version does not take."""
 
 
+class PlacementError(InputError):
+    """Ranks cannot be put on the workers of a cluster, or do not stay there."""
+
+
 class UnfinishedError(InputError):
     """The array was left unfinished by a run that died."""
+
+
+class JournalError(InputError):
+    """A journal that does not belong to what it stands beside."""
 
 
 class RunError(OocError, RuntimeError):

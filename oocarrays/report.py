@@ -172,6 +172,14 @@ def measured_rows(plan: RechunkPlan, meter: Meter, seconds: float) -> list[tuple
     ]
 
 
+def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
+    """What became of the ranks of a lost worker."""
+    ranks, worker = move["moved"], move["worker"]
+    there = len(ranks) + sum(home == worker for home in placement.values())
+    several = f", whose budget now holds {there} ranks" if there > len(ranks) else ""
+    return f"worker {move['lost']} was lost: ranks {', '.join(map(str, ranks))} went to {worker}{several}"
+
+
 # ---------------------------------------------------------------------- the bar
 
 

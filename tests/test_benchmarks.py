@@ -9,21 +9,38 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "rechunk.py"
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+def results(tmp_path: Path, script: str, *arguments: str) -> dict:
+    """What one table of `script` says, tiny, in one round."""
+    out = tmp_path / "out.json"
+    command = [sys.executable, str(FOLDER / script), *arguments, "--scale", "16", "--rounds", "1", "--discard", "0"]
+    command += ["--pause", "0", "--cache", "warm", "--workdir", str(tmp_path / "work"), "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(out.read_text())["results"]
+    return result["rounds"][0]
 
 
 @pytest.mark.parametrize("case", ["1g", "1g-zstd", "3d"])
 def test_the_benchmark_runs_and_our_numbers_hold(tmp_path: Path, case: str) -> None:
-    out = tmp_path / "out.json"
-    command = [sys.executable, str(SCRIPT), case, "--scale", "16", "--rounds", "1", "--pause", "0", "--cache", "warm"]
-    command += ["--peers", "oocarrays,limit", "--workdir", str(tmp_path / "work"), "--json", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    (result,) = json.loads(out.read_text())["results"]
-    ours = result["rounds"][0]["oocarrays"]
+    ours = results(tmp_path, "rechunk.py", case, "--peers", "oocarrays,limit")["oocarrays"]
     assert ours["verdict"] == "ok"
     plan, meter = ours["told"]["plan"], ours["told"]["meter"]
     assert ours["peak"] <= plan["peak_bytes"] <= ours["budget"]
     if case != "1g-zstd":
         assert meter["read_bytes"] == plan["read_bytes"]
         assert meter["written_bytes"] == plan["written_bytes"]
+
+
+def test_the_cluster_benchmark_runs_and_watches_every_worker(tmp_path: Path) -> None:
+    runs = results(tmp_path, "cluster.py", "two", "--peers", "oocarrays,p2p")
+    assert {name: run["verdict"] for name, run in runs.items()} == {"oocarrays": "ok", "p2p": "ok"}
+    assert runs["oocarrays"]["told"]["tasks"] > 0
+    for run in runs.values():
+        assert len(run["workers"]) == 2
+        assert run["spilled"] == 0
+        for worker in run["workers"]:
+            assert 0 < worker["rss"] < worker["limit"] == 2**30
+            assert worker["paused"] == worker["lost"] == worker["over_limit"] == 0

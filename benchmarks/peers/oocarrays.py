@@ -17,9 +17,10 @@ def run(job: Job) -> dict:
 def told(work) -> dict:
     """What plan and meter say, as far as they say it."""
     plan, meter = work.plan, getattr(work, "meter", None)
-    promised = ("peak_bytes", "read_bytes", "written_bytes", "tasks")
-    counted = ("read_bytes", "written_bytes", "read_requests", "write_requests")
+    promised = ("peak_bytes", "read_bytes", "written_bytes", "tasks", "seconds")
+    counted = ("read_bytes", "decoded_bytes", "written_bytes", "read_requests", "write_requests", "seconds")
     return {
+        "measured_seconds": getattr(work, "measured_seconds", None),
         "note": str(getattr(plan, "strategy", "")),
         "tasks": getattr(plan, "tasks", None),
         "plan": {name: getattr(plan, name, None) for name in promised},

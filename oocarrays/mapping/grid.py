@@ -40,6 +40,41 @@ def unravel(number: int, counts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
+def chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
+    """An interval as runs of alike chunks: at most a partial one, whole ones, and a partial one.
+
+    >>> list(chunk_runs(1, 10, 3)), list(chunk_runs(0, 9, 3)), list(chunk_runs(4, 5, 3))
+    ([(1, 3), (3, 9), (9, 10)], [(0, 9)], [(4, 5)])
+    """
+    start = lower
+    while start < upper:
+        inside = start % chunk
+        stop = start - inside + chunk if inside or upper - start < chunk else upper // chunk * chunk
+        yield start, min(stop, upper)
+        start = stop
+
+
+def boxes(numbers: range, counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The places ``numbers`` of a grid of ``counts`` as a few boxes: first index, and one past the last, in each axis.
+
+    >>> list(boxes(range(2, 9), (3, 4)))
+    [((0, 2), (1, 4)), ((1, 0), (2, 4)), ((2, 0), (3, 1))]
+    >>> list(boxes(range(0, 12), (3, 4)))
+    [((0, 0), (3, 4))]
+    """
+    if not counts:
+        yield from [((), ())] if numbers else []
+        return
+    inner = math.prod(counts[1:])
+    for start, stop in chunk_runs(numbers.start, numbers.stop, inner):
+        first = start // inner
+        if (stop - start) % inner == 0:
+            yield (first, *(0 for _ in counts[1:])), (stop // inner, *counts[1:])
+            continue
+        for low, high in boxes(range(start - first * inner, stop - first * inner), counts[1:]):
+            yield (first, *low), (first + 1, *high)
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkGrid:
     """A regular grid of chunks over an array.

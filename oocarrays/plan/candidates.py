@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
+
+import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic, pass_seconds
@@ -30,6 +32,8 @@ TASK_BYTES = 4096
 """What the graph holds for each task."""
 TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
+MESSAGES_UNDER_WAY = 2
+"""Messages between workers that a rank receives at one time: the one that it takes, and the one that comes."""
 MAX_TASKS = 9_000
 BATCH_BYTES = 64 * MIB
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
@@ -46,6 +50,18 @@ class Problem:
     """Bytes that the process may hold."""
     ranks: int
     costs: Costs
+    processes: int | None = None
+    """Worker processes that share the ranks, each with the budget; None where ranks are threads of this process."""
+
+    @property
+    def workers(self) -> bool:
+        """Whether ranks are on workers of a cluster."""
+        return self.processes is not None
+
+    @property
+    def neighbours(self) -> int:
+        """Ranks in one process."""
+        return ceil_div(self.ranks, self.processes or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +113,7 @@ def best_pass(problem: Problem, method: Method) -> Pass:
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     source = problem.source
-    if method != "independent" or source.coded:
+    if source.coded or (method != "independent" and not problem.workers):
         return ("chunks",)
     cached = source.local and source.nbytes <= problem.costs.cache_bytes
     return ("mapped", "ranges", "chunks") if cached else ("ranges", "chunks")
@@ -106,8 +122,9 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
 def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
     for access in _accesses(problem, method):
         for depth, slabs, slab in _holdings(problem, method):
-            fixed = BASE_BYTES + MIB + problem.ranks * _workspace(problem, method, access, slab, slabs, depth)
-            chunks = (problem.budget - fixed) // (problem.ranks * depth * problem.target.chunk_bytes)
+            fixed = BASE_BYTES + MIB + problem.neighbours * _workspace(problem, method, access, slab, slabs, depth)
+            held = problem.neighbours * _held_regions(problem, method, slabs, depth) * problem.target.chunk_bytes
+            chunks = int((problem.budget - fixed) // held)
             if method == "kept":  # a single partition has no messages to keep
                 chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
             for region, split in _regions(problem, method, max(chunks, 1)):
@@ -120,21 +137,31 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
     """Depths, numbers of slabs and source chunks of one that are worth a look."""
     if method == "independent":
         return [(1, 1, 1)]
+    if problem.workers:
+        return [(1, 1, 1), (1, 2, 1), (2, 2, 1)]
     most = ceil_div(problem.source.grid.count, problem.ranks)
     slabs = {min(max(nbytes // problem.source.chunk_bytes, 1), most) for nbytes in SLAB_BYTES}
     return [(*held, slab) for held in ((1, 1), (1, 2), (2, 2)) for slab in sorted(slabs)]
+
+
+def _held_regions(problem: Problem, method: Method, slabs: int, depth: int) -> float:
+    """Regions, and what is as large as one, that a rank holds: what it has packed for a partition, and messages."""
+    if method == "independent" or not problem.workers:
+        return depth
+    return depth + slabs + MESSAGES_UNDER_WAY / problem.ranks
 
 
 def _workspace(problem: Problem, method: Method, access: Access, slab: int, slabs: int, depth: int) -> int:
     """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept, and what codecs need."""
     source, target = problem.source, problem.target
     if access == "mapped":
-        reading = 0
+        reading = 2 * source.chunk_bytes if problem.workers else 0  # a worker's limit counts the pages of files
     elif access == "ranges":
         reading = TILE_BYTES if source.local else 2 * TILE_BYTES
     else:
-        chunks = slab * slabs + 2 * (method == "kept")
-        reading = chunks * source.chunk_bytes + slabs * source.decode_workspace
+        chunks = 1 if problem.workers else slab * slabs + 2 * (method == "kept")
+        pages = source.chunk_bytes if problem.workers and source.coded else 0
+        reading = chunks * source.chunk_bytes + slabs * source.decode_workspace + pages
     return reading + depth * target.encode_workspace
 
 
@@ -191,12 +218,16 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     """Count a candidate: what it moves, holds and takes."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
+    packed = problem.workers and shape.method == "two-phase"
     piece = [min(c, u * t) for c, u, t in zip(source.grid.chunks, unit, target.grid.chunks, strict=True)]
     tile = tile_shape(piece, source.itemsize, TILE_BYTES)
     units = math.prod(map(ceil_div, target.grid.counts, unit))
     axes = _overlaps(problem, target.grid.counts if shape.kept else unit, tile)
     batch = _batch(problem, shape, units)
-    exchanges = _exchanges(problem, shape, axes)
+    touched = touched_by_region(axes)
+    if packed:
+        shape = replace(shape, slab=ceil_div(int(touched.max()), ranks))
+    exchanges = _exchanges(problem, shape, touched)
     traffic = _traffic(problem, shape, axes, units, batch, exchanges)
     turns = exchanges * shape.slabs or units
     seconds = pass_seconds(
@@ -207,9 +238,13 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         idle=_idle(problem, shape, units),
         source=source,
         target=target,
+        workers=problem.workers,
     )
-    holds = shape.depth * math.prod(shape.region) * target.chunk_bytes
+    region_bytes = math.prod(shape.region) * target.chunk_bytes
+    outbox_bytes, message_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
+    holds = shape.depth * region_bytes + shape.slabs * outbox_bytes + MESSAGES_UNDER_WAY * message_bytes
     workspace = _workspace(problem, shape.method, shape.access, shape.slab, shape.slabs, shape.depth)
+    graph = 0 if problem.workers else traffic.tasks * TASK_BYTES
     return Pass(
         source=source,
         target=target,
@@ -223,11 +258,23 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         depth=shape.depth,
         tile=tile,
         batch=batch,
+        packed=packed,
+        message_bytes=message_bytes,
         read_ahead=source.local and traffic.read_bytes <= problem.costs.cache_bytes,
         traffic=traffic,
-        peak_bytes=BASE_BYTES + traffic.tasks * TASK_BYTES + ranks * (holds + workspace),
+        peak_bytes=BASE_BYTES + graph + problem.neighbours * (holds + workspace),
         seconds=seconds,
     )
+
+
+def _packed_bytes(problem: Problem, shape: _Shape, piece: list[int]) -> tuple[int, int]:
+    """Bytes that a rank packs for a partition, and bytes of the longest of those messages, at most."""
+    if not piece:
+        return problem.source.itemsize, problem.source.itemsize
+    outbox = shape.slab * math.prod(piece) * problem.source.itemsize
+    along = piece[shape.split]
+    taken = min(along, shape.region[shape.split] * problem.target.grid.chunks[shape.split])
+    return outbox, outbox // along * taken
 
 
 def _batch(problem: Problem, shape: _Shape, units: int) -> int:
@@ -246,11 +293,11 @@ def _idle(problem: Problem, shape: _Shape, units: int) -> float:
     return ceil_div(shared, ranks) * ranks / shared
 
 
-def _exchanges(problem: Problem, shape: _Shape, axes: list[AxisOverlap]) -> int:
+def _exchanges(problem: Problem, shape: _Shape, touched: np.ndarray) -> int:
     """Rounds of all partitions, times ranks."""
     if shape.method == "independent":
         return 0
-    return int((-(-touched_by_region(axes) // (problem.ranks * shape.slab))).sum()) * problem.ranks
+    return int((-(-touched // (problem.ranks * shape.slab))).sum()) * problem.ranks
 
 
 def _traffic(
@@ -260,7 +307,9 @@ def _traffic(
     visits = chunk_visits(axes)
     whole = visits * source.chunk_bytes
     written = target.grid.count * target.chunk_bytes
-    if exchanges:
+    if exchanges and problem.workers:
+        tasks = exchanges * (3 * ranks + 1) + ranks
+    elif exchanges:
         tasks = exchanges * (1 + ranks) + units * ranks + (units - 1) * ranks * shape.kept
     else:
         tasks = sum(ceil_div(ceil_div(units - rank, ranks), batch) for rank in range(min(ranks, units)))
@@ -269,7 +318,7 @@ def _traffic(
         read_bytes=int(whole * problem.costs.stored_ratio(source)) if shape.access == "chunks" else source.nbytes,
         mapped_bytes=whole if shape.access == "mapped" else 0,
         decoded_bytes=whole if source.coded else 0,
-        copied_bytes=source.nbytes,
+        copied_bytes=source.nbytes * (2 if exchanges and problem.workers else 1),
         copied_runs=_runs(problem),
         pieces=visits * (units * ranks if shape.kept else 1),
         write_requests=target.grid.count,

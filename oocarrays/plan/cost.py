@@ -63,6 +63,12 @@ class Costs:
     """Seconds to map one page of a file that is in memory; infinite where the system cannot."""
     task_seconds: float = 6e-4
     """Seconds that the scheduler takes for one task."""
+    worker_task_seconds: float = 6e-3
+    """Seconds from one task to the next in a chain on a worker of a cluster: most of it is word to and fro."""
+    message_seconds: float = 16e-3
+    """Seconds of a step of the exchange between workers, its two tasks and however little is sent: α."""
+    message_bandwidth: float = 5e8
+    """Bytes a second that each rank sends and receives while all do: 1 / β."""
     coded_ratio: float = 0.6
     """Coded bytes over decoded bytes: an estimate."""
     cache_bytes: float = 4e9
@@ -125,6 +131,7 @@ def pass_seconds(
     idle: float,
     source: Stored,
     target: Stored,
+    workers: bool = False,
 ) -> float:
     """Predicted seconds of one pass.
 
@@ -136,6 +143,8 @@ def pass_seconds(
         Work of the busiest rank over the mean, at least 1.
     source, target : Stored
         What is read and written. The source comes from the device once, where the cache keeps it.
+    workers : bool
+        Whether ranks are on workers of a cluster, and messages take a way: α + n·β for n bytes (Thakur 1995, 4.2).
     """
     touched = int(source.nbytes * costs.stored_ratio(source))
     from_device = touched if touched <= costs.cache_bytes else traffic.read_bytes
@@ -152,10 +161,20 @@ def pass_seconds(
         + traffic.decoded_bytes / speed(costs.decode_bandwidth, source.codec)
         + traffic.encoded_bytes / speed(costs.encode_bandwidth, target.codec)
     )
-    alone = (traffic.read_requests + traffic.write_requests) * request + traffic.tasks * costs.task_seconds
+    requests = (traffic.read_requests + traffic.write_requests) * request
+    alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
     cpu = work * idle / min(ranks, costs.cores) + alone
     hidden = _hidden(ranks) * (1 - 1 / max(turns, 1))
-    return max(cpu, device) + min(cpu, device) * (1 - hidden)
+    return (
+        max(cpu, device) + min(cpu, device) * (1 - hidden) + (_cluster_seconds(traffic, costs, ranks) if workers else 0)
+    )
+
+
+def _cluster_seconds(traffic: Traffic, costs: Costs, ranks: int) -> float:
+    """Seconds of the steps, in each of which every rank sends and receives one message, and of a rank's other tasks."""
+    steps = traffic.messages * costs.message_seconds + traffic.exchanged_bytes / costs.message_bandwidth
+    others = max(traffic.tasks - 2 * traffic.messages, 0) * costs.worker_task_seconds
+    return (steps + others) / ranks
 
 
 def _hidden(ranks: int) -> float:

@@ -11,7 +11,8 @@
 
 In the second, a rank reads chunks as they are stored (conforming), whoever wants them, a slab of them a round; the
 exchange then gives every rank what its own target chunks need. The third does so for chunks that are dear to read
-twice: it reads them once, for all partitions. del Rosario, Bordawekar, Choudhary 1993, section 4.1;
+twice: it reads them once, for all partitions. Between threads a slab is taken from in place; between processes what is
+read is packed at once, a message for every rank (`messages`). del Rosario, Bordawekar, Choudhary 1993, section 4.1;
 Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
 """
 
@@ -20,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 from oocarrays.mapping.distribution import GenBlock
@@ -66,6 +66,10 @@ class Pass:
     """Elements in each axis of one tile: what is read before it is copied (ranges)."""
     batch: int
     """Regions that one task works through (independent)."""
+    packed: bool
+    """Whether what is read is packed at once, a message for every rank: between worker processes (two-phase)."""
+    message_bytes: int
+    """Bytes of the longest message, at most (packed)."""
     read_ahead: bool
     """Whether the operating system is asked to fetch the next chunks whole."""
     traffic: Traffic
@@ -124,9 +128,7 @@ class Pass:
         return self.target.grid.block(*box)
 
     def rounds(self, unit: int) -> int:
-        """Rounds in which the source chunks of a partition are read."""
-        if self.kept and unit:
-            return 0
+        """Rounds in which the source chunks of a partition are read; of all partitions at once where it is kept."""
         return ceil_div(math.prod(map(len, self._touched(unit))), self.ranks * self.slab)
 
     def _touched(self, unit: int) -> tuple[range, ...]:
@@ -149,7 +151,7 @@ class Pass:
         """The source chunks that ``rank`` reads in the round after this one, if there is one."""
         if turn + 1 < self.rounds(unit):
             yield from self.reads(unit, turn + 1, rank)
-        elif unit + 1 < self.units and self.rounds(unit + 1):
+        elif unit + 1 < self.units and not self.kept:
             yield from self.reads(unit + 1, 0, rank)
 
     def taken(self, rank: int) -> Iterator[list[tuple[int, ...]]]:
@@ -182,11 +184,30 @@ class Pass:
         """Bytes of the messages in scratch."""
         return self.traffic.kept_bytes
 
-    def batches(self, rank: int) -> Iterator[list[int]]:
-        """The regions that ``rank`` builds, as many at a time as one task takes."""
-        mine = iter(range(rank, self.units, self.ranks))
-        while batch := list(islice(mine, self.batch)):
-            yield batch
+    def parts(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """What is recorded when it is done, in pass ``number``: the pass, a batch or partition, and a rank."""
+        for rank in range(self.ranks):
+            if self.method == "independent":
+                yield from ((number, batch, rank) for batch in self.batches(rank))
+            else:
+                yield from ((number, unit, rank) for unit in range(self.units) if self.share(unit, rank))
+
+    def batches(self, rank: int) -> range:
+        """The batches of regions that ``rank`` builds, one a task."""
+        return range(ceil_div(len(range(rank, self.units, self.ranks)), self.batch))
+
+    def batch_units(self, batch: int, rank: int) -> range:
+        """The regions of a batch."""
+        return range(rank, self.units, self.ranks)[batch * self.batch : (batch + 1) * self.batch]
+
+
+def box_count(box: ChunkBox) -> int:
+    """Chunks in a box.
+
+    >>> box_count(((1, 0), (3, 4)))
+    8
+    """
+    return math.prod(b - a for a, b in zip(*box, strict=True))
 
 
 def unit_chunks(method: Method, region: tuple[int, ...], split: int, ranks: int) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from itertools import pairwise
 from operator import add
 from typing import Literal
 
-from oocarrays.errors import BudgetError, InputError
+from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, Infeasible, Problem, best_pass
 from oocarrays.plan.cost import Costs, Traffic, pass_seconds
@@ -60,7 +60,9 @@ class RechunkPlan:
     target: Stored
     """What is written."""
     budget: int
-    """Bytes that the process may hold above its idle level."""
+    """Bytes that each process may hold above its idle level."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
     strategy: Strategy
     """One of `METHODS`."""
     passes: tuple[Pass, ...]
@@ -134,18 +136,24 @@ def plan_rechunk(
     costs: Costs,
     ranks: int | None = None,
     method: Strategy | Literal["auto"] = "auto",
+    processes: int | None = None,
+    threads: int = 1,
 ) -> RechunkPlan:
     """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` within ``budget`` bytes.
 
     Parameters
     ----------
     budget : int
-        Bytes that the process may hold above its idle level.
+        Bytes that each process may hold above its idle level.
     ranks : int, optional
         Logical processors; by default what is cheapest of the cores, one and, for stores that are not local, twice
-        the cores.
+        the cores; on a cluster of one for each worker and one for each of its threads.
     method : str
         One of `METHODS`, or ``"auto"``.
+    processes : int, optional
+        Workers of a cluster; by default the ranks are threads of this process.
+    threads : int
+        Threads of a worker.
 
     Raises
     ------
@@ -162,15 +170,22 @@ def plan_rechunk(
     >>> plan.strategy, plan.peak_bytes <= 2**26, plan.write_requests
     ('independent', True, 64)
     """
-    _check(method, ranks)
-    strategies = METHODS if method == "auto" else (method,)
+    _check(method, ranks, processes)
+    strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or processes is None)]
     if source.nbytes == 0:
         return RechunkPlan(
-            source=source, target=target, budget=budget, strategy=strategies[0], passes=(), considered=()
+            source=source,
+            target=target,
+            budget=budget,
+            processes=processes,
+            strategy=strategies[0],
+            passes=(),
+            considered=(),
         )
+    counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
     problems = [
-        Problem(source=source, target=target, budget=budget, ranks=count, costs=costs)
-        for count in ([ranks] if ranks else _rank_counts(source, target, costs))
+        Problem(source=source, target=target, budget=budget, ranks=count, costs=costs, processes=processes)
+        for count in ([ranks] if ranks else sorted(counts, reverse=True))
     ]
     found = _look(problems, strategies)
     fitting = [way for way in found if way.passes]
@@ -181,21 +196,24 @@ def plan_rechunk(
         source=source,
         target=target,
         budget=budget,
+        processes=processes,
         strategy=best.strategy,
         passes=best.passes,
         considered=(*(_considered(way, best, budget) for way in found), *_left_out(found, strategies)),
     )
 
 
-def _rank_counts(source: Stored, target: Stored, costs: Costs) -> list[int]:
+def _rank_counts(source: Stored, target: Stored, costs: Costs) -> set[int]:
     """Ranks to look at: who waits for a store leaves its core to another; local files are read ahead."""
     local = source.local and target.local
-    return sorted({costs.cores, 1} if local else {2 * costs.cores, costs.cores, 1}, reverse=True)
+    return {costs.cores, 1} if local else {2 * costs.cores, costs.cores, 1}
 
 
-def _check(method: str, ranks: int | None) -> None:
+def _check(method: str, ranks: int | None, processes: int | None) -> None:
     if method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
+    if method == "kept" and processes is not None:
+        raise UnsupportedError("method='kept' works on threads of one process: ask for scheduler='threads'")
     if ranks is not None and not (isinstance(ranks, int) and ranks >= 1):
         raise InputError(f"ranks={ranks!r} must be at least 1")
 
@@ -305,7 +323,16 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
         encoded_bytes=target.nbytes if target.coded else 0,
         written_bytes=int(target.nbytes * costs.stored_ratio(target)) + between,
     )
-    return pass_seconds(least, costs, ranks=problem.ranks, turns=MAX_TASKS, idle=1.0, source=source, target=target)
+    return pass_seconds(
+        least,
+        costs,
+        ranks=problem.ranks,
+        turns=MAX_TASKS,
+        idle=1.0,
+        source=source,
+        target=target,
+        workers=problem.workers,
+    )
 
 
 def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> _Way:
@@ -331,7 +358,7 @@ def _scratch_paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, .
     With two passes each scratch chunk is the part that both have in common (as in rechunker's algorithm); with
     more, the scratch chunks step from the one to the other in equal ratios.
     """
-    room = max((problem.budget - BASE_BYTES) // problem.ranks, 1)
+    room = max((problem.budget - BASE_BYTES) // problem.neighbours, 1)
     shape = problem.source.grid.shape
     for start in _grown(problem.source, room):
         for stop in _grown(problem.target, room):

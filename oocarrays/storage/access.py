@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
-from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.grid import ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.blobs import Blob, LocalBlob, MissingBlob, blobs_of, byte_view, open_ahead
@@ -304,21 +304,21 @@ def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndar
 
 
 def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, slice, slice]]:
-    """An interval as runs of alike chunks: at most a partial one, whole ones, and a partial one.
-
-    Yields slices of the chunks, of the elements in each, and of the interval.
+    """Each run of alike chunks in an interval, as slices of the chunks, of the elements in each, and of the interval.
 
     >>> for run in _chunk_runs(1, 9, 3): print(run)
     (slice(0, 1, None), slice(1, 3, None), slice(0, 2, None))
     (slice(1, 3, None), slice(0, 3, None), slice(2, 8, None))
     """
-    start = lower
-    while start < upper:
+    for start, stop in chunk_runs(lower, upper, chunk):
         first, inside = divmod(start, chunk)
-        if inside or upper - start < chunk:
-            stop = min(upper, (first + 1) * chunk)
-            yield slice(first, first + 1), slice(inside, inside + stop - start), slice(start - lower, stop - lower)
-        else:
-            stop = upper // chunk * chunk
-            yield slice(first, stop // chunk), slice(0, chunk), slice(start - lower, stop - lower)
-        start = stop
+        last = ceil_div(stop, chunk)
+        length = chunk if last - first > 1 else stop - start
+        yield slice(first, last), slice(inside, inside + length), slice(start - lower, stop - lower)
+
+
+def common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
+    """What a chunk at ``there`` has of ``here``: nothing, or one part."""
+    part = there.intersection(here)
+    if part is not None:
+        yield part, None if data is None else data[part.relative_to(there.lower).slices]

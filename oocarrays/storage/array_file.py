@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,6 +48,10 @@ class ArrayFile:
     pipeline: Pipeline
     """Who decodes and encodes its chunks."""
 
+    def __reduce__(self) -> Any:
+        place = self.zarr.store_path
+        return _opened_again, (place.store, place.path, self.zarr.read_only)
+
     @property
     def dtype(self) -> np.dtype:
         """The type of an element in memory."""
@@ -76,6 +81,11 @@ class ArrayFile:
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """The key of a chunk below the array."""
         return self.zarr.metadata.encode_chunk_key(index)
+
+
+def _opened_again(store: Store, path: str, read_only: bool) -> ArrayFile:
+    """An array file in another process."""
+    return describe(zarr.open_array(store, path=path, mode="r" if read_only else "r+"))
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
@@ -110,6 +120,22 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
             "write it again with overwrite"
         )
     return array
+
+
+def unfinished_run(store: StoreLike) -> str | None:
+    """The id of the run that has not finished the array in ``store``; None where there is no such array."""
+    try:
+        run: str | None = open_array(store, unfinished=True).attrs.get(MARK)  # type: ignore[assignment]
+    except (NotFoundError, StoreFailure):
+        return None
+    return run
+
+
+def remove_partials(store: StoreLike) -> None:
+    """Remove what writes that were cut short left below a local array."""
+    folder = local_folder(store)
+    for path in Path(folder).rglob("*.partial") if folder else ():
+        path.unlink(missing_ok=True)
 
 
 def _open(store: StoreLike, mode: str) -> zarr.Array:
@@ -305,7 +331,9 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
 
 
 def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
-    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``."""
+    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
+    with suppress(NotFoundError):
+        return describe(open_array(folder, mode="r+"))
     try:
         array = zarr.create_array(
             folder,

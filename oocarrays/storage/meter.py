@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 COUNTERS = (
     "read_requests",
@@ -19,6 +20,7 @@ COUNTERS = (
     "kept_bytes",
     "skipped_chunks",
     "messages",
+    "sent_bytes",
 )
 
 
@@ -49,6 +51,8 @@ class Meter:
     """Chunks that hold the fill value only, and so are not stored."""
     messages: int
     """Pieces of work handed from one rank to another."""
+    sent_bytes: int
+    """Bytes of the messages between workers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,6 +76,22 @@ class Meter:
         finally:
             with self._lock:
                 self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def take(self) -> dict[str, Any]:
+        """What has been counted since the last time, by name; the counters begin anew."""
+        with self._lock:
+            told: dict[str, Any] = {name: getattr(self, name) for name in COUNTERS if getattr(self, name)}
+            told["seconds"], self.seconds = self.seconds, {}
+            for name in COUNTERS:
+                setattr(self, name, 0)
+        return told
+
+    def put(self, told: Mapping[str, Any]) -> None:
+        """Add what another meter has counted: `take` gave it."""
+        self.add(**{name: told[name] for name in COUNTERS if name in told})
+        with self._lock:
+            for phase, seconds in told["seconds"].items():
+                self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}

@@ -56,7 +56,9 @@ def test_every_target_chunk_is_built_by_one_rank_once(problem: dict) -> None:
 def boxes(step: Pass) -> list:
     """The target chunks that are built together, by whoever."""
     if step.method == "independent":
-        units = [unit for rank in range(step.ranks) for batch in step.batches(rank) for unit in batch]
+        units = [
+            unit for rank in range(step.ranks) for batch in step.batches(rank) for unit in step.batch_units(batch, rank)
+        ]
         return [step.chunk_box(unit) for unit in units]
     shares = [step.share(unit, rank) for unit in range(step.units) for rank in range(step.ranks)]
     return [box for box in shares if box is not None]

@@ -1,0 +1,149 @@
+"""What ranks on workers do together: each packs one message for every other, and unpacks those that it gets.
+
+    read      every chunk that this rank reads of a partition, packed at once: its outbox
+    send      one message of the outbox, when the step before has been received and taken
+    receive   a message, unpacked where its elements lie in the region
+    taken     says so, to whoever sent it and to whoever is to be sent to next
+    write     the region's chunks, and a record in the journal
+    free      the outbox, when all ranks have written: until then a lost worker's messages need not be read again
+
+What a worker held can be made again from the others' outboxes and from what it read itself; what has been recorded is
+not made again at all. Regions and outboxes travel along local edges only; between workers go messages, and ``taken``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from oocarrays.graphs.buffers import Outbox, Region, allocate, shaped
+
+from oocarrays.errors import RunError
+from oocarrays.mapping.section import Section
+from oocarrays.plan.messages import Block, message_blocks
+from oocarrays.plan.passes import Pass
+from oocarrays.storage.access import scatter
+
+if TYPE_CHECKING:
+    from oocarrays.graphs.rechunk_tasks import RechunkRun
+
+
+def read(run: RechunkRun, number: int, unit: int, rank: int) -> Outbox:
+    """Read this rank's chunks of a partition, and pack what each rank needs of them."""
+    step = run.plan.passes[number]
+    wanted = [_wanted(run, number, unit, rank, destination) for destination in range(step.ranks)]
+    messages = [_message(blocks, step.source.itemsize) for blocks in wanted]
+    packed = [
+        (block, view)
+        for blocks, message in zip(wanted, messages, strict=True)
+        for block, view in _views(run, blocks, message)
+    ]
+    if packed:
+        _pack(run, number, unit, rank, packed)
+    return Outbox(messages)
+
+
+def _wanted(run: RechunkRun, number: int, unit: int, source: int, destination: int) -> list[Block]:
+    if run.is_done((number, unit, destination)):
+        return []
+    return list(message_blocks(run.plan.passes[number], unit, source, destination))
+
+
+def _message(blocks: list[Block], itemsize: int) -> np.ndarray | None:
+    return allocate(sum(block.size for block in blocks) * itemsize) if blocks else None
+
+
+def _views(run: RechunkRun, blocks: list[Block], message: np.ndarray | None) -> list[tuple[Block, np.ndarray]]:
+    """Each block of a message, and its elements there."""
+    views, start = [], 0
+    for block in blocks:
+        assert message is not None, "a message has the blocks that are wanted"
+        views.append((block, shaped(message[start:], block.shape, run.source.dtype)))
+        start += block.size * run.source.dtype.itemsize
+    return views
+
+
+def _pack(run: RechunkRun, number: int, unit: int, rank: int, packed: list[tuple[Block, np.ndarray]]) -> None:
+    step, reader = run.plan.passes[number], run.opened(number).reader
+    partition = step.section(step.chunk_box(unit))
+    chunk = allocate(step.source.chunk_bytes if step.access == "chunks" else 0)
+    for part, data in run.parts(number, step.reads(unit, 0, rank), partition, chunk):
+        for block, view in packed:
+            common = part.intersection(block.section)
+            if common is not None:
+                scatter(view, block.section.lower, common, _of(run, data, common, part))
+    reader.announce(step.reads_after(unit, 0, rank))
+
+
+def _of(run: RechunkRun, data: np.ndarray | None, common: Section, part: Section) -> object:
+    return run.fill(None) if data is None else data[common.relative_to(part.lower).slices]
+
+
+def send(run: RechunkRun, number: int, unit: int, stage: int, rank: int, outbox: Outbox) -> np.ndarray | None:
+    """The message for this step's partner."""
+    message = outbox.messages[run.plan.passes[number].schedule.destinations[stage][rank]]
+    if message is not None:
+        run.meter.add(messages=1, sent_bytes=len(message))
+    return message
+
+
+def receive(
+    run: RechunkRun,
+    number: int,
+    unit: int,
+    stage: int,
+    rank: int,
+    region: Region | None,
+    message: np.ndarray | Outbox | None,
+) -> Region:
+    """Unpack a message into this rank's region; in step 0 what it packed for itself."""
+    step = run.plan.passes[number]
+    box = step.share(unit, rank)
+    if box is None or run.is_done((number, unit, rank)):
+        return Region(None)
+    if region is None:
+        region = Region(allocate(math.prod(step.region) * step.target.chunk_bytes))
+    if isinstance(message, Outbox):
+        message = message.messages[rank]
+    elements = run.region(step, box, _held(region), blank=stage == 0)
+    blocks = _sent(step, unit, stage, rank)
+    if blocks and message is None:
+        raise RunError(f"rank {rank} got no message in step {stage} of partition {unit}")
+    for block, data in _views(run, blocks, message):
+        view = elements[block.place(step.target.grid, box[0])]
+        view[...] = data.reshape(view.shape)
+    return region
+
+
+def _sent(step: Pass, unit: int, stage: int, rank: int) -> list[Block]:
+    return list(message_blocks(step, unit, step.schedule.sources[stage][rank], rank))
+
+
+def _held(region: Region) -> np.ndarray:
+    if region.buffer is None:
+        raise RunError("a region was released before it was written")
+    return region.buffer
+
+
+def taken(run: RechunkRun, number: int, unit: int, stage: int, rank: int) -> None:
+    """Say that a step's message has been received."""
+
+
+def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) -> None:
+    """Write this rank's target chunks of a partition, keep that it is done, and let the region go."""
+    step = run.plan.passes[number]
+    box = step.share(unit, rank)
+    if box is not None and not run.is_done((number, unit, rank)):
+        run.store(number, box, run.region(step, box, _held(region), blank=False))
+        run.record((number, unit, rank))
+    region.buffer = None
+
+
+def free(run: RechunkRun, number: int, unit: int, rank: int, outbox: Outbox) -> None:
+    """Let an outbox go."""
+    outbox.messages[:] = [None] * len(outbox.messages)
+
+
+VERBS = {"read": read, "send": send, "receive": receive, "taken": taken, "write": write, "free": free}
+"""What tasks of workers do in two phases."""

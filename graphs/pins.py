@@ -1,0 +1,109 @@
+"""The scheduler's part in placement: every task of a graph is pinned to the worker of the rank that ends its key.
+
+That is done as the tasks arrive, before any of them is scheduled: nothing that optimises a graph can lose such a pin, as
+it loses annotations.
+
+    rank 0, 1 ─► worker a        a is lost:  0, 1 ─► a worker without ranks, now or if one comes soon,
+    rank 2, 3 ─► worker b                    or all together ─► the worker with the fewest ranks
+
+A worker is known by its identity: one that comes back at the same address is another one, and is told as such.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+from distributed.core import Status
+
+
+class Pins(SchedulerPlugin):
+    """Pins the tasks of one graph, and moves all ranks of a lost worker together.
+
+    Parameters
+    ----------
+    suffix : str
+        What is in every key of the graph.
+    addresses : sequence of str
+        The worker of each rank.
+    topic : str
+        Under which moves are told.
+    patience : float
+        Seconds to wait for a worker that takes the place of a lost one.
+    """
+
+    idempotent = True
+
+    def __init__(self, suffix: str, addresses: Sequence[str], topic: str, patience: float) -> None:
+        self.name = f"oocarrays-pins-{suffix}"
+        self._suffix = f"-{suffix}"
+        self._topic = topic
+        self._patience = patience
+        self._homes = dict(enumerate(addresses))
+        self._homeless: dict[str, list[int]] = {}
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Begin on a scheduler."""
+        self._scheduler = scheduler
+
+    def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
+        """Pin tasks that have arrived."""
+        for key in tasks:
+            if self._is_mine(key):
+                self._pin(key)
+
+    def _is_mine(self, key: Any) -> bool:
+        return isinstance(key, tuple) and isinstance(key[0], str) and key[0].endswith(self._suffix)
+
+    def _pin(self, key: Any) -> None:
+        self._scheduler.tasks[key].worker_restrictions = {self._homes.get(key[-1], self._homes[0])}
+        self._scheduler.tasks[key].loose_restrictions = False
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
+        """Wait for another worker to take the place of one that is gone, or share out its ranks."""
+        ranks = [rank for rank, home in self._homes.items() if home == worker]
+        if not ranks:
+            return
+        self._homeless.setdefault(worker, []).extend(ranks)
+        spare = [address for address in scheduler.workers if address not in self._homes.values()]
+        if spare:
+            self.add_worker(scheduler, spare[0])
+        else:
+            scheduler.loop.call_later(self._patience, self._give_up_waiting, worker)
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Put the ranks of a lost worker on one that has come."""
+        for lost in list(self._homeless)[:1]:
+            self._move(self._homeless.pop(lost), lost, worker)
+
+    def _give_up_waiting(self, lost: str) -> None:
+        """Put the ranks of a lost worker on the one that has the fewest."""
+        running = [w.address for w in self._scheduler.workers.values() if w.status == Status.running]
+        if lost not in self._homeless:
+            return
+        if not running:
+            self._scheduler.loop.call_later(self._patience, self._give_up_waiting, lost)
+            return
+        load = Counter(self._homes.values())
+        self._move(self._homeless.pop(lost), lost, min(running, key=lambda address: load[address]))
+
+    def _move(self, ranks: list[int], lost: str, worker: str) -> None:
+        self._homes.update(dict.fromkeys(ranks, worker))
+        scheduler = self._scheduler
+        mine = [key for key in scheduler.tasks if self._is_mine(key) and self._homes.get(key[-1]) == worker]
+        for key in mine:
+            self._pin(key)
+        scheduler.log_event(self._topic, {"moved": ranks, "lost": lost, "worker": worker})
+        waiting = {key: "processing" for key in mine if scheduler.tasks[key].state == "no-worker"}
+        scheduler.transitions(waiting, stimulus_id=f"{self.name}-moved")  # type: ignore[arg-type]
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Go when the last task is forgotten."""
+        if finish == "forgotten" and key == (f"finish{self._suffix}", 0):
+            self._scheduler.loop.add_callback(self._leave)
+
+    def _leave(self) -> None:
+        if self.name in self._scheduler.plugins:
+            self._scheduler.remove_plugin(self.name)

@@ -1,0 +1,181 @@
+"""Ranks on the workers of a cluster: which workers there are, which rank goes where, what each may hold.
+
+Nothing here imports Dask's cluster until somebody uses one: a client that is active has been imported by its owner.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dask.config
+from dask.utils import parse_timedelta
+
+from oocarrays.errors import BudgetError, PlacementError
+from oocarrays.storage.meter import available_bytes
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+IDLE_BYTES = 160_000_000
+"""Bytes that a worker holds when it has imported what it needs and has nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A worker of a cluster."""
+
+    address: str
+    """Where it is."""
+    host: str
+    """The machine that it is on."""
+    threads: int
+    """Tasks that it runs at one time."""
+    memory_limit: int
+    """Bytes that it may hold; 0 for no limit."""
+    memory: int
+    """Bytes that it holds now."""
+
+
+def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Worker]:
+    """The workers of a cluster, or those of them that are chosen, by address or by name.
+
+    Raises
+    ------
+    PlacementError
+        Where there is none, or one of the chosen is not there.
+    """
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    if not known:
+        raise PlacementError(f"the cluster at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
+    by_name = {str(facts["name"]): address for address, facts in known.items()}
+    wanted = sorted(known) if chosen is None else [by_name.get(str(name), str(name)) for name in chosen]
+    for address in wanted:
+        if address not in known:
+            raise PlacementError(f"no worker {address!r} in the cluster; there are {', '.join(sorted(by_name))}")
+    return [_worker(address, known[address]) for address in dict.fromkeys(wanted)]
+
+
+def _worker(address: str, facts: dict[str, Any]) -> Worker:
+    return Worker(
+        address=address,
+        host=facts["host"],
+        threads=facts["nthreads"],
+        memory_limit=facts["memory_limit"] or 0,
+        memory=facts.get("metrics", {}).get("memory", 0),
+    )
+
+
+def put(ranks: int, workers: Sequence[Worker]) -> list[str]:
+    """The address of each rank's worker: neighbours together.
+
+    >>> a, b = (Worker(address=x, host=x, threads=1, memory_limit=0, memory=0) for x in "ab")
+    >>> put(4, [a, b]), put(1, [a, b])
+    (['a', 'a', 'b', 'b'], ['a'])
+    """
+    return [workers[rank * len(workers) // max(ranks, len(workers))].address for rank in range(ranks)]
+
+
+def budget_of(workers: Sequence[Worker]) -> int:
+    """Bytes that each worker may hold for a run: below the line at which it spills, less what it holds when idle.
+
+    Raises
+    ------
+    BudgetError
+        Where a worker's limit leaves nothing.
+    """
+    lines = [dask.config.get(f"distributed.worker.memory.{line}") for line in ("target", "spill")]
+    share = min((line for line in lines if line), default=0.6)
+    left = [int(w.memory_limit * share) - max(IDLE_BYTES, w.memory) for w in workers if w.memory_limit]
+    left += [available_bytes() // 2 // count for count in Counter(w.host for w in workers).values()]
+    if min(left) <= 0:
+        limit = min(w.memory_limit for w in workers if w.memory_limit)
+        raise BudgetError(limit, int((IDLE_BYTES + 2**25) / share), "a worker")
+    return min(left)
+
+
+def cores_of(workers: Sequence[Worker]) -> int:
+    """Processors that the workers can use: their threads, and no more than this machine has for those that are on it.
+
+    >>> cores_of([Worker(address="a", host="10.0.0.1", threads=500, memory_limit=0, memory=0)])
+    500
+    """
+    threads = Counter[str]()
+    for worker in workers:
+        threads[worker.host] += worker.threads
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return sum(min(count, here) if host in LOCAL_HOSTS else count for host, count in threads.items())
+
+
+_CLIENTS: dict[str, Client] = {}
+"""Clients that we have made, by the address of their scheduler."""
+
+
+def client_of(scheduler: Client | str | None) -> Client | None:
+    """The client of a cluster; None where ranks are to be threads.
+
+    Parameters
+    ----------
+    scheduler : Client, address, ``"threads"`` or None
+        None takes the active client, if there is one and Dask is not told to use threads.
+
+    Raises
+    ------
+    PlacementError
+        Where nobody answers.
+    """
+    if scheduler is None:
+        scheduler = _active_client()
+    if scheduler is None or scheduler == "threads":
+        return None
+    client = _connected(scheduler) if isinstance(scheduler, str) else scheduler
+    if client.asynchronous:
+        raise PlacementError("an asynchronous client is active: give scheduler='threads', or a client that waits")
+    return client
+
+
+def _active_client() -> Client | None:
+    if dask.config.get("scheduler", "distributed") not in ("distributed", "dask.distributed"):
+        return None
+    distributed = sys.modules.get("distributed")
+    try:
+        client: Client | None = distributed.default_client() if distributed else None
+    except ValueError:
+        client = None
+    return client
+
+
+def _connected(address: str) -> Client:
+    from distributed import Client
+
+    known = _CLIENTS.get(address)
+    if known is None or known.status != "running":
+        try:
+            known = Client(address, timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise PlacementError(f"no scheduler answers at {address!r}: {error}") from error
+        _CLIENTS[address] = known
+    return known
+
+
+def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str) -> None:
+    """Pin the tasks of a graph that is about to be sent to a cluster.
+
+    Raises
+    ------
+    PlacementError
+        Where the scheduler takes no plugins.
+    """
+    from oocarrays.graphs.pins import Pins
+
+    patience = parse_timedelta(dask.config.get("oocarrays.patience"))
+    pins = Pins(suffix, addresses, topic, patience)
+    try:
+        client.register_plugin(pins, name=pins.name)
+    except (ValueError, RuntimeError) as error:
+        raise PlacementError(f"ranks cannot be pinned: the scheduler takes no plugins ({error})") from error

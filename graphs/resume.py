@@ -1,0 +1,108 @@
+"""Going on with a run that stopped: what its journal keeps, and how it is trusted.
+
+begin     plan, source, where scratch is      ─► journal
+resume    journal ─► the same plan, less what is recorded as done
+          refused: a plan, source or target that is not the one the journal was written for
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import zarr
+from oocarrays.graphs.rechunk_tasks import Destination, Part
+from oocarrays.graphs.settings import setting, size_in_bytes
+
+from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.plan.as_json import from_json, to_json
+from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.storage import array_file
+from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.journal import Journal
+
+
+def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> dict[str, Any]:
+    """What the journal of a run keeps."""
+    return {
+        "plan": to_json(plan),
+        "source": source.folder,
+        "source_metadata": _fingerprint(source),
+        "scratch": destination.scratch,
+    }
+
+
+def _fingerprint(file: ArrayFile) -> str:
+    """What tells one source from another: where it is, and its metadata."""
+    metadata = json.dumps([file.name, file.zarr.metadata.to_dict()], sort_keys=True, default=str)
+    return hashlib.sha256(metadata.encode()).hexdigest()
+
+
+def resumed(
+    target: StoreLike, source: Any, cluster_of: Callable[[RechunkPlan], Any]
+) -> tuple[RechunkPlan, ArrayFile, Destination, Any, dict[str, Any]]:
+    """A run that stopped: its plan, source and destination, the cluster it is to run on, its id and what it has done.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no unfinished array, no journal, or no source.
+    JournalError
+        Where the journal does not belong to what it stands beside.
+    """
+    mark = array_file.unfinished_run(target)
+    if mark is None:
+        raise NotFoundError(f"nothing to resume: no unfinished array in {target}")
+    journal = Journal(target)
+    id, content = journal.read()
+    plan = _plan(content, target)
+    file = _source(content, source, target)
+    there = array_file.describe(array_file.open_array(target, unfinished=True)).stored
+    if id != mark:
+        raise JournalError(f"the journal in {target} is of run {id}, the array of run {mark}")
+    if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
+        raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
+    destination = Destination(
+        store=os.path.abspath(target) if isinstance(target, str | os.PathLike) else target,
+        settings=None,
+        overwrite=False,
+        scratch=content["scratch"],
+        past_cache_above=size_in_bytes(setting("past-cache-above"), "past-cache-above"),
+    )
+    done = _usable(plan, journal.parts(), os.path.join(content["scratch"], f".oocarrays-{id}"), target)
+    return plan, file, destination, cluster_of(plan), {"id": id, "done": done}
+
+
+def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
+    missing = {"plan", "source", "source_metadata", "scratch"} - content.keys()
+    if missing:
+        raise JournalError(f"the journal in {target} lacks {', '.join(sorted(missing))}")
+    return from_json(content["plan"])
+
+
+def _source(content: dict[str, Any], given: StoreLike | zarr.Array | None, target: StoreLike) -> ArrayFile:
+    place = content["source"] if given is None else getattr(given, "zarr", given)
+    if place is None:
+        raise NotFoundError(f"the source of {target} is no local path: give source=")
+    file = array_file.describe(array_file.open_array(place))
+    if _fingerprint(file) != content["source_metadata"]:
+        raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
+    return file
+
+
+def _usable(plan: RechunkPlan, parts: set[Part], scratch: str, target: StoreLike) -> set[Part]:
+    """What need not be done again: what was written to a scratch array that is gone must, unless it was all used."""
+    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
+    strange = parts.difference(*every)
+    if strange:
+        raise JournalError(f"the journal in {target} has part {min(strange)}, which its plan has not")
+    usable: set[Part] = set()
+    for number, mine in reversed(list(enumerate(every))):
+        if number == len(every) - 1 or os.path.isdir(os.path.join(scratch, str(number))):
+            usable |= mine & parts
+        if mine <= usable:
+            return usable.union(*every[:number])
+    return usable

@@ -1,0 +1,317 @@
+"""What a run has finished, kept beside its target, so that the next process can go on where it stopped.
+
+    target/  zarr.json  c/ …               the array
+             .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
+                          done/0.3.1 …     a small object for each finished part; it holds the same digest
+                          lock             held by every process that works for the run (local folders)
+
+An entry is made whole or not at all, and after what it stands for. It outlives the process that made it; against a
+machine that loses power it is as safe as the chunks are. Other Zarr readers look for no such keys.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any
+
+from oocarrays.errors import JournalError, NotFoundError, StoreFailure, TargetError
+from oocarrays.storage.array_file import StoreLike, local_folder
+from oocarrays.storage.blobs import write_error
+from oocarrays.storage.entries import LocalEntries, StoreEntries, entries_of
+from oocarrays.storage.lock import Busy, Hold, try_lock
+
+FOLDER = ".oocarrays"
+"""Where a journal is, below its target."""
+PLAN, DONE, LOCK = "plan.json", "done", "lock"
+NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
+
+
+class Journal:
+    """What the run that writes one target has finished.
+
+    It can be pickled where its store can; the hold on the lock stays behind.
+
+    Parameters
+    ----------
+    store : path or Store
+        That of the target array. Nothing is read.
+
+    Examples
+    --------
+    >>> from zarr.storage import MemoryStore
+    >>> journal = Journal(MemoryStore())
+    >>> journal.begin("c0ffee", {"chunks": [4, 4]})
+    >>> journal.record((0, 3))
+    >>> journal.read(), journal.parts()
+    (('c0ffee', {'chunks': [4, 4]}), {(0, 3)})
+    """
+
+    def __init__(self, store: StoreLike) -> None:
+        folder = local_folder(store)
+        self.store = store if folder is None else folder
+        self._hold = None if folder is None else Hold(os.path.join(folder, FOLDER, LOCK))
+        self._digest: str | None = None
+        self._done: set[tuple[int, ...]] = set()
+
+    def __reduce__(self) -> tuple[type[Journal], tuple[StoreLike]]:
+        return Journal, (self.store,)
+
+    @cached_property
+    def _entries(self) -> LocalEntries | StoreEntries:
+        return entries_of(self.store, FOLDER)
+
+    def begin(self, run: str, content: dict[str, Any]) -> None:
+        """Write down what ``run`` will do; what an earlier journal may have left is cleared first.
+
+        Parameters
+        ----------
+        content : dict
+            Anything that JSON can hold.
+
+        Raises
+        ------
+        TargetError
+            Where there is a journal already.
+        """
+        digest, data = _digest(run, content), {"run": run, "content": content}
+        text = json.dumps(data | {"digest": digest}).encode()
+        with self._writing():
+            if self._entries.get(PLAN) is None:
+                self._entries.clear(DONE)
+                self._entries.make_folder(DONE)
+                self._entries.create(PLAN, text)
+                if self._entries.get(PLAN) == text:
+                    self._digest, self._done = digest, set()
+                    return
+        raise TargetError(f"{self.store} has a journal already: resume its run, or write the target with overwrite")
+
+    def read(self) -> tuple[str, dict[str, Any]]:
+        """The run, and what it was asked to do.
+
+        Raises
+        ------
+        NotFoundError
+            Where there is no journal.
+        JournalError
+            Where it cannot be read, or has been changed.
+        """
+        with self._reading():
+            text = self._entries.get(PLAN)
+        if text is None:
+            raise NotFoundError(f"{self.store} has no journal: nothing to resume")
+        run, content, self._digest = self._checked(text)
+        return run, content
+
+    def _checked(self, text: bytes) -> tuple[str, dict[str, Any], str]:
+        try:
+            data = json.loads(text)
+            run, content, digest = data["run"], data["content"], data["digest"]
+        except (ValueError, KeyError, TypeError):
+            raise JournalError(f"{PLAN} in the journal of {self.store} is cut short, or no journal's") from None
+        if not (isinstance(run, str) and isinstance(content, dict) and digest == _digest(run, content)):
+            raise JournalError(f"{PLAN} in the journal of {self.store} has been changed: its digest does not fit")
+        return run, content, digest
+
+    def _known_digest(self) -> bytes:
+        """The digest of the plan, read once."""
+        if self._digest is None:
+            self.read()
+        assert self._digest is not None
+        return self._digest.encode()
+
+    def record(self, part: tuple[int, ...]) -> None:
+        """Write down that ``part`` is finished; fine where it is written down already.
+
+        Raises
+        ------
+        NotFoundError
+            Where there is no journal, or no longer.
+        DiskFullError, StoreFailure
+            Where it cannot be written.
+        """
+        key, digest = _key(part), self._known_digest()
+        with self._writing():
+            try:
+                self._entries.create(key, digest)
+            except FileNotFoundError:
+                self.read()
+                self._entries.make_folder(DONE)  # copies of folders often leave out the empty ones
+                self._entries.create(key, digest)
+        self._done.add(part)
+
+    def has(self, part: tuple[int, ...]) -> bool:
+        """Whether ``part`` is finished. This process looks in the store until it has seen it there once.
+
+        Raises
+        ------
+        NotFoundError
+            Where there is no journal.
+        JournalError
+            Where the entry belongs to another plan.
+        """
+        if part in self._done:
+            return True
+        digest = self._known_digest()
+        with self._reading():
+            found = self._entries.get(_key(part))
+        if found is None:
+            return False
+        self._check_entry(_key(part), found, digest)
+        self._done.add(part)
+        return True
+
+    def parts(self) -> set[tuple[int, ...]]:
+        """All parts that are finished.
+
+        Raises
+        ------
+        NotFoundError
+            Where there is no journal.
+        JournalError
+            Where an entry is not named after a part, or belongs to another plan.
+        """
+        self.read()
+        digest = self._known_digest()
+        with self._reading():
+            entries = self._entries.entries(DONE)
+        for name, found in entries.items():
+            if not NAME.fullmatch(name):
+                raise JournalError(f"{name!r} in the journal of {self.store} is not the name of a part")
+            if found is not None:
+                self._check_entry(name, found, digest)
+        self._done = {_part(name) for name, found in entries.items() if found is not None}
+        return set(self._done)
+
+    def _check_entry(self, name: str, found: bytes, digest: bytes) -> None:
+        if found != digest:
+            raise JournalError(f"{name} in the journal of {self.store} was finished by a run of another plan")
+
+    def forget(self, parts: Iterable[tuple[int, ...]]) -> None:
+        """Take back that ``parts`` are finished. Other processes may have seen them, and go by that."""
+        parts = set(parts)
+        with self._writing():
+            self._entries.delete(map(_key, parts))
+        self._done -= parts
+
+    def remove(self) -> None:
+        """Remove the journal, its plan first; fine where there is none."""
+        with self._writing():
+            self._entries.delete([PLAN])
+            self._entries.clear(DONE)
+            self._entries.clear_all()
+        self._digest, self._done = None, set()
+
+    def claim(self, wait: float = 0.0) -> bool:
+        """Make sure that no other run is at work on this target, and that none begins while this process lives.
+
+        A folder for the journal is made where there is none. Only local folders have locks: for other stores, and
+        file systems without them, this does nothing.
+
+        Parameters
+        ----------
+        wait : float
+            Seconds to wait for another run to end.
+
+        Returns
+        -------
+        bool
+            Whether there is a lock, and this object holds it; also where it did so before.
+
+        Raises
+        ------
+        TargetError
+            Where another run is at work.
+        """
+        if self._hold is None:
+            return False
+        with self._writing(), self._refused():
+            return self._hold.claim(wait)
+
+    def join(self) -> bool:
+        """Hold the lock beside the process that claimed it, as long as this one works for the same run.
+
+        Nothing is made where there is no journal: the run may be over.
+
+        Returns
+        -------
+        bool
+            Whether there is a lock, and this object holds it.
+        """
+        if self._hold is None:
+            return False
+        with self._writing(), self._refused():
+            return self._hold.share(make=self._entries.get(PLAN) is not None)
+
+    def release(self) -> None:
+        """Let go of the lock; a claim with which nothing was begun leaves nothing."""
+        if self._hold is not None and self._hold.close():
+            with suppress(OSError, Busy):
+                self._tidy(self._hold.path)
+
+    def _tidy(self, lock: str) -> None:
+        """Remove a lock that nobody holds and that stands beside no plan."""
+        file = try_lock(lock, fcntl.LOCK_EX)
+        if file is None:
+            return
+        try:
+            if self._entries.get(PLAN) is None:
+                os.unlink(lock)
+                os.rmdir(os.path.dirname(lock))
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        try:
+            yield
+        except Busy:
+            raise TargetError(f"another run is at work on {self.store}") from None
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreFailure(f"cannot read the journal of {self.store}: {error.strerror or error}") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise write_error(f"the journal of {self.store}", error) from error
+
+
+def _digest(run: str, content: dict[str, Any]) -> str:
+    """The same for what goes to JSON as for what comes back from it.
+
+    >>> _digest("1", {"a": (1, 2), 3: 4.0}) == _digest("1", {"3": 4.0, "a": [1, 2]}) != _digest("2", {})
+    True
+    """
+    plain = json.loads(json.dumps({"run": run, "content": content}))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _key(part: tuple[int, ...]) -> str:
+    """Where a part is written down.
+
+    >>> _key((0, 12)), _key(())
+    ('done/0.12', 'done/-')
+    """
+    return f"{DONE}/{'.'.join(map(str, part)) or '-'}"
+
+
+def _part(name: str) -> tuple[int, ...]:
+    """The part of an entry's name.
+
+    >>> _part("0.12"), _part("-")
+    ((0, 12), ())
+    """
+    return () if name == "-" else tuple(map(int, name.split(".")))

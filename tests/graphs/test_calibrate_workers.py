@@ -1,0 +1,179 @@
+"""The constants of workers, measured on live clusters, and kept beside those that were measured without one."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import yaml
+from distributed import Client, LocalCluster
+from oocarrays.graphs import calibrate_workers as module
+from oocarrays.graphs.calibrate import keep
+from oocarrays.graphs.calibrate_workers import calibrate_workers, fit
+
+from oocarrays.errors import InputError, RunError
+
+
+@contextmanager
+def cluster_of(workers: int) -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Client]:
+    with cluster_of(2) as client:
+        yield client
+
+
+@pytest.fixture
+def settings_of_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A configuration folder of the test's own; what it sets is gone after it."""
+    old = copy.deepcopy(dask.config.config)
+    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
+    yield
+    dask.config.config.clear()
+    dask.config.config.update(old)
+
+
+def tasks_left(client: Client) -> int:
+    """Tasks that the scheduler still knows when it has had a second to forget them."""
+    stop = time.monotonic() + 1
+    while time.monotonic() < stop and count(client):
+        time.sleep(0.01)
+    return count(client)
+
+
+def count(client: Client) -> int:
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+# ---------------------------------------------------------------------- what is measured
+
+
+def test_two_workers_give_every_constant(two_workers: Client) -> None:
+    measured = calibrate_workers(two_workers)
+    assert set(measured) == {"worker_task_seconds", "message_seconds", "message_bandwidth"}
+    assert all(type(value) is float for value in measured.values())
+    assert 1e-5 < measured["worker_task_seconds"] < 0.5
+    assert 0 <= measured["message_seconds"] < 2
+    assert 1e6 < measured["message_bandwidth"] < 1e12
+    assert tasks_left(two_workers) == 0
+    assert not two_workers.futures
+
+
+def test_one_worker_sends_no_messages() -> None:
+    with cluster_of(1) as client:
+        measured = calibrate_workers(client)
+    assert set(measured) == {"worker_task_seconds"}
+    assert 1e-5 < measured["worker_task_seconds"] < 0.5
+
+
+def test_a_cluster_without_workers_is_one_clear_line() -> None:
+    with (
+        cluster_of(0) as client,
+        pytest.raises(InputError, match=f"^the scheduler at {client.scheduler.address} has no workers$"),
+    ):
+        calibrate_workers(client)
+
+
+def test_the_fit_gives_back_the_line() -> None:
+    for alpha, bandwidth in [(0.01, 5e8), (0.0, 1e9), (2.0, 1e5)]:
+        found = fit(alpha + module.SMALL_BYTES / bandwidth, alpha + module.LARGE_BYTES / bandwidth)
+        np.testing.assert_allclose(found, (alpha, bandwidth), atol=1e-12)
+
+
+@pytest.mark.parametrize(("small", "large"), [(0.02, 0.01), (0.01, 0.01), (1e-9, 5.0)])
+def test_noise_gives_no_negative_constants(small: float, large: float) -> None:
+    alpha, bandwidth = fit(small, large)
+    assert 0 <= alpha <= small
+    assert 0 < bandwidth <= module.LARGE_BYTES / (module.NOISE * large)
+
+
+# ---------------------------------------------------------------------- how
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 100])
+def test_a_step_of_the_exchange_waits_for_received_and_for_taken(ranks: int) -> None:
+    workers = [f"w{rank}" for rank in range(ranks)]
+    graph, take = module._exchange(workers, 10)
+    make = next(name for name, *_ in graph if name != take)
+    assert len(graph) == 2 * ranks * module.STEPS
+    steps = module._steps(ranks)
+    for step, destinations in enumerate(steps):
+        assert sorted(destinations) == list(range(ranks))
+        for rank, partner in enumerate(destinations):
+            assert rank != partner
+            assert graph[take, partner, step].dependencies == {(make, rank, step)}
+            if step:
+                mine_went_to = steps[step - 1][rank]
+                assert graph[make, rank, step].dependencies == {(take, rank, step - 1), (take, mine_went_to, step - 1)}
+    for (_, rank, _), task in graph.items():
+        assert task.args[0] == workers[rank]
+
+
+def test_a_task_that_runs_elsewhere_is_an_error(two_workers: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_pins", lambda workers, key: [workers[1 - key[1]]])
+    with pytest.raises(RunError, match=r"pinned to the worker tcp://.* ran on tcp://"):
+        calibrate_workers(two_workers)
+    assert tasks_left(two_workers) == 0
+
+
+def test_workers_that_do_not_finish_are_an_error(two_workers: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.1)
+    busy = two_workers.map(lambda _: time.sleep(1), range(2), pure=False)
+    with pytest.raises(RunError, match=r"did not finish small tasks in 0\.1 s"):
+        calibrate_workers(two_workers)
+    two_workers.gather(busy)
+    busy.clear()
+    assert tasks_left(two_workers) == 0
+
+
+# ---------------------------------------------------------------------- what is kept
+
+
+@pytest.mark.usefixtures("settings_of_old")
+def test_what_was_measured_earlier_and_not_now_is_kept() -> None:
+    keep({"message_seconds": 0.01, "message_bandwidth": 5e8, "task_seconds": 1e-3, "decode_bandwidth": {"mine": 2.0}})
+    path = keep({"task_seconds": 2e-7, "decode_bandwidth": {"zstd": 7e8}})
+    assert yaml.safe_load(path.read_text())["oocarrays"]["cost"] == {
+        "message_seconds": 0.01,
+        "message_bandwidth": 5e8,
+        "task_seconds": 2e-7,
+        "decode_bandwidth": {"mine": 2.0, "zstd": 7e8},
+    }
+
+
+@pytest.mark.usefixtures("settings_of_old")
+@pytest.mark.parametrize("old", ["", "oocarrays:\n", "oocarrays:\n  cost:\n", "oocarrays: {cost: 3}\n"])
+def test_a_file_with_nothing_in_it_is_no_hindrance(tmp_path: Path, old: str) -> None:
+    (tmp_path / "oocarrays.yaml").write_text(old)
+    assert yaml.safe_load(keep({"task_seconds": 1e-7}).read_text()) == {"oocarrays": {"cost": {"task_seconds": 1e-7}}}
+
+
+OTHERS = """
+oocarrays:
+  memory: 1GiB
+  scratch: null
+  cost: {page_seconds: .inf, cores: 3}
+distributed:
+  logging: {}
+  worker: {memory: {target: 0.6, spill: false}, resources: {disk: 1}, preload: ["a: b", c]}
+"""
+
+
+@pytest.mark.usefixtures("settings_of_old")
+def test_other_settings_in_the_file_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "oocarrays.yaml").write_text(OTHERS)
+    expected = yaml.safe_load(OTHERS)
+    expected["oocarrays"]["cost"]["task_seconds"] = 1e-4
+    assert yaml.safe_load(keep({"task_seconds": 1e-4}).read_text()) == expected
