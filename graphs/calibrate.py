@@ -30,6 +30,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OTHER, PAGE_BYTES
 from oocarrays.storage.access import scatter
 from oocarrays.storage.blobs import LocalBlobs, open_ahead
+from oocarrays.storage.leftovers import hold
 from oocarrays.storage.pages import can_map
 
 MIB = 2**20
@@ -122,9 +123,11 @@ def _work_folder(folder: str) -> Iterator[str]:
         place = tempfile.mkdtemp(prefix=".oocarrays-calibrate-", dir=folder)
     except OSError as error:
         raise InputError(f"cannot write in {folder}: {error.strerror}") from None
+    held = hold(place)
     try:
         yield place
     finally:
+        held.close()
         shutil.rmtree(place, ignore_errors=True)
 
 

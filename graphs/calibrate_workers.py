@@ -59,9 +59,9 @@ def calibrate_workers(client: Client) -> dict[str, float]:
     -------
     dict
         ``worker_task_seconds``: wall seconds of chains of small pinned tasks, one chain a worker, over the tasks of
-        one chain: it mostly waits for word from the scheduler. With two workers or more, also ``message_seconds``: α, seconds of one step of an exchange with empty messages, its tasks and all;
-        never below zero. And ``message_bandwidth``: 1/β, bytes a second that each rank sends while it receives as many;
-        always above zero.
+        one chain: it mostly waits for word from the scheduler. With two workers or more, also ``message_seconds``: α,
+        seconds of one step of an exchange with empty messages, its tasks and all; never below zero. And
+        ``message_bandwidth``: 1/β, bytes a second that each rank sends while it receives as many; always above zero.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The scheduler's part in placement: every task of a graph is pinned to the worker of the rank that ends its key.
 
-That is done as the tasks arrive, before any of them is scheduled: nothing that optimises a graph can lose such a pin, as
-it loses annotations.
+That is done as the tasks arrive, before any of them is scheduled: nothing that optimises a graph can lose such a pin,
+as it loses annotations.
 
     rank 0, 1 ─► worker a        a is lost:  0, 1 ─► a worker without ranks, now or if one comes soon,
     rank 2, 3 ─► worker b                    or all together ─► the worker with the fewest ranks

@@ -5,7 +5,6 @@ Nothing here imports Dask's cluster until somebody uses one: a client that is ac
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask.config
 from dask.utils import parse_timedelta
+from oocarrays.graphs.settings import local_cores
 
 from oocarrays.errors import BudgetError, PlacementError
 from oocarrays.storage.meter import available_bytes
@@ -108,8 +108,7 @@ def cores_of(workers: Sequence[Worker]) -> int:
     threads = Counter[str]()
     for worker in workers:
         threads[worker.host] += worker.threads
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return sum(min(count, here) if host in LOCAL_HOSTS else count for host, count in threads.items())
+    return sum(min(count, local_cores()) if host in LOCAL_HOSTS else count for host, count in threads.items())
 
 
 _CLIENTS: dict[str, Client] = {}

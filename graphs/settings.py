@@ -39,13 +39,17 @@ def setting(name: str) -> Any:
 
 
 def costs(workers: int | None = None) -> Costs:
-    """The cost model of this machine, or of a cluster whose workers can use so many cores, from ``oocarrays.cost.*``."""
+    """The cost model from ``oocarrays.cost.*``: of this machine, or of a cluster whose workers use so many cores."""
     known = {name: value for name, value in setting("cost").items() if value is not None and name in COST_NAMES}
-    cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    computed = {"cores": cores, "cache_bytes": available_bytes() / 2}
+    computed = {"cores": workers or local_cores(), "cache_bytes": available_bytes() / 2}
     if not can_map():
         computed["page_seconds"] = math.inf
     return Costs(**(computed | known))
+
+
+def local_cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def size_in_bytes(value: int | float | str, name: str) -> int:

@@ -14,9 +14,9 @@ except ModuleNotFoundError as error:
     ) from None
 
 from oocarrays import errors
-from oocarrays.api import RechunkJob, rechunk
+from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import OocError
 
 __version__ = "0.1.0"
-__all__ = ["OocError", "OutOfCoreArray", "RechunkJob", "errors", "open_array", "rechunk"]
+__all__ = ["OocError", "OutOfCoreArray", "RechunkJob", "clean", "errors", "open_array", "rechunk", "resume"]

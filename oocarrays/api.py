@@ -24,6 +24,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -63,7 +64,7 @@ class RechunkJob(GraphJob):
 
     @property
     def left(self) -> float:
-        """The share of the target's bytes that is still to be written, from 0 to 1: less than 1 where a run is resumed."""
+        """The share of the target's chunks that is still to be written: 1, or less where a run is resumed."""
         return self._run.left
 
     def explain(self) -> str:
@@ -222,6 +223,35 @@ def resume(
     oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
     """
     return _job(*resumed(target, source, lambda plan: _cluster(scheduler, workers) if plan.processes else None))
+
+
+def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:
+    """Remove what dead runs have left in a local folder and below it.
+
+    Parameters
+    ----------
+    unfinished : bool
+        Whether unfinished targets go too, and the scratch that their runs could go on with.
+    dry_run : bool
+        Whether to remove nothing.
+
+    Returns
+    -------
+    list of Leftover
+        What was removed, or would be. What living runs use is not among them.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no such folder.
+    """
+    found = [leftover for leftover in find_leftovers(path) if not leftover.alive]
+    resumable = {array_file.unfinished_run(each.path) for each in found if each.kind == "unfinished"}
+    useful = [each for each in found if each.kind == "unfinished" or each.path.rpartition("-")[2] in resumable]
+    removed = found if unfinished else [each for each in found if each not in useful]
+    for leftover in () if dry_run else removed:
+        leftover.remove()
+    return removed
 
 
 def _job(

@@ -1,4 +1,4 @@
-"""The command line: ``oocarrays demo | rechunk | info | calibrate``."""
+"""The command line: ``oocarrays demo | rechunk | resume | clean | info | calibrate``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.api import RechunkJob, rechunk
+from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import open_array
 from oocarrays.errors import ChunksError, InputError, OocError
 from oocarrays.graphs.calibrate import calibrate, keep
+from oocarrays.graphs.calibrate_workers import calibrate_workers
+from oocarrays.graphs.placement import client_of
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.plan.rechunk import METHODS
+from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 
 WRONG_INPUT, FAILED = 2, 1
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"oocarrays: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print("oocarrays: interrupted; the target is left marked unfinished", file=sys.stderr)
+        print("oocarrays: interrupted; what was written stays: go on with 'oocarrays resume TARGET'", file=sys.stderr)
         return 130
 
 
@@ -78,11 +81,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _demo_options(commands.add_parser("demo", help="rechunk an array larger than its budget, and check it"))
     _rechunk_options(commands.add_parser("rechunk", help="write an array again in other chunks"))
+    _resume_options(commands.add_parser("resume", help="go on with a run that stopped"))
+    _clean_options(commands.add_parser("clean", help="remove what dead runs have left in a folder"))
     info = commands.add_parser("info", help="show what a store holds")
     info.add_argument("store", metavar="STORE")
     info.set_defaults(command=_info)
     measure = commands.add_parser("calibrate", help="measure this machine, and plan by what was measured from now on")
     measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
+    _scheduler_option(measure, "measure the workers of a cluster, too, and messages between them")
     measure.set_defaults(command=_calibrate)
     return parser
 
@@ -100,7 +106,12 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunks", type=_lengths, help="chunk length in each axis, such as 16384,256; -1 for a whole axis"
     )
-    parser.add_argument("--memory", help="bytes to hold at most, such as 1GiB (default: half of what is free)")
+    parser.add_argument(
+        "--memory",
+        help="bytes to hold at most, on a cluster in each worker, such as 1GiB (default: half of what is free, or what "
+        "the workers' limits leave)",
+    )
+    _scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
     parser.add_argument("--orientation", type=_orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
@@ -112,6 +123,25 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_rechunk)
+
+
+def _scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--scheduler", metavar="ADDRESS", help=what)
+
+
+def _resume_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="where the run was writing")
+    _scheduler_option(parser, "the cluster to run on, where the run was planned for one")
+    parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
+    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    parser.set_defaults(command=_resume)
+
+
+def _clean_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="a folder")
+    parser.add_argument("--unfinished", action="store_true", help="remove unfinished targets, too: see resume")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be removed; do nothing")
+    parser.set_defaults(command=_clean)
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -140,7 +170,12 @@ def _rechunk(options: argparse.Namespace) -> None:
         filters=None if options.codec is None else (),
         overwrite=options.overwrite,
         scratch=options.scratch,
+        scheduler=options.scheduler or "threads",
     )
+    _show_and_run(job, options)
+
+
+def _show_and_run(job: RechunkJob, options: argparse.Namespace) -> None:
     if options.dry_run:
         print(job.explain())
         return
@@ -149,14 +184,36 @@ def _rechunk(options: argparse.Namespace) -> None:
     _run(job, progress=not options.quiet)
 
 
+def _resume(options: argparse.Namespace) -> None:
+    job = resume(options.target, scheduler=options.scheduler)
+    print(f"{1 - job.left:.0%} of {options.target} is done; {job.left:.0%} is left".replace("%", " %"))
+    _show_and_run(job, options)
+
+
+def _clean(options: argparse.Namespace) -> None:
+    removed = clean(options.path, unfinished=options.unfinished, dry_run=options.dry_run)
+    kept = [each for each in find_leftovers(options.path) if each not in removed]
+    rows = [*_leftover_rows(removed, "to be removed" if options.dry_run else "removed"), *_leftover_rows(kept, "")]
+    print(report.table(rows) if rows else f"nothing was left in {options.path}")
+
+
+def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, ...]]:
+    """What was found, and what became of it."""
+    reasons = {True: "kept: a run is at work on it", False: "kept: resume it, or ask for --unfinished"}
+    return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
+
+
 def _run(job: RechunkJob, *, progress: bool) -> None:
     with MemoryWatch() as watch:
         target = job.run(progress=progress)
     seconds = job.measured_seconds or 1e-9
-    print(
-        f"wrote {target.store}: {target.nbytes / 1e6 / seconds:.0f} MB/s, {seconds:.2f} s, "
-        f"{watch.peak_bytes / 2**20:.0f} MiB held at most of {job.plan.budget / 2**20:.0f} MiB"
-    )
+    budget = f"{job.plan.budget / 2**20:.0f} MiB"
+    held = f"{watch.peak_bytes / 2**20:.0f} MiB held at most of {budget}"
+    where = f"{job.plan.processes} workers of {budget}" if job.plan.processes else held
+    rate = job.left * target.nbytes / 1e6 / seconds
+    print(f"wrote {target.store}: {rate:.0f} MB/s, {seconds:.2f} s, {where}")
+    for move in job.moves:
+        print(report.move_text(move, job.placement))
 
 
 def _info(options: argparse.Namespace) -> None:
@@ -167,8 +224,9 @@ def _info(options: argparse.Namespace) -> None:
 
 
 def _calibrate(options: argparse.Namespace) -> None:
+    client = client_of(options.scheduler or "threads")
     planned = asdict(costs())
-    measured = calibrate(options.store)
+    measured = calibrate(options.store) | (calibrate_workers(client) if client else {})
     path = keep(measured)
     rows = [(name, report.number_text(planned[name]), report.number_text(value)) for name, value in measured.items()]
     print(report.table([("oocarrays.cost.", "planned with", "measured"), *rows]))
@@ -182,7 +240,7 @@ def _demo(options: argparse.Namespace) -> int:
         rows, columns = Path(folder, "rows.zarr"), Path(folder, "columns.zarr")
         print(f"making an array of {options.size} in row slabs, to be rewritten in column slabs with {options.memory}")
         edge = _demo_array(rows, size_in_bytes(options.size, "size"))
-        job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=options.memory)
+        job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=options.memory, scheduler="threads")
         print(job)
         _run(job, progress=True)
         wrong = _wrong_columns(columns, edge)
