@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,31 @@ def allocate(nbytes: int) -> np.ndarray:
 def shaped(buffer: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """The first bytes of ``buffer`` as an array."""
     return buffer[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
+class Pool:
+    """Buffers that have been used: pages that are there already cost a tenth of new ones.
+
+    >>> pool = Pool()
+    >>> buffer = pool.take(100)
+    >>> pool.give(buffer)
+    >>> pool.take(100) is buffer, pool.take(100) is buffer
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._free: defaultdict[int, list[np.ndarray]] = defaultdict(list)
+
+    def take(self, nbytes: int) -> np.ndarray:
+        """A buffer of ``nbytes``, whatever is in it."""
+        try:
+            return self._free[nbytes].pop()
+        except IndexError:
+            return allocate(nbytes)
+
+    def give(self, buffer: np.ndarray) -> None:
+        """Let others have a buffer that nobody uses any more."""
+        self._free[len(buffer)].append(buffer)
 
 
 @dataclass(slots=True)
@@ -66,9 +92,11 @@ class Outbox:
 
     messages: list[np.ndarray | None]
     """Bytes for each rank; None where it needs nothing."""
+    buffer: np.ndarray | None
+    """Where they lie, one behind the other; None when they have been let go."""
 
     def __sizeof__(self) -> int:
-        return sum(message.nbytes for message in self.messages if message is not None)
+        return 0 if self.buffer is None else self.buffer.nbytes
 
 
 @dataclass(slots=True)

@@ -76,6 +76,7 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             "write_bandwidth": FILES * FILE_BYTES / write,
             "read_bandwidth": FILES * FILE_BYTES / read,
             "copy_bandwidth": FILE_BYTES / _least_seconds(lambda: _scatter(data)),
+            "touch_bandwidth": FILE_BYTES / _least_seconds(_touch),
             "decode_bandwidth": decode,
             "encode_bandwidth": encode,
             "request_seconds": _least_seconds(lambda: _read_short(blobs, keys[0])) / REQUESTS,
@@ -192,6 +193,10 @@ def _scatter(data: np.ndarray) -> None:
     rows = data.reshape(256, -1)
     target = np.empty((1, rows.shape[1] // 256, 256, 256), data.dtype)
     scatter(target, (0, 0), Section((0, 0), rows.shape), rows)
+
+
+def _touch() -> None:
+    allocate(FILE_BYTES)[::PAGE_BYTES] = 1
 
 
 def _codec_speeds(data: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:

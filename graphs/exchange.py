@@ -14,10 +14,11 @@ not made again at all. Regions and outboxes travel along local edges only; betwe
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from oocarrays.graphs.buffers import Outbox, Region, allocate, shaped
+from oocarrays.graphs.buffers import Outbox, Region, shaped
 
 from oocarrays.errors import RunError
 from oocarrays.mapping.section import Section
@@ -33,15 +34,16 @@ def read(run: RechunkRun, number: int, unit: int, rank: int) -> Outbox:
     """Read this rank's chunks of a partition, and pack what each rank needs of them."""
     step = run.plan.passes[number]
     wanted = [_wanted(run, number, unit, rank, destination) for destination in range(step.ranks)]
-    messages = [_message(blocks, step.source.itemsize) for blocks in wanted]
+    if not any(wanted):
+        return Outbox([None] * step.ranks, None)
+    outbox = _outbox(run.buffers.take(step.outbox_bytes), wanted, step.source.itemsize)
     packed = [
-        (block, view)
-        for blocks, message in zip(wanted, messages, strict=True)
-        for block, view in _views(run, blocks, message)
-    ]
-    if packed:
-        _pack(run, number, unit, rank, packed)
-    return Outbox(messages)
+        view
+        for blocks, message in zip(wanted, outbox.messages, strict=True)
+        for view in _views(run, blocks, message)
+    ]  # fmt: skip
+    _pack(run, number, unit, rank, packed)
+    return outbox
 
 
 def _wanted(run: RechunkRun, number: int, unit: int, source: int, destination: int) -> list[Block]:
@@ -50,8 +52,11 @@ def _wanted(run: RechunkRun, number: int, unit: int, source: int, destination: i
     return list(message_blocks(run.plan.passes[number], unit, source, destination))
 
 
-def _message(blocks: list[Block], itemsize: int) -> np.ndarray | None:
-    return allocate(sum(block.size for block in blocks) * itemsize) if blocks else None
+def _outbox(buffer: np.ndarray, wanted: list[list[Block]], itemsize: int) -> Outbox:
+    """Messages one behind the other."""
+    ends = list(accumulate(sum(block.size for block in blocks) * itemsize for blocks in wanted))
+    pieces = (buffer[start:end] for start, end in pairwise([0, *ends]))
+    return Outbox([piece if len(piece) else None for piece in pieces], buffer)
 
 
 def _views(run: RechunkRun, blocks: list[Block], message: np.ndarray | None) -> list[tuple[Block, np.ndarray]]:
@@ -67,12 +72,13 @@ def _views(run: RechunkRun, blocks: list[Block], message: np.ndarray | None) -> 
 def _pack(run: RechunkRun, number: int, unit: int, rank: int, packed: list[tuple[Block, np.ndarray]]) -> None:
     step, reader = run.plan.passes[number], run.opened(number).reader
     partition = step.section(step.chunk_box(unit))
-    chunk = allocate(step.source.chunk_bytes if step.access == "chunks" else 0)
+    chunk = run.buffers.take(step.source.chunk_bytes if step.access == "chunks" else 0)
     for part, data in run.parts(number, step.reads(unit, 0, rank), partition, chunk):
         for block, view in packed:
             common = part.intersection(block.section)
             if common is not None:
                 scatter(view, block.section.lower, common, _of(run, data, common, part))
+    run.buffers.give(chunk)
     reader.announce(step.reads_after(unit, 0, rank))
 
 
@@ -103,7 +109,7 @@ def receive(
     if box is None or run.is_done((number, unit, rank)):
         return Region(None)
     if region is None:
-        region = Region(allocate(math.prod(step.region) * step.target.chunk_bytes))
+        region = Region(run.buffers.take(math.prod(step.region) * step.target.chunk_bytes))
     if isinstance(message, Outbox):
         message = message.messages[rank]
     elements = run.region(step, box, _held(region), blank=stage == 0)
@@ -137,12 +143,16 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) ->
     if box is not None and not run.is_done((number, unit, rank)):
         run.store(number, box, run.region(step, box, _held(region), blank=False))
         run.record((number, unit, rank))
+    if region.buffer is not None:
+        run.buffers.give(region.buffer)
     region.buffer = None
 
 
 def free(run: RechunkRun, number: int, unit: int, rank: int, outbox: Outbox) -> None:
     """Let an outbox go."""
-    outbox.messages[:] = [None] * len(outbox.messages)
+    if outbox.buffer is not None:
+        run.buffers.give(outbox.buffer)
+    outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
 
 
 VERBS = {"read": read, "send": send, "receive": receive, "taken": taken, "write": write, "free": free}

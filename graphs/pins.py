@@ -44,7 +44,7 @@ class Pins(SchedulerPlugin):
         self._homes = dict(enumerate(addresses))
         self._homeless: dict[str, list[int]] = {}
 
-    def start(self, scheduler: Scheduler) -> None:
+    def start(self, scheduler: Scheduler) -> None:  # type: ignore[override]
         """Begin on a scheduler."""
         self._scheduler = scheduler
 
@@ -92,7 +92,8 @@ class Pins(SchedulerPlugin):
     def _move(self, ranks: list[int], lost: str, worker: str) -> None:
         self._homes.update(dict.fromkeys(ranks, worker))
         scheduler = self._scheduler
-        mine = [key for key in scheduler.tasks if self._is_mine(key) and self._homes.get(key[-1]) == worker]
+        keys: list[Any] = [key for key in scheduler.tasks if self._is_mine(key)]
+        mine = [key for key in keys if self._homes.get(key[-1]) == worker]
         for key in mine:
             self._pin(key)
         scheduler.log_event(self._topic, {"moved": ranks, "lost": lost, "worker": worker})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
-IDLE_BYTES = 160_000_000
+IDLE_BYTES = 110_000_000
 """Bytes that a worker holds when it has imported what it needs and has nothing to do."""
 
 
@@ -82,20 +82,22 @@ def put(ranks: int, workers: Sequence[Worker]) -> list[str]:
 
 
 def budget_of(workers: Sequence[Worker]) -> int:
-    """Bytes that each worker may hold for a run: below the line at which it spills, less what it holds when idle.
+    """Bytes that each worker may hold for a run: below the lines at which it spills, less what it holds when idle.
+
+    One line is for all that its process holds, one for the results that it keeps: `distributed.worker.memory`.
 
     Raises
     ------
     BudgetError
         Where a worker's limit leaves nothing.
     """
-    lines = [dask.config.get(f"distributed.worker.memory.{line}") for line in ("target", "spill")]
-    share = min((line for line in lines if line), default=0.6)
-    left = [int(w.memory_limit * share) - max(IDLE_BYTES, w.memory) for w in workers if w.memory_limit]
+    target, spill = (dask.config.get(f"distributed.worker.memory.{line}") or 0.7 for line in ("target", "spill"))
+    limited = [worker for worker in workers if worker.memory_limit]
+    left = [int(w.memory_limit * spill) - max(IDLE_BYTES, w.memory) for w in limited]
+    left += [int(w.memory_limit * target) for w in limited]
     left += [available_bytes() // 2 // count for count in Counter(w.host for w in workers).values()]
     if min(left) <= 0:
-        limit = min(w.memory_limit for w in workers if w.memory_limit)
-        raise BudgetError(limit, int((IDLE_BYTES + 2**25) / share), "a worker")
+        raise BudgetError(min(w.memory_limit for w in limited), int((IDLE_BYTES + 2**25) / spill), "a worker")
     return min(left)
 
 

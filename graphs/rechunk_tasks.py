@@ -12,7 +12,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import product, repeat
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from oocarrays.graphs import exchange, slabs
-from oocarrays.graphs.buffers import Holding, allocate, shaped
+from oocarrays.graphs.buffers import Holding, Pool, allocate, shaped
 
 from oocarrays.errors import DiskFullError, PlacementError, RunError, UnsupportedError
 from oocarrays.mapping.section import Section
@@ -110,6 +110,7 @@ class RechunkRun:
     def _here(self) -> None:
         """What belongs to this process."""
         self.meter = Meter()
+        self.buffers = Pool()
         self.failure: BaseException | None = None
         self._running = 0
         self._idle = threading.Condition()
@@ -141,7 +142,7 @@ class RechunkRun:
         if run.failure and verb != "create":
             raise run.failure
         try:
-            with run._counted(), run.meter.phase(verb):
+            with run._counted(), nullcontext() if verb == "copy" else run.meter.phase(verb):
                 result = run._verb(verb)(*args, *inputs[:buffers])
         except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
             raise run.abort(error) from error.__cause__
@@ -349,12 +350,14 @@ class RechunkRun:
             box = step.chunk_box(unit)
             region = self.region(step, box, holding.region)
             section = step.section(box)
-            for part_section, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
-                scatter(region, section.lower, part_section, self.fill(data))
+            with self.meter.phase("read"):
+                for piece, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
+                    scatter(region, section.lower, piece, self.fill(data))
             if unit + step.ranks < step.units:
                 following = step.section(step.chunk_box(unit + step.ranks))
                 reader.announce(step.source.grid.indices(following))
-            self.store(number, box, region)
+            with self.meter.phase("write"):
+                self.store(number, box, region)
         self.record(part)
         return holding
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from typing import Any
 
 import zarr
@@ -41,10 +40,8 @@ def _fingerprint(file: ArrayFile) -> str:
     return hashlib.sha256(metadata.encode()).hexdigest()
 
 
-def resumed(
-    target: StoreLike, source: Any, cluster_of: Callable[[RechunkPlan], Any]
-) -> tuple[RechunkPlan, ArrayFile, Destination, Any, dict[str, Any]]:
-    """A run that stopped: its plan, source and destination, the cluster it is to run on, its id and what it has done.
+def resumed(target: StoreLike, source: Any) -> tuple[RechunkPlan, ArrayFile, Destination, dict[str, Any]]:
+    """A run that stopped: its plan, source and destination, and its id and what it has done.
 
     Raises
     ------
@@ -73,7 +70,7 @@ def resumed(
         past_cache_above=size_in_bytes(setting("past-cache-above"), "past-cache-above"),
     )
     done = _usable(plan, journal.parts(), os.path.join(content["scratch"], f".oocarrays-{id}"), target)
-    return plan, file, destination, cluster_of(plan), {"id": id, "done": done}
+    return plan, file, destination, {"id": id, "done": done}
 
 
 def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:

@@ -222,7 +222,27 @@ def resume(
         ...
     oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
     """
-    return _job(*resumed(target, source, lambda plan: _cluster(scheduler, workers) if plan.processes else None))
+    plan, file, destination, left_by = resumed(target, source)
+    return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
+
+
+def _cluster_for(plan: RechunkPlan, scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+    """Where a plan that was made before is to run.
+
+    Raises
+    ------
+    PlacementError
+        Where it was made for workers, and there are none, or fewer than its memory was shared out to.
+    """
+    if plan.processes is None:
+        return None
+    cluster = _cluster(scheduler, workers)
+    if cluster is None:
+        raise PlacementError(f"the run was planned for {plan.processes} workers: give scheduler=, or make a client")
+    there = cluster.workers()
+    if len(there) < min(plan.processes, plan.ranks):
+        raise PlacementError(f"the run was planned for {plan.processes} workers; the cluster has {len(there)}")
+    return cluster
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oocarrays.array import OutOfCoreArray
 
 BAR_WIDTH = 30
-LINE_WIDTH = 70
+LINE_WIDTH = 100
 
 
 def seconds_text(seconds: float) -> str:
@@ -114,8 +114,10 @@ def pass_text(step: Pass) -> str:
 def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
     """A plan as rows of name and value."""
     t = plan.traffic
+    each = " in each worker" if plan.processes else ""
     about = " (estimate)" if plan.source.coded or plan.target.coded else ""
     return [
+        *([("workers", f"{plan.processes}, {plan.ranks} ranks")] if plan.processes else []),
         ("strategy", plan.strategy if plan.passes else "nothing to move"),
         ("chunks", f"{shape_text(plan.source.grid.chunks)} → {shape_text(plan.target.grid.chunks)}"),
         *((f"pass {i}", pass_text(step)) for i, step in enumerate(plan.passes, 1)),
@@ -125,7 +127,7 @@ def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
         ("messages", f"{t.messages}, {format_bytes(t.exchanged_bytes)}"),
         ("scratch", format_bytes(plan.scratch_bytes)),
         ("tasks", str(t.tasks)),
-        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}"),
+        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
         ("predicted", seconds_text(plan.seconds)),
     ]
 
@@ -158,17 +160,31 @@ def number_text(value: float | Mapping[str, float]) -> str:
     return f"{value:.3g}"
 
 
+PHASES = {"read": ("read",), "exchange": ("exchange", "take", "send", "receive", "taken"), "write": ("write",)}
+"""Phases of a plan, and what its tasks count their seconds under."""
+
+
 def measured_rows(plan: RechunkPlan, meter: Meter, seconds: float) -> list[tuple[str, str, str]]:
-    """What a run did, beside what was planned."""
+    """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
     t = plan.traffic
+    phases = [
+        (
+            f"  {name}, all ranks",
+            f"{getattr(plan.phases, name):.2f}",
+            f"{sum(meter.seconds.get(v, 0) for v in verbs):.2f}",
+        )
+        for name, verbs in PHASES.items()
+    ]
     return [
         ("", "planned", "measured"),
         ("seconds", f"{plan.seconds:.2f}", f"{seconds:.2f}"),
+        *phases,
         ("read requests", str(t.read_requests), str(meter.read_requests)),
         ("read", format_bytes(t.read_bytes), format_bytes(meter.read_bytes)),
         ("decoded", format_bytes(t.decoded_bytes), format_bytes(meter.decoded_bytes)),
         ("write requests", str(t.write_requests), str(meter.write_requests)),
         ("written", format_bytes(t.written_bytes), format_bytes(meter.written_bytes)),
+        ("messages", str(t.messages), str(meter.messages)),
     ]
 
 
@@ -185,39 +201,56 @@ def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
 
 @contextmanager
 def progress_bar(plan: RechunkPlan, run: Any, stream: TextIO | None = None) -> Iterator[None]:
-    """Show, while the block runs, how much of a plan's bytes has been decoded and written."""
+    """Show, while the block runs, how many of a plan's bytes have been read and written."""
     out = stream or sys.stderr
     stop = threading.Event()
     start = time.perf_counter()
+    total = (plan.traffic.read_bytes + plan.traffic.written_bytes) * run.left
 
     def show() -> None:
-        while not stop.wait(0.1):
-            out.write("\r" + bar_line(done_share(plan, run.meter), time.perf_counter() - start).ljust(LINE_WIDTH))
-            out.flush()
+        share = done_share(plan, run.meter, run.left)
+        out.write("\r" + bar_line(share, total, time.perf_counter() - start).ljust(LINE_WIDTH))
+        out.flush()
 
-    thread = threading.Thread(target=show, daemon=True)
+    def show_again_and_again() -> None:
+        while not stop.wait(0.1):
+            show()
+
+    thread = threading.Thread(target=show_again_and_again, daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
-        out.write("\r" + bar_line(done_share(plan, run.meter), time.perf_counter() - start).ljust(LINE_WIDTH) + "\n")
+        show()
+        out.write("\n")
 
 
-def done_share(plan: RechunkPlan, meter: Meter) -> float:
-    """The share of a plan's requests that has been made, weighed by their bytes; from 0 to 1."""
+def done_share(plan: RechunkPlan, meter: Meter, left: float = 1.0) -> float:
+    """The share of a plan's bytes that have been read and written, from 0 to 1.
+
+    What a request brings is known beforehand only where nothing is coded: bytes are counted by the requests made for
+    them.
+
+    Parameters
+    ----------
+    left : float
+        The share of the plan that is to be done in this run.
+    """
     t = plan.traffic
-    read = meter.read_requests / max(t.read_requests, 1)
-    written = (meter.write_requests + meter.skipped_chunks) / max(t.write_requests, 1)
-    return min((read + written) / 2, 1.0)
+    read = meter.read_requests / max(t.read_requests * left, 1)
+    written = (meter.write_requests + meter.skipped_chunks) / max(t.write_requests * left, 1)
+    volume = max(t.read_bytes + t.written_bytes, 1)
+    return (t.read_bytes * min(read, 1.0) + t.written_bytes * min(written, 1.0)) / volume
 
 
-def bar_line(share: float, elapsed: float) -> str:
+def bar_line(share: float, total: float, elapsed: float) -> str:
     """One line of the bar.
 
-    >>> bar_line(0.5, 2.0)
-    '[███████████████               ]  50 %  2.00 s, 2.00 s left'
+    >>> bar_line(0.5, 2**30, 2.0)
+    '[███████████████               ]  50 %  512.00 MiB of 1.00 GiB, 2.0 s, 2.00 s left'
     """
     left = f", {seconds_text(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
-    return f"[{'█' * int(share * BAR_WIDTH):<{BAR_WIDTH}}] {share:4.0%}".replace("%", " %") + f"  {elapsed:.2f} s{left}"
+    bar = f"[{'█' * int(share * BAR_WIDTH):<{BAR_WIDTH}}] {share:4.0%}".replace("%", " %")
+    return f"{bar}  {format_bytes(int(share * total))} of {format_bytes(int(total))}, {elapsed:.1f} s{left}"

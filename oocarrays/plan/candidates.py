@@ -230,7 +230,11 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     exchanges = _exchanges(problem, shape, touched)
     traffic = _traffic(problem, shape, axes, units, batch, exchanges)
     turns = exchanges * shape.slabs or units
-    seconds = pass_seconds(
+    region_bytes = math.prod(shape.region) * target.chunk_bytes
+    outbox_bytes, message_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
+    holds = shape.depth * region_bytes + shape.slabs * outbox_bytes + MESSAGES_UNDER_WAY * message_bytes
+    workspace = _workspace(problem, shape.method, shape.access, shape.slab, shape.slabs, shape.depth)
+    seconds, phases = pass_seconds(
         traffic,
         problem.costs,
         ranks=ranks,
@@ -239,11 +243,8 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         source=source,
         target=target,
         workers=problem.workers,
+        touched=ranks * (holds + workspace) + traffic.exchanged_bytes * packed,
     )
-    region_bytes = math.prod(shape.region) * target.chunk_bytes
-    outbox_bytes, message_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
-    holds = shape.depth * region_bytes + shape.slabs * outbox_bytes + MESSAGES_UNDER_WAY * message_bytes
-    workspace = _workspace(problem, shape.method, shape.access, shape.slab, shape.slabs, shape.depth)
     graph = 0 if problem.workers else traffic.tasks * TASK_BYTES
     return Pass(
         source=source,
@@ -259,11 +260,13 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         tile=tile,
         batch=batch,
         packed=packed,
+        outbox_bytes=outbox_bytes,
         message_bytes=message_bytes,
         read_ahead=source.local and traffic.read_bytes <= problem.costs.cache_bytes,
         traffic=traffic,
         peak_bytes=BASE_BYTES + graph + problem.neighbours * (holds + workspace),
         seconds=seconds,
+        phases=phases,
     )
 
 

@@ -43,6 +43,8 @@ class Costs:
     """Bytes a second that the device writes, all ranks together."""
     copy_bandwidth: float = 4.0e9
     """Bytes a second that one core copies."""
+    touch_bandwidth: float = 2.2e9
+    """Bytes a second of memory that one core takes from the system for the first time."""
     decode_bandwidth: Mapping[str, float] = field(
         default_factory=lambda: {"zstd": 0.7e9, "blosc": 2.0e9, "gzip": 0.25e9, OTHER: 0.5e9}
     )
@@ -122,6 +124,21 @@ class Traffic:
         return Traffic(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Traffic)})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """Seconds that all ranks together spend in each phase."""
+
+    read: float = 0.0
+    """Requests, the device's time, decoding, and copies up to what is handed on."""
+    exchange: float = 0.0
+    """Copies from what others have read, messages, and what waits in scratch."""
+    write: float = 0.0
+    """Encoding, copies, and the device's time."""
+
+    def __add__(self, other: Phases) -> Phases:
+        return Phases(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Phases)})
+
+
 def pass_seconds(
     traffic: Traffic,
     costs: Costs,
@@ -132,8 +149,9 @@ def pass_seconds(
     source: Stored,
     target: Stored,
     workers: bool = False,
-) -> float:
-    """Predicted seconds of one pass.
+    touched: int = 0,
+) -> tuple[float, Phases]:
+    """Predicted seconds of one pass by the clock, and of all its ranks together by phase.
 
     Parameters
     ----------
@@ -145,36 +163,55 @@ def pass_seconds(
         What is read and written. The source comes from the device once, where the cache keeps it.
     workers : bool
         Whether ranks are on workers of a cluster, and messages take a way: α + n·β for n bytes (Thakur 1995, 4.2).
+    touched : int
+        Bytes of memory that all ranks together take from the system.
     """
-    touched = int(source.nbytes * costs.stored_ratio(source))
-    from_device = touched if touched <= costs.cache_bytes else traffic.read_bytes
-    device = (from_device + traffic.kept_bytes) / costs.read_bandwidth + (
-        traffic.written_bytes + traffic.kept_bytes
-    ) / costs.write_bandwidth
+    stored = int(source.nbytes * costs.stored_ratio(source))
+    from_device = stored if stored <= costs.cache_bytes else traffic.read_bytes
+    reading, writing = from_device / costs.read_bandwidth, traffic.written_bytes / costs.write_bandwidth
+    keeping = traffic.kept_bytes / costs.read_bandwidth + traffic.kept_bytes / costs.write_bandwidth
     request = costs.request_seconds if source.local else costs.store_request_seconds
     bounced = 0 if traffic.mapped_bytes else traffic.read_bytes
-    work = (
-        (bounced + traffic.copied_bytes + traffic.written_bytes + 3 * traffic.kept_bytes) / costs.copy_bandwidth
+    gather = (
+        bounced / costs.copy_bandwidth
         + (traffic.mapped_bytes * costs.page_seconds / PAGE_BYTES if traffic.mapped_bytes else 0)
-        + traffic.copied_runs * costs.run_seconds
         + traffic.pieces * costs.piece_seconds
         + traffic.decoded_bytes / speed(costs.decode_bandwidth, source.codec)
-        + traffic.encoded_bytes / speed(costs.encode_bandwidth, target.codec)
     )
+    move = traffic.copied_bytes / costs.copy_bandwidth + traffic.copied_runs * costs.run_seconds
+    keep = 3 * traffic.kept_bytes / costs.copy_bandwidth
+    put = traffic.written_bytes / costs.copy_bandwidth + traffic.encoded_bytes / speed(
+        costs.encode_bandwidth, target.codec
+    )
+    touch = touched / costs.touch_bandwidth
     requests = (traffic.read_requests + traffic.write_requests) * request
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
-    cpu = work * idle / min(ranks, costs.cores) + alone
+    cpu = (gather + move + keep + put + touch) * idle / min(ranks, costs.cores) + alone
+    device = reading + writing + keeping
     hidden = _hidden(ranks) * (1 - 1 / max(turns, 1))
-    return (
-        max(cpu, device) + min(cpu, device) * (1 - hidden) + (_cluster_seconds(traffic, costs, ranks) if workers else 0)
+    cluster = _cluster_seconds(traffic, costs, ranks) if workers else 0
+    crowd = max(ranks / costs.cores, 1)
+    if traffic.messages:
+        here, there = (0.5 * (move + touch), 0.5 * (move + touch)) if workers else (touch, move)
+    else:
+        here, there = move + touch, 0.0
+    phases = Phases(
+        read=(gather + here) * crowd + reading + traffic.read_requests * request,
+        exchange=(there + keep) * crowd + keeping + _steps_seconds(traffic, costs) * workers,
+        write=put * crowd + writing + traffic.write_requests * request,
     )
+    return max(cpu, device) + min(cpu, device) * (1 - hidden) + cluster, phases
+
+
+def _steps_seconds(traffic: Traffic, costs: Costs) -> float:
+    """Seconds that all ranks together spend in steps, in each of which every rank sends and receives one message."""
+    return traffic.messages * costs.message_seconds + traffic.exchanged_bytes / costs.message_bandwidth
 
 
 def _cluster_seconds(traffic: Traffic, costs: Costs, ranks: int) -> float:
-    """Seconds of the steps, in each of which every rank sends and receives one message, and of a rank's other tasks."""
-    steps = traffic.messages * costs.message_seconds + traffic.exchanged_bytes / costs.message_bandwidth
+    """Seconds of the steps, and of a rank's other tasks."""
     others = max(traffic.tasks - 2 * traffic.messages, 0) * costs.worker_task_seconds
-    return (steps + others) / ranks
+    return (_steps_seconds(traffic, costs) + others) / ranks
 
 
 def _hidden(ranks: int) -> float:

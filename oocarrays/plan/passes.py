@@ -26,7 +26,7 @@ from typing import Literal
 from oocarrays.mapping.distribution import GenBlock
 from oocarrays.mapping.grid import Stored, ceil_div, unravel
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import Traffic
+from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.schedule import Schedule, complete_exchange
 
 Method = Literal["independent", "two-phase", "kept"]
@@ -68,6 +68,8 @@ class Pass:
     """Regions that one task works through (independent)."""
     packed: bool
     """Whether what is read is packed at once, a message for every rank: between worker processes (two-phase)."""
+    outbox_bytes: int
+    """Bytes of all messages that a rank packs for a partition, at most (packed)."""
     message_bytes: int
     """Bytes of the longest message, at most (packed)."""
     read_ahead: bool
@@ -78,6 +80,8 @@ class Pass:
     """Bytes held at one time, at most, by all ranks together."""
     seconds: float
     """Predicted."""
+    phases: Phases
+    """Predicted, of all ranks together."""
 
     @property
     def kept(self) -> bool:

@@ -23,7 +23,7 @@ from typing import Literal
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, Infeasible, Problem, best_pass
-from oocarrays.plan.cost import Costs, Traffic, pass_seconds
+from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.passes import Method, Pass
 
 Strategy = Literal["independent", "two-phase", "kept", "staged"]
@@ -84,6 +84,11 @@ class RechunkPlan:
     def seconds(self) -> float:
         """Predicted."""
         return sum(p.seconds for p in self.passes)
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of all ranks together, in all passes."""
+        return reduce(add, (p.phases for p in self.passes), Phases())
 
     @property
     def traffic(self) -> Traffic:
@@ -323,7 +328,7 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
         encoded_bytes=target.nbytes if target.coded else 0,
         written_bytes=int(target.nbytes * costs.stored_ratio(target)) + between,
     )
-    return pass_seconds(
+    seconds, _ = pass_seconds(
         least,
         costs,
         ranks=problem.ranks,
@@ -333,6 +338,7 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
         target=target,
         workers=problem.workers,
     )
+    return seconds
 
 
 def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> _Way:
