@@ -1,6 +1,7 @@
 """The memory that a rank holds, made once and handed from task to task.
 
 A graph bounds memory because a buffer travels along its edges: who needs one waits for the task that had it before.
+What holds one does not tell Dask how large it is: the plan has counted it, and a worker must not spill it.
 """
 
 from __future__ import annotations
@@ -69,9 +70,6 @@ class Holding:
         """Whether it was left behind when its rank moved to another worker."""
         return len(self.region) == 0
 
-    def __sizeof__(self) -> int:
-        return self.region.nbytes + self.chunk.nbytes
-
     def __reduce__(self) -> Any:
         return Holding, (allocate(0), allocate(0))
 
@@ -95,9 +93,6 @@ class Outbox:
     buffer: np.ndarray | None
     """Where they lie, one behind the other; None when they have been let go."""
 
-    def __sizeof__(self) -> int:
-        return 0 if self.buffer is None else self.buffer.nbytes
-
 
 @dataclass(slots=True)
 class Region:
@@ -105,6 +100,3 @@ class Region:
 
     buffer: np.ndarray | None
     """Bytes, chunk after chunk; None when they have been written."""
-
-    def __sizeof__(self) -> int:
-        return 0 if self.buffer is None else self.buffer.nbytes

@@ -117,7 +117,7 @@ def receive(
     if blocks and message is None:
         raise RunError(f"rank {rank} got no message in step {stage} of partition {unit}")
     for block, data in _views(run, blocks, message):
-        view = elements[block.place(step.target.grid, box[0])]
+        view = elements[(*block.place(step.target.grid, box[0]), ...)]
         view[...] = data.reshape(view.shape)
     return region
 

@@ -49,13 +49,16 @@ class Pins(SchedulerPlugin):
         self._scheduler = scheduler
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
-        """Pin tasks that have arrived."""
-        for key in tasks:
-            if self._is_mine(key):
-                self._pin(key)
+        """Pin tasks that have arrived; a worker that has gone since they were planned is a lost one."""
+        mine = [key for key in tasks if self._is_mine(key)]
+        for key in mine:
+            self._pin(key)
+        for gone in sorted(set(self._homes.values()) - set(scheduler.workers)) if mine else ():
+            self.remove_worker(scheduler, gone)
 
     def _is_mine(self, key: Any) -> bool:
-        return isinstance(key, tuple) and isinstance(key[0], str) and key[0].endswith(self._suffix)
+        """Whether a key is of this graph; Dask may append to its name, as it does for what is handed to `delayed`."""
+        return isinstance(key, tuple) and isinstance(key[0], str) and self._suffix in key[0]
 
     def _pin(self, key: Any) -> None:
         self._scheduler.tasks[key].worker_restrictions = {self._homes.get(key[-1], self._homes[0])}
@@ -64,9 +67,9 @@ class Pins(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
         """Wait for another worker to take the place of one that is gone, or share out its ranks."""
         ranks = [rank for rank, home in self._homes.items() if home == worker]
-        if not ranks:
+        if not ranks or worker in self._homeless:
             return
-        self._homeless.setdefault(worker, []).extend(ranks)
+        self._homeless[worker] = ranks
         spare = [address for address in scheduler.workers if address not in self._homes.values()]
         if spare:
             self.add_worker(scheduler, spare[0])
@@ -102,7 +105,7 @@ class Pins(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Go when the last task is forgotten."""
-        if finish == "forgotten" and key == (f"finish{self._suffix}", 0):
+        if finish == "forgotten" and self._is_mine(key) and key[0].startswith("finish"):
             self._scheduler.loop.add_callback(self._leave)
 
     def _leave(self) -> None:

@@ -53,6 +53,8 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
     known = client.scheduler_info(n_workers=-1)["workers"]
     if not known:
         raise PlacementError(f"the cluster at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
+    if chosen is not None and not chosen:
+        raise PlacementError("workers=[] names none; leave it out for all that there are")
     by_name = {str(facts["name"]): address for address, facts in known.items()}
     wanted = sorted(known) if chosen is None else [by_name.get(str(name), str(name)) for name in chosen]
     for address in wanted:

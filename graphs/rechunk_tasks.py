@@ -6,13 +6,14 @@ opens there what it needs. What ranks do together stands in `slabs` (threads) an
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product, repeat
@@ -32,7 +33,7 @@ from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
-from oocarrays.storage.lock import Hold
+from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -178,15 +179,20 @@ class RechunkRun:
             with self._idle:
                 self._running -= 1
                 self._idle.notify_all()
+            self._let_go()
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed.
 
-        Scratch goes too, unless what it holds can be of use.
+        Scratch goes too, unless what it holds can be of use, or is another's: a run on threads that was refused at
+        its beginning holds none.
         """
         with self._idle:
             self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
-        self._close(keep_scratch=resumable)
+        keep = resumable or (self._hold is None and self.plan.processes is None)
+        if not keep:
+            self.done = frozenset(part for part in self.done if part[0] == len(self.plan.passes) - 1)
+        self._close(keep_scratch=keep)
 
     def _close(self, *, keep_scratch: bool = False) -> None:
         if self._remove_scratch:
@@ -195,7 +201,7 @@ class RechunkRun:
             self._hold.close()
         self._hold = self._remove_scratch = None
         if not keep_scratch:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            array_file.remove_scratch(self.scratch)
         self.journal.release()
 
     def abort(self, error: BaseException) -> BaseException:
@@ -204,7 +210,13 @@ class RechunkRun:
         What failed first is what every later task raises, whichever of them the scheduler hears of first.
         """
         self.failure = self.failure or error
+        self._let_go()
         return self.failure
+
+    def _let_go(self) -> None:
+        """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
+        if self.failure and not self._running:
+            self.journal.release()
 
     # ------------------------------------------------------------------ beginning and end
 
@@ -226,7 +238,9 @@ class RechunkRun:
         if self.plan.processes is None or not mine:
             self._begin_anew()
         if mine:
-            self.journal.claim(CLAIM_SECONDS) if self.done else self.journal.join()
+            alone = self.plan.processes is None or destination.settings is None
+            self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
+            self._forget_what_is_gone()
             array_file.remove_partials(destination.store)
             return self
         if destination.settings is None:
@@ -242,6 +256,14 @@ class RechunkRun:
         self.journal.claim()
         self.journal.begin(self.id, self.content)
         return self
+
+    def _forget_what_is_gone(self) -> None:
+        """Take back what is recorded of scratch that is no longer there."""
+        parts = self.journal.parts()
+        usable = usable_parts(self.plan, parts, self.scratch)
+        if not self.done <= usable:
+            raise RunError(f"what {self.destination.store} had in scratch has gone since: resume it again")
+        self.journal.forget(parts - usable)
 
     def _begin_anew(self) -> None:
         self.failure, self.meter, self._target = None, Meter(), None
@@ -277,7 +299,7 @@ class RechunkRun:
     def _start(self, number: int) -> None:
         """Begin a pass: what the last one wrote is what this one reads."""
         if number > 1:
-            shutil.rmtree(self._scratch_folder(number - 2), ignore_errors=True)
+            array_file.remove_scratch(self._scratch_folder(number - 2))
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
             array_file.create_scratch(self._scratch_folder(number), self.source, self.plan.passes[number].target)
@@ -287,7 +309,7 @@ class RechunkRun:
         if self._hold is None:
             self._hold = hold(self.scratch)
             if self.plan.processes is None:
-                self._remove_scratch = weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
+                self._remove_scratch = weakref.finalize(self, _discard, self.scratch, self._hold)
 
     def opened(self, number: int) -> Opened:
         """What a pass reads from and writes to; opened once in each process."""
@@ -443,6 +465,28 @@ class RechunkRun:
                 yield index, region[place]
 
         self.opened(number).writer.write_all(chunks())
+
+
+def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str) -> set[Part]:
+    """What need not be done again: what was written to a scratch array that is gone must, unless it was all used."""
+    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
+    usable: set[Part] = set()
+    for number, mine in reversed(list(enumerate(every))):
+        if number == len(every) - 1 or array_file.is_scratch(os.path.join(scratch, str(number))):
+            usable |= mine & parts
+        if mine <= usable:
+            return usable.union(*every[:number])
+    return usable
+
+
+def _discard(scratch: str, held: Hold) -> None:
+    """Remove the scratch of a run that nobody waits for, unless another goes on with it."""
+    held.close()
+    with suppress(Busy):
+        lock = try_lock(held.path, fcntl.LOCK_EX)
+        array_file.remove_scratch(scratch)
+        if lock is not None:
+            os.close(lock)
 
 
 def this_worker() -> Worker | None:

@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 import zarr
-from oocarrays.graphs.rechunk_tasks import Destination, Part
+from oocarrays.graphs.rechunk_tasks import Destination, Part, usable_parts
 from oocarrays.graphs.settings import setting, size_in_bytes
 
 from oocarrays.errors import JournalError, NotFoundError
@@ -69,7 +69,8 @@ def resumed(target: StoreLike, source: Any) -> tuple[RechunkPlan, ArrayFile, Des
         scratch=content["scratch"],
         past_cache_above=size_in_bytes(setting("past-cache-above"), "past-cache-above"),
     )
-    done = _usable(plan, journal.parts(), os.path.join(content["scratch"], f".oocarrays-{id}"), target)
+    scratch = os.path.join(content["scratch"], f".oocarrays-{id}")
+    done = usable_parts(plan, _known(journal.parts(), plan, target), scratch)
     return plan, file, destination, {"id": id, "done": done}
 
 
@@ -90,16 +91,8 @@ def _source(content: dict[str, Any], given: StoreLike | zarr.Array | None, targe
     return file
 
 
-def _usable(plan: RechunkPlan, parts: set[Part], scratch: str, target: StoreLike) -> set[Part]:
-    """What need not be done again: what was written to a scratch array that is gone must, unless it was all used."""
-    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
-    strange = parts.difference(*every)
+def _known(parts: set[Part], plan: RechunkPlan, target: StoreLike) -> set[Part]:
+    strange = parts.difference(*(step.parts(number) for number, step in enumerate(plan.passes)))
     if strange:
         raise JournalError(f"the journal in {target} has part {min(strange)}, which its plan has not")
-    usable: set[Part] = set()
-    for number, mine in reversed(list(enumerate(every))):
-        if number == len(every) - 1 or os.path.isdir(os.path.join(scratch, str(number))):
-            usable |= mine & parts
-        if mine <= usable:
-            return usable.union(*every[:number])
-    return usable
+    return parts

@@ -15,8 +15,9 @@ from oocarrays.graphs.placement import Worker, pin, put, workers_of
 from oocarrays.graphs.rechunk import Key, build_graph
 from oocarrays.graphs.rechunk_tasks import LIVE, SETTLE_SECONDS, RechunkRun
 from oocarrays.graphs.settings import setting
+from zarr.storage import MemoryStore, WrapperStore
 
-from oocarrays.errors import OocError, RunError
+from oocarrays.errors import OocError, PlacementError, RunError
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class GraphJob(DaskMethodsMixin):
         self._run = run
         self._result = result
         self._cluster = cluster
+        if cluster:
+            _check_reach(run)
         self._addresses: Sequence[str] = put(run.plan.ranks, cluster.workers()) if cluster else ()
         self._build()
         self.measured_seconds: float | None = None
@@ -108,6 +111,9 @@ class GraphJob(DaskMethodsMixin):
             self._cancel(client, future)
             self._run.settle(resumable=_resumable(error))
             raise _explained(error, client, self._run) from error
+        finally:
+            with suppress(Exception):
+                client.unsubscribe_topic(self._run.topic)
         return name
 
     def _cancel(self, client: Client, future: Any) -> None:
@@ -133,8 +139,8 @@ class GraphJob(DaskMethodsMixin):
     def __dask_graph__(self) -> dict[Key, Any]:
         if self._cluster and self._is_fresh():
             client = self._cluster.client
-            pin(client, self._key[0].rpartition("-")[2], self._addresses, self._run.topic)
             client.subscribe_topic(self._run.topic, self._told)
+            pin(client, self._key[0].rpartition("-")[2], self._addresses, self._run.topic)
         return self._graph
 
     def _is_fresh(self) -> bool:
@@ -172,6 +178,22 @@ class GraphJob(DaskMethodsMixin):
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
+
+
+def _check_reach(run: RechunkRun) -> None:
+    """Refuse stores in the memory of this process: every worker would have a copy of its own.
+
+    Raises
+    ------
+    PlacementError
+        Where source or target is one.
+    """
+    stores = {"source": run.source.zarr.store_path.store, "target": run.destination.store}
+    for name, store in stores.items():
+        while isinstance(store, WrapperStore):
+            store = store._store
+        if isinstance(store, MemoryStore):
+            raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
 
 
 async def _settled(id: str) -> None:

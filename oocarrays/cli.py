@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from oocarrays.graphs.calibrate_workers import calibrate_workers
 from oocarrays.graphs.placement import client_of
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.plan.rechunk import METHODS
+from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 
@@ -56,8 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"oocarrays: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print("oocarrays: interrupted; what was written stays: go on with 'oocarrays resume TARGET'", file=sys.stderr)
+        print(f"oocarrays: interrupted{_what_now(options)}", file=sys.stderr)
         return 130
+
+
+def _what_now(options: argparse.Namespace) -> str:
+    """What can be done after an interruption."""
+    target = getattr(options, "target", None)
+    if target is None or unfinished_run(target) is None:
+        return ""
+    return f"; what was written stays: go on with 'oocarrays resume {shlex.quote(target)}'"
 
 
 def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:
@@ -186,7 +196,7 @@ def _show_and_run(job: RechunkJob, options: argparse.Namespace) -> None:
 
 def _resume(options: argparse.Namespace) -> None:
     job = resume(options.target, scheduler=options.scheduler)
-    print(f"{1 - job.left:.0%} of {options.target} is done; {job.left:.0%} is left".replace("%", " %"))
+    print(f"{100 * (1 - job.left):.0f} % of {options.target} is done; {100 * job.left:.0f} % is left")
     _show_and_run(job, options)
 
 

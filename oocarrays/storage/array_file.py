@@ -34,6 +34,8 @@ from oocarrays.storage.pages import can_map
 StoreLike = str | os.PathLike[str] | Store
 MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
+METADATA = "zarr.json"
+"""The file that makes a folder a Zarr array."""
 ZARRS = "zarrs.ZarrsCodecPipeline"
 
 
@@ -348,6 +350,19 @@ def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
     except OSError as error:
         raise write_error(folder, error) from error
     return describe(array)
+
+
+def is_scratch(folder: str) -> bool:
+    """Whether there is a scratch array in a folder."""
+    return os.path.exists(os.path.join(folder, METADATA))
+
+
+def remove_scratch(folder: str) -> None:
+    """Remove a scratch array, or a folder of them, their metadata first: what a removal cut short leaves is none."""
+    for metadata in (Path(folder, METADATA), *Path(folder).glob(f"*/{METADATA}")):
+        with suppress(OSError):
+            metadata.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def finish_target(file: ArrayFile) -> None:

@@ -23,14 +23,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.array_file import MARK
+from oocarrays.storage.array_file import MARK, METADATA
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.entries import PARTIAL, remove_tree
 from oocarrays.storage.journal import FOLDER, LOCK
 from oocarrays.storage.lock import Busy, Hold, try_lock
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "unfinished"]
-METADATA = "zarr.json"
 CHUNKS = "c"
 SCRATCH = re.compile(r"\.oocarrays-[0-9a-f]{12}")
 CALIBRATION = re.compile(r"\.oocarrays-calibrate-.+")

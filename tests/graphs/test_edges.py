@@ -18,42 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oocarrays.graphs import slabs
 from oocarrays.graphs.rechunk import build_graph
-from oocarrays.graphs.rechunk_tasks import RechunkRun
 
 import oocarrays as ooc
 from oocarrays.api import RechunkJob
 from oocarrays.plan.passes import Pass
 from oocarrays.storage.access import ChunkReader, ChunkWriter
+from tests.edges import Edges, follow_each_other, run_of
 from tests.small import CODECS, DATA, each_method, make, plan
-
-
-@dataclasses.dataclass(frozen=True)
-class Edges:
-    """The tasks of a graph by verb and arguments, and what each comes after."""
-
-    direct: dict[tuple, frozenset]
-    before: dict[tuple, set]
-
-    @classmethod
-    def of(cls, graph: dict) -> Edges:
-        short = {key: (key[0].rpartition("-")[0].split()[0], *key[1:]) for key in graph}
-        direct = {short[key]: frozenset(short[d] for d in task.dependencies) for key, task in graph.items()}
-        assert len(direct) == len(graph)
-        before: dict[tuple, set] = {}
-        waiting = list(direct)
-        while waiting:
-            key = waiting.pop()
-            if key in before:
-                continue
-            missing = [d for d in direct[key] if d not in before]
-            if missing:
-                waiting += [key, *missing]
-            else:
-                before[key] = set(direct[key]).union(*(before[d] for d in direct[key]))
-        return cls(direct, before)
-
-    def named(self, verb: str, number: int) -> list[tuple]:
-        return sorted(key for key in self.direct if key[:2] == (verb, number))
 
 
 @st.composite
@@ -74,12 +45,6 @@ def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
         slab=slab,
         slabs=draw(st.integers(1, 3)),
     )
-
-
-def run_of(job: ooc.RechunkJob, *passes: Pass) -> RechunkRun:
-    """The run of a job whose plan has other passes."""
-    old = job._run
-    return RechunkRun(dataclasses.replace(old.plan, passes=passes), old.source, old.destination, {})
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +126,10 @@ def test_a_rank_has_one_partner_a_step(job: RechunkJob, data: st.DataObject) -> 
     assert {key[2] for key in steps} == set(range(step.ranks))
 
 
-def after_each_step(step: Pass) -> Iterator[tuple[tuple[int, int, int], tuple[int, int, int], bool]]:
+def after_each_step(step: Pass) -> Iterator[tuple[tuple, tuple, bool]]:
     """Pairs of steps that follow each other: unit, turn, stage; and whether they are of one partition."""
     units = [0] if step.kept else range(step.units)
-    order = [(u, t, s) for u in units for t in range(step.rounds(u)) for s in range(step.ranks)]
-    return ((a, b, a[0] == b[0]) for a, b in itertools.pairwise(order))
+    return follow_each_other([(u, t, s) for u in units for t in range(step.rounds(u)) for s in range(step.ranks)])
 
 
 @pytest.mark.parametrize("within", [True, False], ids=["in a partition", "from one partition to the next"])

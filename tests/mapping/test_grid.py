@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.grid import ChunkGrid, ceil_div, unravel
+from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, chunk_runs, unravel
 from oocarrays.mapping.section import Section
 from tests.strategies import grids
 
@@ -21,6 +21,31 @@ def test_unravel_is_numpys(counts: tuple[int, ...]) -> None:
     size = int(np.prod(counts, dtype=int))
     table = [tuple(map(int, np.unravel_index(i, counts))) for i in range(size)] if counts else [()]
     assert [unravel(i, counts) for i in range(size)] == table
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 12))
+def test_chunk_runs_are_the_interval_in_runs_of_alike_chunks(lower: int, length: int, chunk: int) -> None:
+    """At most three, of which only the middle one has more than one chunk, and whole ones only."""
+    runs = list(chunk_runs(lower, lower + length, chunk))
+    assert [x for start, stop in runs for x in range(start, stop)] == list(range(lower, lower + length))
+    assert len(runs) <= 3
+    for start, stop in runs:
+        assert start < stop
+        if len({x // chunk for x in range(start, stop)}) > 1:
+            assert start % chunk == stop % chunk == 0
+    partial = [run for run in runs if run[0] % chunk or run[1] % chunk]
+    assert len(runs) - len(partial) <= 1, "whole chunks are one run"
+
+
+@given(st.lists(st.integers(1, 5), max_size=4).map(tuple), st.data())
+def test_boxes_are_those_places_of_the_grid_each_once_and_in_order(counts: tuple[int, ...], data: st.DataObject) -> None:
+    size = int(np.prod(counts, dtype=int))
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
+    places = np.arange(size).reshape(counts)
+    found = [places[(*map(slice, first, last), ...)].reshape(-1) for first, last in boxes(range(start, stop), counts)]
+    assert [int(place) for box in found for place in box] == list(range(start, stop))
+    assert all(map(len, found))
+    assert len(found) <= max(2 * len(counts) - 1, 1)
 
 
 @given(grids())

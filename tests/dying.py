@@ -1,0 +1,213 @@
+"""Runs in processes of their own, which die or wait in the middle: all forked from one that has imported everything.
+
+    test ── order ──► server ── fork ──► run ──► the nth time at a point: SIGKILL, or wait for a word
+         ◄── exit code ──────────────────┘
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import oocarrays as ooc
+from oocarrays.cli import main
+from oocarrays.plan import candidates
+from oocarrays.storage import array_file
+from oocarrays.storage.blobs import LocalBlobs
+from oocarrays.storage.journal import Journal
+from oocarrays.storage.kept import KeptMessages
+
+POINTS: dict[str, tuple[Any, str, str]] = {
+    "journal": (Journal, "begin", "before"),  # the target is made, and has no journal yet
+    "begun": (Journal, "begin", "after"),
+    "chunk": (LocalBlobs, "put", "before"),  # of the target or of a scratch array
+    "partial": (LocalBlobs, "_write", "after"),  # its file has not got its name yet
+    "unrecorded": (Journal, "record", "before"),
+    "entry": (Journal, "record", "after"),
+    "message": (KeptMessages, "_write", "after"),
+    "mark": (array_file, "finish_target", "before"),
+    "finished": (array_file, "finish_target", "after"),
+}
+"""Where a run can be stopped: before or after a call of one of its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A run in another process."""
+
+    server: Server
+    pid: int
+    folder: Path
+
+    def wait(self) -> int:
+        """Its exit code; less than zero where a signal ended it."""
+        return int(self.server.ask({"end": self.pid}))
+
+    def until_there(self) -> None:
+        """Wait until it waits."""
+        deadline = time.monotonic() + 60
+        while not (self.folder / "there").exists():
+            assert time.monotonic() < deadline, f"it never came to its point: {self.err}"
+            time.sleep(0.005)
+
+    def go_on(self) -> int:
+        """Let it go on to its end."""
+        (self.folder / "go").touch()
+        return self.wait()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    @property
+    def plan(self) -> Any:
+        """The plan that it ran."""
+        return pickle.loads((self.folder / "plan").read_bytes())
+
+    @property
+    def out(self) -> str:
+        """What it printed."""
+        return (self.folder / "out").read_text()
+
+    @property
+    def err(self) -> str:
+        """What it printed as errors."""
+        return (self.folder / "err").read_text()
+
+
+class Server:
+    """The process from which all others are forked. It has no threads of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._children = 0
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        )
+
+    def ask(self, order: dict[str, Any]) -> Any:
+        """What the server answers to an order."""
+        assert self._process.stdin, self._process.stdout
+        self._process.stdin.write(json.dumps(order, default=str) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, call: str, *args: Any, at: str = "", after: int = 1, wait: bool = False, **options: Any) -> Child:
+        """Begin ``rechunk``, ``resume`` or ``main`` with these arguments, and end it, or let it wait, at a point."""
+        self._children += 1
+        folder = self.folder / str(self._children)
+        folder.mkdir()
+        order = {"call": call, "args": args, "options": options, "at": at, "after": after, "wait": wait}
+        return Child(self, self.ask(order | {"folder": folder}), folder)
+
+    def run(self, call: str, *args: Any, **options: Any) -> Child:
+        """As `start`, until it has ended, as it should: by its own hand where it was to die."""
+        child = self.start(call, *args, **options)
+        code, dies = child.wait(), bool(options.get("at"))
+        assert code == (-signal.SIGKILL if dies else 0), child.err
+        return child
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin, self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+# ---------------------------------------------------------------------- in the server, and in what it forks
+
+
+def serve() -> None:
+    """Fork a process for each order."""
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "end" in order:
+            answer = os.waitstatus_to_exitcode(os.waitpid(order["end"], 0)[1])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                os._exit(obey(order))
+        print(answer, flush=True)
+
+
+def obey(order: dict[str, Any]) -> int:
+    """Do what is asked, in a process of its own."""
+    folder = Path(order["folder"])
+    for file, name in ((sys.stdout, "out"), (sys.stderr, "err")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o666), file.fileno())
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    candidates.BATCH_BYTES = 1  # small arrays have many parts, too
+    if order["at"]:
+        stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
+    try:
+        return do(order, folder)
+    except BaseException as error:  # noqa: BLE001  whatever it is, it is told
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def do(order: dict[str, Any], folder: Path) -> int:
+    """The call itself."""
+    if order["call"] == "main":
+        return main(order["args"])
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in order["options"].items()}
+    job = getattr(ooc, order["call"])(*order["args"], **options)
+    (folder / "plan").write_bytes(pickle.dumps(job.plan))
+    job.run()
+    return 0
+
+
+def stop_at(point: str, after: int, stop: Callable[[], None]) -> None:
+    """Call ``stop`` where a run comes to a point for the ``after``-th time."""
+    owner, name, when = POINTS[point]
+    real, lock, calls = getattr(owner, name), threading.Lock(), [0]
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if when == "after":
+            result = real(*args, **kwargs)
+        with lock:
+            calls[0] += 1
+            mine = calls[0] == after
+        if mine:
+            stop()
+        return result if when == "after" else real(*args, **kwargs)
+
+    setattr(owner, name, counted)
+
+
+def die() -> None:
+    """As where power or patience ends."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stay(folder: Path) -> Callable[[], None]:
+    """Wait for a word."""
+
+    def wait() -> None:
+        (folder / "there").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.005)
+
+    return wait
+
+
+if __name__ == "__main__":
+    serve()

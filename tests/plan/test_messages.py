@@ -1,0 +1,224 @@
+"""Messages between workers: every element in exactly one, none longer than planned, and unpacked where it belongs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dask.threaded
+import numpy as np
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oocarrays.graphs.rechunk import build_graph
+from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
+
+import oocarrays as ooc
+from oocarrays.errors import BudgetError
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.plan.candidates import BASE_BYTES
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.messages import Block, blocks, message_blocks, sent_sections
+from oocarrays.plan.passes import Pass, box_count
+from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
+from oocarrays.storage import array_file
+from tests.strategies import MIB, chunks_for, shapes, stored
+
+many = settings(deadline=None, max_examples=100)
+
+
+def planned(shape: tuple, source: tuple, target: tuple, ranks: int, itemsize: int = 4, budget: int = MIB * 64):
+    """The plan of an exchange between workers, a rank on each."""
+    return plan_rechunk(
+        stored(ChunkGrid.of(shape, source), itemsize=itemsize),
+        stored(ChunkGrid.of(shape, target), itemsize=itemsize),
+        budget=budget,
+        costs=Costs(cores=2),
+        ranks=ranks,
+        method="two-phase",
+        processes=ranks,
+    )
+
+
+@st.composite
+def arrays(draw: st.DrawFn, most: int = 2000) -> tuple[tuple, tuple, tuple]:
+    """A shape with elements, and the chunks of a source and a target."""
+    shape = draw(shapes(3, most).filter(math.prod))
+    return shape, draw(chunks_for(shape)), draw(chunks_for(shape))
+
+
+@st.composite
+def exchanges(draw: st.DrawFn, most: int = 2000) -> Pass:
+    """A pass between 1 to 9 workers with any region, split and access."""
+    (step,) = planned(*draw(arrays(most)), draw(st.integers(1, 9))).passes
+    counts = step.target.grid.counts
+    return dataclasses.replace(
+        step,
+        region=tuple(draw(st.integers(1, n)) for n in counts),
+        split=draw(st.integers(0, max(len(counts) - 1, 0))),
+        access=draw(st.sampled_from(("mapped", "ranges", "chunks"))),
+        depth=draw(st.integers(1, 2)),
+        slabs=draw(st.integers(1, 2)),
+        outbox_bytes=step.source.nbytes,
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> RechunkPlan:
+    """A plan whose elements are so large that the budget decides on regions."""
+    options = {"ranks": draw(st.integers(1, 6)), "itemsize": draw(st.sampled_from((2**12, 2**15, 2**17)))}
+    problem = draw(arrays())
+    try:
+        return planned(*problem, **options, budget=BASE_BYTES + draw(st.integers(1, 256)) * MIB)
+    except BudgetError as error:
+        return planned(*problem, **options, budget=error.least)
+
+
+def pairs(step: Pass) -> Iterator[tuple[int, int]]:
+    """Every source with every destination."""
+    return ((source, destination) for source in range(step.ranks) for destination in range(step.ranks))
+
+
+def elements(step: Pass, sections: list) -> np.ndarray:
+    """How often each element of the array is in one of some sections."""
+    seen = np.zeros(step.target.grid.shape, int)
+    for section in sections:
+        seen[section.slices] += 1
+    return seen
+
+
+# ---------------------------------------------------------------------- who sends what
+
+
+@given(exchanges())
+@many
+def test_every_element_of_a_partition_is_in_exactly_one_message(step: Pass) -> None:
+    for unit in range(step.units):
+        sent = [block.section for pair in pairs(step) for block in message_blocks(step, unit, *pair)]
+        here = elements(step, [step.section(step.chunk_box(unit))])
+        np.testing.assert_array_equal(elements(step, sent), here)
+
+
+@given(exchanges())
+@many
+def test_a_message_has_what_its_source_reads_and_its_destination_builds(step: Pass) -> None:
+    for unit in range(step.units):
+        for source, destination in pairs(step):
+            here = elements(step, [block.section for block in message_blocks(step, unit, source, destination)])
+            box = step.share(unit, destination)
+            read = elements(step, list(read_chunks(step, unit, source)))
+            built = elements(step, [step.section(box)] if box else [])
+            np.testing.assert_array_equal(here, read * built)
+
+
+def read_chunks(step: Pass, unit: int, rank: int) -> Iterator:
+    """What a rank reads of a partition, chunk by chunk, were all of it read in one round."""
+    once = dataclasses.replace(step, slab=step.source.grid.count)
+    return map(step.source.grid.section, once.reads(unit, 0, rank))
+
+
+@given(exchanges())
+@many
+def test_what_a_rank_reads_is_a_few_boxes(step: Pass) -> None:
+    for unit in range(step.units):
+        for rank in range(step.ranks):
+            sections = list(sent_sections(step, unit, rank))
+            read = elements(step, list(read_chunks(step, unit, rank)))
+            np.testing.assert_array_equal(elements(step, sections), read)
+            assert len(sections) <= max(2 * read.ndim - 1, 1)
+
+
+# ---------------------------------------------------------------------- in which order
+
+
+@given(exchanges(), st.data())
+@many
+def test_a_block_is_cut_as_the_target_stores_it(step: Pass, data: st.DataObject) -> None:
+    """An element's place in a block and its place in a region, both counted by hand."""
+    unit = data.draw(st.integers(0, step.units - 1))
+    grid, numbers = step.target.grid, np.arange(math.prod(step.target.grid.shape)).reshape(step.target.grid.shape)
+    for source, destination in pairs(step):
+        box = step.share(unit, destination)
+        for block in message_blocks(step, unit, source, destination):
+            assert box is not None
+            place = block.place(grid, box[0])
+            for inside in np.ndindex(block.shape):
+                element = tuple(map(sum, zip(block.section.lower, offsets(block, grid, inside), strict=True)))
+                region = tuple(s.start + i for s, i in zip(place, inside, strict=True))
+                chunk, rest = region[: len(grid.shape)], region[len(grid.shape) :]
+                there = tuple(
+                    (f + i) * c + r for f, i, c, r in zip(box[0], chunk, grid.chunks, rest, strict=True)
+                )
+                assert numbers[element] == numbers[there]
+
+
+def offsets(block: Block, grid: ChunkGrid, inside: tuple[int, ...]) -> list[int]:
+    """How far an element of a block is from the block's first, in each axis of the array."""
+    ndim = len(grid.shape)
+    steps = [c if n > 1 else 0 for c, n in zip(grid.chunks, block.counts, strict=True)]
+    return [i * c + j for i, c, j in zip(inside[:ndim], steps, inside[ndim:], strict=True)]
+
+
+@given(exchanges())
+@many
+def test_blocks_of_several_chunks_have_whole_ones(step: Pass) -> None:
+    whole = step.section(step.chunk_box(0))
+    for block in blocks(whole, step.target.grid.chunks):
+        assert block.size == block.section.size
+        for count, length, chunk in zip(block.counts, block.lengths, step.target.grid.chunks, strict=True):
+            assert length == chunk or count == 1
+
+
+# ---------------------------------------------------------------------- how long
+
+
+@given(plans())
+@many
+def test_messages_outboxes_and_regions_are_no_longer_than_planned(plan: RechunkPlan) -> None:
+    (step,) = plan.passes
+    message = outbox = region = 0
+    for unit in range(step.units):
+        for source in range(step.ranks):
+            sizes = [
+                sum(block.size for block in message_blocks(step, unit, source, destination)) * step.source.itemsize
+                for destination in range(step.ranks)
+            ]
+            message, outbox = max(message, *sizes), max(outbox, sum(sizes))
+            box = step.share(unit, source)
+            region = max(region, box_count(box) * step.target.chunk_bytes if box else 0)
+    assert message <= step.message_bytes
+    assert outbox <= step.outbox_bytes
+    held = step.slabs * outbox + step.depth * region + 2 * message
+    assert BASE_BYTES + held <= plan.peak_bytes <= plan.budget
+
+
+# ---------------------------------------------------------------------- packed and unpacked
+
+
+@given(exchanges(most=400), st.data())
+@settings(deadline=None, max_examples=40)
+def test_packing_and_unpacking_gives_the_right_target(step: Pass, data: st.DataObject) -> None:
+    """The tasks of workers, on threads: a probe that is on no worker says that it is where it was put."""
+    grid, synchronous = step.source.grid, data.draw(st.booleans())
+    values = np.random.default_rng(0).random(grid.shape, dtype="f4")
+    with TemporaryDirectory() as folder:
+        source = zarr.create_array(f"{folder}/source", data=values, chunks=grid.chunks, compressors=None)
+        run = run_of(step, source, Path(folder, "target"))
+        graph, key = build_graph(run, ["x"] * step.ranks, synchronous=synchronous)
+        target = ooc.open_array(dask.threaded.get(graph, key, num_workers=2 * step.ranks))
+        np.testing.assert_array_equal(target, values)
+        assert run.meter.write_requests == step.target.grid.count
+
+
+def run_of(step: Pass, source: zarr.Array, target: Path) -> RechunkRun:
+    settings = array_file.target_settings(source, step.target.grid.chunks)
+    destination = Destination(
+        store=str(target), settings=settings, overwrite=False, scratch=str(target.parent), past_cache_above=2**40
+    )
+    plan = dataclasses.replace(
+        planned(step.source.grid.shape, step.source.grid.chunks, step.target.grid.chunks, step.ranks), passes=(step,)
+    )
+    return RechunkRun(plan, array_file.describe(source), destination, {})
