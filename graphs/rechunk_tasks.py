@@ -328,7 +328,7 @@ class RechunkRun:
             shutil.rmtree(self._scratch_folder(number), ignore_errors=True)  # messages of a run that died
         return Opened(
             reader=ChunkReader(reads, self.meter, read_ahead=step.read_ahead),
-            writer=ChunkWriter(writes, self.meter, past_cache=past_cache),
+            writer=ChunkWriter(writes, self.meter, past_cache=past_cache, behind=step.write_behind),
             kept=KeptMessages(self._scratch_folder(number), past_cache=past_cache) if step.kept else None,
         )
 

@@ -18,6 +18,7 @@ from oocarrays.graphs.settings import setting
 from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import OocError, PlacementError, RunError
+from oocarrays.storage import array_file
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -110,15 +111,20 @@ class GraphJob(DaskMethodsMixin):
         except BaseException as error:
             self._cancel(client, future)
             self._run.settle(resumable=_resumable(error))
-            raise _explained(error, client, self._run) from error
+            told = _explained(error, client, self._run)
+            if told is error:
+                raise
+            raise told from error
         finally:
             with suppress(Exception):
                 client.unsubscribe_topic(self._run.topic)
         return name
 
     def _cancel(self, client: Client, future: Any) -> None:
-        """Stop, and wait until no worker is in the middle of a task."""
+        """Stop, and wait until no worker is in the middle of a task; where the scheduler is gone, workers end too."""
         with suppress(Exception):
+            if _is_lost(client):
+                return
             future.cancel(force=True)
             client.run(_settled, self._run.id)
 
@@ -214,10 +220,11 @@ def _explained(error: BaseException, client: Client, run: RechunkRun) -> BaseExc
     """What a person is told where a cluster, and not the work, was what failed."""
     from distributed import KilledWorker
 
-    left = f"{run.destination.store} is left unfinished: resume it"
+    begun = array_file.unfinished_run(run.destination.store) == run.id
+    left = f"{run.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
     if isinstance(error, KilledWorker):
         return RunError(f"workers died again and again, the last one {error.last_worker.address}; {left}")
-    if isinstance(error, OocError) or not isinstance(error, Exception) or _answers(client):
+    if isinstance(error, OocError) or not isinstance(error, Exception) or not _is_lost(client):
         return error
     return RunError(f"the scheduler at {_address(client)} is gone; {left}")
 
@@ -226,9 +233,6 @@ def _address(client: Client) -> str:
     return str(getattr(client.scheduler, "address", "its address"))
 
 
-def _answers(client: Client) -> bool:
-    try:
-        client.scheduler_info(n_workers=0)
-    except Exception:  # noqa: BLE001  whatever it is, there is no answer
-        return False
-    return True
+def _is_lost(client: Client) -> bool:
+    """Whether the connection to the scheduler is lost."""
+    return client.status != "running"

@@ -136,7 +136,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--scheduler", metavar="ADDRESS", help=what)
+    parser.add_argument("--scheduler", metavar="ADDRESS", type=_address, help=what)
 
 
 def _resume_options(parser: argparse.ArgumentParser) -> None:
@@ -159,6 +159,17 @@ def _lengths(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(",") if part)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of lengths such as 16384,256") from None
+
+
+def _address(text: str) -> str:
+    """Where a scheduler is: a client that is given less takes long to give up, and more than a line."""
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        get_address_host_port(text)
+    except (ValueError, NotImplementedError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address such as tcp://127.0.0.1:8786: {error}") from None
+    return text
 
 
 def _orientation(text: str) -> str | tuple[int, ...]:
@@ -236,7 +247,10 @@ def _info(options: argparse.Namespace) -> None:
 def _calibrate(options: argparse.Namespace) -> None:
     client = client_of(options.scheduler or "threads")
     planned = asdict(costs())
-    measured = calibrate(options.store) | (calibrate_workers(client) if client else {})
+    measured = calibrate(options.store)
+    if client:
+        with client.as_current():
+            measured |= calibrate_workers(client)
     path = keep(measured)
     rows = [(name, report.number_text(planned[name]), report.number_text(value)) for name, value in measured.items()]
     print(report.table([("oocarrays.cost.", "planned with", "measured"), *rows]))

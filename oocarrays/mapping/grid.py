@@ -163,6 +163,8 @@ class Stored:
     """Bytes that reading one whole chunk needs beside the chunk itself."""
     encode_workspace: int = 0
     """Bytes that writing one chunk needs beside the chunk itself."""
+    behind_workspace: int = 0
+    """Bytes more, where one chunk is written while the next is encoded."""
 
     @property
     def coded(self) -> bool:

@@ -75,6 +75,7 @@ class _Shape:
     slab: int
     slabs: int
     depth: int
+    behind: bool
 
     @property
     def kept(self) -> bool:
@@ -108,7 +109,7 @@ def best_pass(problem: Problem, method: Method) -> Pass:
     fitting = [p for p in passes if p.peak_bytes <= problem.budget]
     if not fitting:
         raise Infeasible(min(p.peak_bytes for p in passes))
-    return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
+    return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, not p.write_behind, p.peak_bytes))
 
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
@@ -120,17 +121,19 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
 
 
 def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
-    for access in _accesses(problem, method):
-        for depth, slabs, slab in _holdings(problem, method):
-            fixed = BASE_BYTES + MIB + problem.neighbours * _workspace(problem, method, access, slab, slabs, depth)
-            held = problem.neighbours * _held_regions(problem, method, slabs, depth) * problem.target.chunk_bytes
-            chunks = int((problem.budget - fixed) // held)
-            if method == "kept":  # a single partition has no messages to keep
-                chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
-            for region, split in _regions(problem, method, max(chunks, 1)):
-                yield _Shape(
-                    method=method, access=access, region=region, split=split, slab=slab, slabs=slabs, depth=depth
-                )
+    for access, (depth, slabs, slab), behind in product(
+        _accesses(problem, method), _holdings(problem, method), (True, False) if problem.target.coded else (False,)
+    ):
+        shape = _Shape(
+            method=method, access=access, region=(), split=0, slab=slab, slabs=slabs, depth=depth, behind=behind
+        )
+        fixed = BASE_BYTES + MIB + problem.neighbours * _workspace(problem, shape)
+        held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
+        chunks = int((problem.budget - fixed) // held)
+        if method == "kept":  # a single partition has no messages to keep
+            chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
+        for region, split in _regions(problem, method, max(chunks, 1)):
+            yield replace(shape, region=region, split=split)
 
 
 def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
@@ -144,25 +147,32 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
     return [(*held, slab) for held in ((1, 1), (1, 2), (2, 2)) for slab in sorted(slabs)]
 
 
-def _held_regions(problem: Problem, method: Method, slabs: int, depth: int) -> float:
+def _held_regions(problem: Problem, shape: _Shape) -> float:
     """Regions, and what is as large as one, that a rank holds: what it has packed for a partition, and messages."""
-    if method == "independent" or not problem.workers:
-        return depth
-    return depth + slabs + MESSAGES_UNDER_WAY / problem.ranks
+    if shape.method == "independent" or not problem.workers:
+        return shape.depth
+    return shape.depth + shape.slabs + MESSAGES_UNDER_WAY / problem.ranks
 
 
-def _workspace(problem: Problem, method: Method, access: Access, slab: int, slabs: int, depth: int) -> int:
+def _workspace(problem: Problem, shape: _Shape) -> int:
     """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept, and what codecs need."""
-    source, target = problem.source, problem.target
-    if access == "mapped":
-        reading = 2 * source.chunk_bytes if problem.workers else 0  # a worker's limit counts the pages of files
-    elif access == "ranges":
-        reading = TILE_BYTES if source.local else 2 * TILE_BYTES
-    else:
-        chunks = 1 if problem.workers else slab * slabs + 2 * (method == "kept")
-        pages = source.chunk_bytes if problem.workers and source.coded else 0
-        reading = chunks * source.chunk_bytes + slabs * source.decode_workspace + pages
-    return reading + depth * target.encode_workspace
+    target = problem.target
+    held, reading = _reading_workspace(problem, shape)
+    writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.behind)
+    never_both = shape.method == "independent" or (problem.workers and shape.slabs == shape.depth == 1)
+    return held + (max(reading, writing) if never_both else reading + writing)
+
+
+def _reading_workspace(problem: Problem, shape: _Shape) -> tuple[int, int]:
+    """Bytes of chunks that a rank keeps, and bytes that it needs only while it reads."""
+    source, chunk = problem.source, problem.source.chunk_bytes
+    if shape.access == "mapped":
+        return 0, 2 * chunk if problem.workers else 0  # a worker's limit counts the pages of files
+    if shape.access == "ranges":
+        return 0, TILE_BYTES if source.local else 2 * TILE_BYTES
+    chunks = 1 if problem.workers else shape.slab * shape.slabs + 2 * shape.kept
+    pages = chunk if problem.workers and source.coded else 0
+    return chunks * chunk, shape.slabs * source.decode_workspace + pages
 
 
 def _regions(problem: Problem, method: Method, chunks: int) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -233,7 +243,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     region_bytes = math.prod(shape.region) * target.chunk_bytes
     outbox_bytes, message_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
     holds = shape.depth * region_bytes + shape.slabs * outbox_bytes + MESSAGES_UNDER_WAY * message_bytes
-    workspace = _workspace(problem, shape.method, shape.access, shape.slab, shape.slabs, shape.depth)
+    workspace = _workspace(problem, shape)
     seconds, phases = pass_seconds(
         traffic,
         problem.costs,
@@ -262,6 +272,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         packed=packed,
         outbox_bytes=outbox_bytes,
         message_bytes=message_bytes,
+        write_behind=shape.behind,
         read_ahead=source.local and traffic.read_bytes <= problem.costs.cache_bytes,
         traffic=traffic,
         peak_bytes=BASE_BYTES + graph + problem.neighbours * (holds + workspace),

@@ -72,6 +72,8 @@ class Pass:
     """Bytes of all messages that a rank packs for a partition, at most (packed)."""
     message_bytes: int
     """Bytes of the longest message, at most (packed)."""
+    write_behind: bool
+    """Whether a coded chunk is written while the next is encoded."""
     read_ahead: bool
     """Whether the operating system is asked to fetch the next chunks whole."""
     traffic: Traffic

@@ -176,12 +176,15 @@ class ChunkWriter:
     ----------
     past_cache : bool
         Whether to write past the system's cache: local files only.
+    behind : bool
+        Whether a coded chunk is written while the next is encoded.
     """
 
-    def __init__(self, file: ArrayFile, meter: Meter, *, past_cache: bool = False) -> None:
+    def __init__(self, file: ArrayFile, meter: Meter, *, past_cache: bool = False, behind: bool = True) -> None:
         self.file = file
         self.meter = meter
         self._past_cache = past_cache
+        self._behind = behind
         self._device = threading.Lock()
         self._blobs = blobs_of(file.zarr, past_cache=past_cache)
         self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
@@ -195,7 +198,7 @@ class ChunkWriter:
         return self._device if self._past_cache and not self.file.stored.coded else nullcontext()
 
     def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
-        """Store whole chunks, each padded to its full length; a coded one is written while the next is encoded."""
+        """Store whole chunks, each padded to its full length."""
         with self._turn(), ThreadPoolExecutor(1, "write") as behind:
             written: Future[None] | None = None
             for index, chunk in chunks:
@@ -209,6 +212,8 @@ class ChunkWriter:
                         written.result()
                     written = behind.submit(self._put_bytes, index, data, chunk.nbytes)
                     del data
+                    if not self._behind:
+                        written.result()
             if written:
                 written.result()
 

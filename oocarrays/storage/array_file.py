@@ -119,7 +119,7 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
     if MARK in array.attrs and not unfinished:
         raise UnfinishedError(
             f"{location(array)} is unfinished: run {array.attrs[MARK]} did not write all of it; "
-            "write it again with overwrite"
+            "resume that run, or write the array again with overwrite"
         )
     return array
 
@@ -188,6 +188,7 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], pipeline: Pipeline, loca
         codec=codec,
         decode_workspace=decoding,
         encode_workspace=encoding,
+        behind_workspace=most_coded_bytes(grid.chunk_size * array.dtype.itemsize) if pipeline == "numcodecs" else 0,
     )
 
 
@@ -219,7 +220,7 @@ def _workspace(pipeline: Pipeline, codec: str | None, local: bool, chunk_bytes: 
         return (0, STAGING_BYTES) if local else (chunk_bytes, chunk_bytes)
     if pipeline == "numcodecs":
         in_place = local and can_map() and codec in DECODE_IN_PLACE
-        return 0 if in_place else coded, 3 * coded + STAGING_BYTES if local else 4 * coded
+        return 0 if in_place else coded, 2 * coded + STAGING_BYTES if local else 3 * coded
     return 3 * coded, 3 * coded
 
 
