@@ -44,17 +44,12 @@ class GraphBuilder:
         What is in every key, new for each graph: Dask does not run a key again that some earlier result still holds.
     addresses : sequence of str
         The worker of each rank; none where ranks are threads.
-    synchronous : bool
-        Whether a step between workers waits until the one before has been received and taken.
     """
 
-    def __init__(
-        self, run: RechunkRun, suffix: str, addresses: Sequence[str] = (), *, synchronous: bool = True
-    ) -> None:
+    def __init__(self, run: RechunkRun, suffix: str, addresses: Sequence[str] = ()) -> None:
         self.run = run
         self.suffix = suffix
         self.addresses = addresses
-        self.synchronous = synchronous
         self.graph: dict[Key, Task] = {}
         self._run: RechunkRun | TaskRef = run
 
@@ -191,7 +186,7 @@ class GraphBuilder:
             ]  # fmt: skip
             for stage in range(1, schedule.steps):
                 regions = self._step(number, unit, stage, schedule, outboxes, regions, former)
-                if self.synchronous:
+                if step.synchronous:
                     takers = [self._say_taken(number, unit, stage, rank, regions[rank]) for rank in ranks]
                     former = [{takers[rank], takers[schedule.destinations[stage][rank]]} for rank in ranks]
             writes = [self._add("write", number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
@@ -235,10 +230,8 @@ def _itself(run: RechunkRun) -> RechunkRun:
     return run
 
 
-def build_graph(
-    run: RechunkRun, addresses: Sequence[str] = (), *, synchronous: bool = True
-) -> tuple[dict[Key, Task], Key]:
+def build_graph(run: RechunkRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
     """The graph of a run, and the key of its last task, whose value is the name of the target."""
-    builder = GraphBuilder(run, uuid.uuid4().hex[:12], addresses, synchronous=synchronous)
+    builder = GraphBuilder(run, uuid.uuid4().hex[:12], addresses)
     last = builder.build()
     return builder.graph, last

@@ -14,7 +14,6 @@ from dask.base import DaskMethodsMixin
 from oocarrays.graphs.placement import Worker, pin, put, workers_of
 from oocarrays.graphs.rechunk import Key, build_graph
 from oocarrays.graphs.rechunk_tasks import LIVE, SETTLE_SECONDS, RechunkRun
-from oocarrays.graphs.settings import setting
 from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import OocError, PlacementError, RunError
@@ -66,8 +65,7 @@ class GraphJob(DaskMethodsMixin):
         """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
 
     def _build(self) -> None:
-        synchronous = setting("assembly") == "synchronous"
-        self._graph, self._key = build_graph(self._run, self._addresses, synchronous=synchronous)
+        self._graph, self._key = build_graph(self._run, self._addresses)
 
     @property
     def meter(self) -> Meter:

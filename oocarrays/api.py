@@ -300,6 +300,7 @@ def _means(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
         "costs": settings.costs(cores_of(there)),
         "processes": len(there),
         "threads": min(w.threads for w in there),
+        "synchronous": settings.setting("assembly") == "synchronous",
     }
 
 

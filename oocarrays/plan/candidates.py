@@ -32,8 +32,6 @@ TASK_BYTES = 4096
 """What the graph holds for each task."""
 TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
-MESSAGES_UNDER_WAY = 2
-"""Messages between workers that a rank receives at one time: the one that it takes, and the one that comes."""
 MAX_TASKS = 9_000
 BATCH_BYTES = 64 * MIB
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
@@ -52,11 +50,18 @@ class Problem:
     costs: Costs
     processes: int | None = None
     """Worker processes that share the ranks, each with the budget; None where ranks are threads of this process."""
+    synchronous: bool = True
+    """Whether a step between workers waits until the one before has been received and taken."""
 
     @property
     def workers(self) -> bool:
         """Whether ranks are on workers of a cluster."""
         return self.processes is not None
+
+    @property
+    def under_way(self) -> int:
+        """Messages that a rank holds at one time beside its region: the one that it takes, and those that come."""
+        return 2 if self.synchronous else max(self.ranks - 1, 2)
 
     @property
     def neighbours(self) -> int:
@@ -151,7 +156,7 @@ def _held_regions(problem: Problem, shape: _Shape) -> float:
     """Regions, and what is as large as one, that a rank holds: what it has packed for a partition, and messages."""
     if shape.method == "independent" or not problem.workers:
         return shape.depth
-    return shape.depth + shape.slabs + MESSAGES_UNDER_WAY / problem.ranks
+    return shape.depth + shape.slabs + problem.under_way / problem.ranks
 
 
 def _workspace(problem: Problem, shape: _Shape) -> int:
@@ -242,7 +247,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     turns = exchanges * shape.slabs or units
     region_bytes = math.prod(shape.region) * target.chunk_bytes
     outbox_bytes, message_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
-    holds = shape.depth * region_bytes + shape.slabs * outbox_bytes + MESSAGES_UNDER_WAY * message_bytes
+    holds = shape.depth * region_bytes + shape.slabs * outbox_bytes + problem.under_way * message_bytes
     workspace = _workspace(problem, shape)
     seconds, phases = pass_seconds(
         traffic,
@@ -254,6 +259,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         target=target,
         workers=problem.workers,
         touched=ranks * (holds + workspace) + traffic.exchanged_bytes * packed,
+        synchronous=problem.synchronous,
     )
     graph = 0 if problem.workers else traffic.tasks * TASK_BYTES
     return Pass(
@@ -270,6 +276,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         tile=tile,
         batch=batch,
         packed=packed,
+        synchronous=problem.synchronous,
         outbox_bytes=outbox_bytes,
         message_bytes=message_bytes,
         write_behind=shape.behind,

@@ -150,6 +150,7 @@ def pass_seconds(
     target: Stored,
     workers: bool = False,
     touched: int = 0,
+    synchronous: bool = True,
 ) -> tuple[float, Phases]:
     """Predicted seconds of one pass by the clock, and of all its ranks together by phase.
 
@@ -165,6 +166,8 @@ def pass_seconds(
         Whether ranks are on workers of a cluster, and messages take a way: α + n·β for n bytes (Thakur 1995, 4.2).
     touched : int
         Bytes of memory that all ranks together take from the system.
+    synchronous : bool
+        Whether steps between workers come one after the other; else α is waited for once in a partition.
     """
     stored = int(source.nbytes * costs.stored_ratio(source))
     from_device = stored if stored <= costs.cache_bytes else traffic.read_bytes
@@ -189,7 +192,8 @@ def pass_seconds(
     cpu = (gather + move + keep + put + touch) * idle / min(ranks, costs.cores) + alone
     device = reading + writing + keeping
     hidden = _hidden(ranks) * (1 - 1 / max(turns, 1))
-    cluster = _cluster_seconds(traffic, costs, ranks) if workers else 0
+    steps = _steps_seconds(traffic, costs, 1 if synchronous else max(ranks - 1, 1)) if workers else 0.0
+    others = max(traffic.tasks - 2 * traffic.messages, 0) * costs.worker_task_seconds if workers else 0.0
     crowd = max(ranks / costs.cores, 1)
     if traffic.messages:
         here, there = (0.5 * (move + touch), 0.5 * (move + touch)) if workers else (touch, move)
@@ -197,21 +201,15 @@ def pass_seconds(
         here, there = move + touch, 0.0
     phases = Phases(
         read=(gather + here) * crowd + reading + traffic.read_requests * request,
-        exchange=(there + keep) * crowd + keeping + _steps_seconds(traffic, costs) * workers,
+        exchange=(there + keep) * crowd + keeping + steps,
         write=put * crowd + writing + traffic.write_requests * request,
     )
-    return max(cpu, device) + min(cpu, device) * (1 - hidden) + cluster, phases
+    return max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks, phases
 
 
-def _steps_seconds(traffic: Traffic, costs: Costs) -> float:
+def _steps_seconds(traffic: Traffic, costs: Costs, at_once: int) -> float:
     """Seconds that all ranks together spend in steps, in each of which every rank sends and receives one message."""
-    return traffic.messages * costs.message_seconds + traffic.exchanged_bytes / costs.message_bandwidth
-
-
-def _cluster_seconds(traffic: Traffic, costs: Costs, ranks: int) -> float:
-    """Seconds of the steps, and of a rank's other tasks."""
-    others = max(traffic.tasks - 2 * traffic.messages, 0) * costs.worker_task_seconds
-    return (_steps_seconds(traffic, costs) + others) / ranks
+    return traffic.messages / at_once * costs.message_seconds + traffic.exchanged_bytes / costs.message_bandwidth
 
 
 def _hidden(ranks: int) -> float:

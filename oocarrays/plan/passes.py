@@ -68,6 +68,8 @@ class Pass:
     """Regions that one task works through (independent)."""
     packed: bool
     """Whether what is read is packed at once, a message for every rank: between worker processes (two-phase)."""
+    synchronous: bool
+    """Whether a step waits until the one before has been received and taken (packed)."""
     outbox_bytes: int
     """Bytes of all messages that a rank packs for a partition, at most (packed)."""
     message_bytes: int

@@ -143,6 +143,7 @@ def plan_rechunk(
     method: Strategy | Literal["auto"] = "auto",
     processes: int | None = None,
     threads: int = 1,
+    synchronous: bool = True,
 ) -> RechunkPlan:
     """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` within ``budget`` bytes.
 
@@ -159,6 +160,8 @@ def plan_rechunk(
         Workers of a cluster; by default the ranks are threads of this process.
     threads : int
         Threads of a worker.
+    synchronous : bool
+        Whether a step between workers waits until the one before has been received and taken.
 
     Raises
     ------
@@ -189,7 +192,15 @@ def plan_rechunk(
         )
     counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
     problems = [
-        Problem(source=source, target=target, budget=budget, ranks=count, costs=costs, processes=processes)
+        Problem(
+            source=source,
+            target=target,
+            budget=budget,
+            ranks=count,
+            costs=costs,
+            processes=processes,
+            synchronous=synchronous,
+        )
         for count in ([ranks] if ranks else sorted(counts, reverse=True))
     ]
     found = _look(problems, strategies)

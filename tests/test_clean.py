@@ -1,0 +1,227 @@
+"""What dead runs have left goes when it is asked for; what lives, what can be gone on with, and what is mine stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.cli import main
+from oocarrays.errors import NotFoundError
+from oocarrays.storage.leftovers import YOUNG_SECONDS, find_leftovers
+from tests.dying import Server
+from tests.small import each_method
+from tests.unfinished import check_finished, check_unfinished, fail, make_field, options_of
+
+WITH_SCRATCH = ["kept", "staged"]
+leaves_scratch = pytest.mark.parametrize("method", WITH_SCRATCH)
+
+
+@pytest.fixture(params=["plain", "with a space"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder that holds a field, and something of the user's."""
+    folder = tmp_path / request.param
+    folder.mkdir()
+    make_field(folder)
+    (folder / "thesis.partial").write_text("three years of work")
+    return folder
+
+
+def kill(runs: Server, place: Path, method: str, at: str = "entry", after: int = 6) -> Path:
+    runs.run("rechunk", place / "source.zarr", place / "target.zarr", at=at, after=after, **options_of(method))
+    return place / "target.zarr"
+
+
+def mine(place: Path) -> list[str]:
+    """Names in a folder, but for what no run has made."""
+    names = sorted(path.name for path in place.iterdir())
+    assert {"source.zarr", "thesis.partial"} <= set(names)
+    return [name for name in names if name not in ("source.zarr", "thesis.partial")]
+
+
+def kinds(found: list) -> list[str]:
+    return sorted(each.kind for each in found)
+
+
+def age(folder: Path) -> None:
+    """As if nothing had been written for some time."""
+    written = time.time() - 2 * YOUNG_SECONDS
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (written, written), follow_symlinks=False)
+
+
+# ---------------------------------------------------------------------- what can be gone on with
+
+
+@each_method
+def test_what_a_run_can_go_on_with_stays(place: Path, runs: Server, method: str) -> None:
+    target = kill(runs, place, method)
+    before = sorted(target.rglob("*")), mine(place)
+    assert ooc.clean(place) == []
+    assert (sorted(target.rglob("*")), mine(place)) == before
+    ooc.resume(target).run()
+    check_finished(target)
+
+
+@each_method
+def test_unfinished_targets_go_with_their_scratch_where_it_is_asked_for(
+    place: Path, runs: Server, method: str
+) -> None:
+    kill(runs, place, method, "partial", 8)
+    removed = ooc.clean(place, unfinished=True)
+    expected = ["partial", "scratch", "unfinished"] if method in WITH_SCRATCH else ["partial", "unfinished"]
+    assert kinds(removed) == expected
+    assert mine(place) == []
+    assert ooc.clean(place, unfinished=True) == []
+
+
+def test_partial_files_go_and_the_run_goes_on(place: Path, runs: Server) -> None:
+    target = kill(runs, place, "two-phase", "partial", 4)
+    (found,) = target.rglob("*.partial")
+    (removed,) = ooc.clean(target)
+    assert (removed.path, removed.kind) == (str(found), "partial")
+    assert not found.exists()
+    check_unfinished(target)
+    ooc.resume(target).run()
+    check_finished(target)
+
+
+# ---------------------------------------------------------------------- what is of no use
+
+
+@leaves_scratch
+@pytest.mark.parametrize("what", ["removed", "written anew"])
+def test_scratch_without_its_target_goes(place: Path, runs: Server, method: str, what: str) -> None:
+    target = kill(runs, place, method)
+    if what == "removed":
+        shutil.rmtree(target)
+    else:
+        ooc.rechunk(place / "source.zarr", target, chunks=(512, 64), memory="64MiB", overwrite=True).run()
+    (scratch,) = place.glob(".oocarrays-*")
+    (removed,) = ooc.clean(place)
+    assert (removed.path, removed.kind, removed.nbytes > 2**20) == (str(scratch), "scratch", True)
+    assert mine(place) == ([] if what == "removed" else ["target.zarr"])
+    if what == "written anew":
+        check_finished(target)
+
+
+@leaves_scratch
+def test_a_run_that_died_when_all_was_done_leaves_nothing_of_use(place: Path, runs: Server, method: str) -> None:
+    target = kill(runs, place, method, "finished", 1)
+    assert kinds(ooc.clean(place)) == ["journal", "scratch"]
+    check_finished(target)
+
+
+def test_an_error_leaves_no_scratch_and_a_target_that_can_be_gone_on_with(place: Path) -> None:
+    fail(ooc.rechunk(place / "source.zarr", place / "target.zarr", **options_of("staged")), 9)
+    assert ooc.clean(place) == []
+    assert mine(place) == ["target.zarr"]
+    assert kinds(ooc.clean(place, unfinished=True)) == ["unfinished"]
+    assert mine(place) == []
+
+
+def test_folders_below_are_looked_into(place: Path, runs: Server) -> None:
+    deep = place / "a" / "b"
+    deep.mkdir(parents=True)
+    make_field(deep)
+    (deep / "thesis.partial").touch()
+    kill(runs, deep, "staged", "partial", 8)
+    assert kinds(ooc.clean(place, unfinished=True)) == ["partial", "scratch", "unfinished"]
+    assert mine(deep) == []
+
+
+def test_a_dry_run_removes_nothing(place: Path, runs: Server) -> None:
+    kill(runs, place, "staged", "partial", 8)
+    before = sorted(place.rglob("*"))
+    assert kinds(ooc.clean(place, dry_run=True)) == ["partial"]
+    would = ooc.clean(place, dry_run=True, unfinished=True)
+    assert sorted(place.rglob("*")) == before
+    assert ooc.clean(place, unfinished=True) == would
+
+
+def test_without_a_lock_to_ask_what_is_young_lives(place: Path, runs: Server) -> None:
+    target = kill(runs, place, "independent", "begun", 1)
+    (target / ".oocarrays/lock").unlink()
+    assert ooc.clean(place, unfinished=True) == []
+    age(target)
+    assert kinds(ooc.clean(place, unfinished=True)) == ["unfinished"]
+
+
+# ---------------------------------------------------------------------- what lives
+
+
+@each_method
+def test_what_a_living_run_uses_stays(place: Path, runs: Server, method: str, capsys: pytest.CaptureFixture) -> None:
+    options = options_of(method)
+    alive = runs.start(
+        "rechunk", place / "source.zarr", place / "target.zarr", at="entry", after=6, wait=True, **options
+    )
+    alive.until_there()
+    before = mine(place)
+    assert before[-1] == "target.zarr"
+    assert ooc.clean(place, unfinished=True) == []
+    assert main(["clean", str(place), "--unfinished"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line.split()[0] for line in lines) == ["scratch"] * (method in WITH_SCRATCH) + ["unfinished"]
+    assert all("kept: a run is at work on it" in line for line in lines)
+    assert mine(place) == before
+    assert alive.go_on() == 0, alive.err
+    check_finished(place / "target.zarr")
+    assert find_leftovers(place) == []
+
+
+# ---------------------------------------------------------------------- as it is typed
+
+
+def test_clean_says_what_it_removed_and_what_it_kept(
+    place: Path, runs: Server, capsys: pytest.CaptureFixture
+) -> None:
+    target = kill(runs, place, "staged", "partial", 8)
+    (scratch,), (partial,) = place.glob(".oocarrays-*"), target.rglob("*.partial")
+    kept = "kept: resume it, or ask for --unfinished"
+    for options, words in [
+        (["--dry-run"], {target: kept, scratch: kept, partial: "to be removed"}),
+        (["--dry-run", "--unfinished"], dict.fromkeys((target, scratch, partial), "to be removed")),
+        ([], {target: kept, scratch: kept, partial: "removed"}),
+        (["--unfinished"], {target: "removed", scratch: "removed"}),
+    ]:
+        assert main(["clean", str(place), *options]) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        told = {path: line for line in out.splitlines() for path in words if line.endswith(str(path))}
+        assert len(told) == len(words) == len(out.splitlines()), out
+        for path, word in words.items():
+            assert word in told[path]
+            assert "B" in told[path], "and how large it was"
+    assert mine(place) == []
+
+
+def test_where_nothing_was_left_it_says_so(place: Path, capsys: pytest.CaptureFixture) -> None:
+    before = sorted(place.rglob("*"))
+    for options in ([], ["--unfinished"], ["--dry-run"]):
+        assert main(["clean", str(place), *options]) == 0
+        assert capsys.readouterr() == (f"nothing was left in {place}\n", "")
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["nowhere", "thesis.partial", "thesis.partial/nowhere"])
+def test_where_there_is_no_such_folder_it_says_so(place: Path, name: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(NotFoundError, match=f"no such folder: .*{name}"):
+        ooc.clean(place / name)
+    assert main(["clean", str(place / name)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"oocarrays: no such folder: {place / name}\n")
+
+
+def test_a_group_of_arrays_is_cleaned_in_place(place: Path, runs: Server) -> None:
+    group = zarr.create_group(place / "group.zarr")
+    group.create_array("other", shape=(4,), chunks=(2,), dtype="i4")
+    target = place / "group.zarr" / "target"
+    runs.run("rechunk", place / "source.zarr", target, at="partial", after=8, **options_of("staged"))
+    assert kinds(ooc.clean(place / "group.zarr", unfinished=True)) == ["partial", "scratch", "unfinished"]
+    assert list(zarr.open_group(place / "group.zarr", mode="r")) == ["other"]

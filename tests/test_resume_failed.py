@@ -1,0 +1,374 @@
+"""Going on after an error, beside a run that lives, or from a journal that belongs to something else."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from oocarrays.graphs import rechunk_tasks
+from zarr.storage import MemoryStore
+
+import oocarrays as ooc
+from oocarrays.errors import (
+    CorruptChunkError,
+    DiskFullError,
+    JournalError,
+    NotFoundError,
+    RunError,
+    TargetError,
+)
+from oocarrays.plan import candidates
+from oocarrays.plan.as_json import to_json
+from oocarrays.storage import journal
+from oocarrays.storage.journal import FOLDER, Journal
+from oocarrays.storage.leftovers import find_leftovers
+from tests.dying import Server
+from tests.small import each_method
+from tests.unfinished import (
+    FIELD,
+    break_disk,
+    check_finished,
+    check_unfinished,
+    count,
+    fail,
+    make_field,
+    missing,
+    options_of,
+    recorded,
+)
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    return make_field(tmp_path)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "target.zarr"
+
+
+@pytest.fixture(autouse=True)
+def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small arrays have many parts, too."""
+    monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+
+
+def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.RechunkJob:
+    return ooc.rechunk(source, target, **(options_of(method) | options))
+
+
+each_way = pytest.mark.parametrize("run", [lambda job: job.run(), dask.compute], ids=["run", "dask.compute"])
+
+# ---------------------------------------------------------------------- after an error
+
+
+@each_way
+@each_method
+def test_a_run_that_met_a_corrupt_chunk_goes_on_when_it_is_mended(
+    field: Path, target: Path, method: str, run: Callable
+) -> None:
+    chunk = field / "c/9/0"
+    data = chunk.read_bytes()
+    chunk.write_bytes(data[:-1])
+    job = plan(field, target, method)
+    with pytest.raises(CorruptChunkError):
+        run(job)
+    check_unfinished(target)
+    with pytest.raises(CorruptChunkError):
+        run(ooc.resume(target))
+    chunk.write_bytes(data)
+    run(ooc.resume(target))
+    del job
+    gc.collect()
+    check_finished(target)
+
+
+@each_way
+@each_method
+def test_a_run_that_filled_the_disk_goes_on_where_it_stopped(
+    field: Path, target: Path, method: str, run: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = plan(field, target, method)
+    with monkeypatch.context() as patch:
+        break_disk(patch, 9)
+        with pytest.raises(DiskFullError):
+            run(job)
+    again = ooc.resume(target)
+    assert again.plan == job.plan
+    assert again.left == pytest.approx(last_missing(job, target) / 16)
+    run(again)
+    del job
+    gc.collect()
+    check_finished(target)
+
+
+def last_missing(job: ooc.RechunkJob, target: Path) -> int:
+    last = len(job.plan.passes) - 1
+    return count(job.plan, {part for part in missing(job.plan, target) if part[0] == last})
+
+
+@each_method
+def test_a_job_that_failed_runs_again_and_so_does_a_resumed_one(field: Path, target: Path, method: str) -> None:
+    job = plan(field, target, method)
+    fail(job, 9)
+    fail(job, 12)
+    again = ooc.resume(target)
+    fail(again, 3)
+    fail(again, 1)
+    again.run()
+    check_finished(target)
+
+
+def test_the_first_job_may_go_on_itself(field: Path, target: Path) -> None:
+    job = plan(field, target, "staged")
+    fail(job, 9)
+    job.run()
+    check_finished(target)
+    assert job.left == 1
+
+
+# ---------------------------------------------------------------------- scratch that has gone
+
+
+def test_scratch_that_has_gone_is_not_taken_for_whole_when_it_is_half_made(
+    field: Path, target: Path, runs: Server
+) -> None:
+    """An error removes scratch. The next run is killed when it has made a part of it."""
+    fail(plan(field, target, "staged"), 9)
+    assert {(0, 0, 0), (0, 0, 1)} <= recorded(target)
+    runs.run("resume", target, at="entry")
+    assert not {(0, 0, 0), (0, 0, 1)} <= recorded(target)
+    ooc.resume(target).run()
+    check_finished(target)
+
+
+def test_the_same_where_the_job_itself_runs_again(field: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = plan(field, target, "staged")
+    fail(job, 9)
+    with monkeypatch.context() as patch:
+        break_disk(patch, 1)
+        with pytest.raises(DiskFullError):
+            dask.compute(job)
+    ooc.resume(target).run()
+    check_finished(target)
+
+
+@pytest.mark.parametrize("gone", ["all", "its metadata", "one array"])
+def test_scratch_that_somebody_removed_is_made_again(field: Path, target: Path, runs: Server, gone: str) -> None:
+    runs.run("rechunk", field, target, at="entry", after=6, **options_of("staged"))
+    (scratch,) = target.parent.glob(".oocarrays-*")
+    if gone == "its metadata":
+        (scratch / "0/zarr.json").unlink()
+    else:
+        shutil.rmtree(scratch if gone == "all" else scratch / "0")
+    job = ooc.resume(target)
+    assert job.left < 1
+    job.run()
+    check_finished(target)
+
+
+def test_scratch_that_goes_between_plan_and_run_is_missed(field: Path, target: Path, runs: Server) -> None:
+    runs.run("rechunk", field, target, at="entry", after=6, **options_of("staged"))
+    stale = ooc.resume(target)
+    fail(ooc.resume(target), 2)
+    with pytest.raises(RunError, match=r"target\.zarr had in scratch has gone since: resume it again"):
+        stale.run()
+    ooc.resume(target).run()
+    check_finished(target)
+
+
+def test_a_failed_job_that_is_collected_takes_no_scratch_from_the_one_that_goes_on(
+    field: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = [plan(field, target, "staged")]
+    with monkeypatch.context() as patch:
+        break_disk(patch, 9)
+        with pytest.raises(DiskFullError):
+            dask.compute(failed[0])
+    record = Journal.record
+
+    def forget(self: Journal, part: tuple[int, ...]) -> None:
+        failed.clear()
+        gc.collect()
+        record(self, part)
+
+    monkeypatch.setattr(Journal, "record", forget)
+    ooc.resume(target).run()
+    assert not failed
+    check_finished(target)
+
+
+# ---------------------------------------------------------------------- beside a run that lives
+
+
+@each_method
+@pytest.mark.parametrize(("at", "after"), [("begun", 1), ("entry", 6)], ids=["nothing recorded", "much recorded"])
+def test_nobody_else_writes_while_a_run_lives(
+    field: Path, target: Path, runs: Server, method: str, at: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rechunk_tasks, "CLAIM_SECONDS", 0.1)
+    alive = runs.start("rechunk", field, target, at=at, after=after, wait=True, **options_of(method))
+    alive.until_there()
+    scratch = sorted(target.parent.glob(".oocarrays-*"))
+    for job in (plan(field, target, method, overwrite=True), ooc.resume(target)):
+        with pytest.raises(TargetError, match=r"another run is at work on .*target\.zarr") as caught:
+            job.run()
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TargetError, match="exists"):
+        plan(field, target, method)
+    assert sorted(target.parent.glob(".oocarrays-*")) == scratch
+    assert alive.go_on() == 0, alive.err
+    check_finished(target)
+
+
+@each_method
+def test_nobody_else_writes_while_a_resumed_run_lives(
+    field: Path, target: Path, runs: Server, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rechunk_tasks, "CLAIM_SECONDS", 0.1)
+    runs.run("rechunk", field, target, at="entry", after=2, **options_of(method))
+    early = ooc.resume(target)
+    alive = runs.start("resume", target, at="entry", after=2, wait=True)
+    alive.until_there()
+    for job in (early, ooc.resume(target), plan(field, target, method, overwrite=True)):
+        with pytest.raises(TargetError, match="another run is at work"):
+            job.run()
+    assert alive.go_on() == 0, alive.err
+    check_finished(target)
+    with pytest.raises(RunError, match="no longer what run"):
+        early.run()
+    check_finished(target)
+
+
+# ---------------------------------------------------------------------- stores
+
+
+@each_method
+def test_stores_in_memory_go_on_with_a_source_that_is_given(tmp_path: Path, method: str) -> None:
+    source, target = MemoryStore(), MemoryStore()
+    zarr.create_array(source, data=FIELD, chunks=(64, 1024), compressors=None)
+    options = {"scratch": tmp_path, "memory": "64MiB"}
+    fail(plan(source, target, method, **options), 3)
+    check_unfinished(target)
+    with pytest.raises(NotFoundError, match="no local path: give source=") as caught:
+        ooc.resume(target)
+    assert "\n" not in str(caught.value)
+    ooc.resume(target, source=source).run()
+    np.testing.assert_array_equal(ooc.open_array(target)[...], FIELD)
+    assert [key for key in target._store_dict if not key.startswith(("c/", "zarr.json"))] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- another source, another journal
+
+
+def rewrite(field: Path) -> Any:
+    shutil.rmtree(field)
+    make_field(field.parent, chunks=(32, 1024))
+
+
+def tell_more(field: Path) -> Any:
+    zarr.open_array(field, mode="r+").attrs["units"] = "K"
+
+
+def give_another(field: Path) -> Any:
+    return make_field(field.parent, "another.zarr", chunks=(128, 1024))
+
+
+def give_a_copy(field: Path) -> Any:
+    return make_field(field.parent, "another.zarr")
+
+
+SOURCES = {"other chunks": rewrite, "other attributes": tell_more, "another": give_another, "a copy": give_a_copy}
+
+
+@pytest.mark.parametrize("change", SOURCES.values(), ids=SOURCES)
+def test_another_source_is_refused(field: Path, target: Path, runs: Server, change: Callable) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("independent"))
+    given = change(field)
+    with pytest.raises(JournalError, match=r"written for another source than .* is now") as caught:
+        ooc.resume(target, source=given)
+    assert "\n" not in str(caught.value)
+    check_unfinished(target)
+
+
+def test_a_source_that_has_gone_is_missed(field: Path, target: Path, runs: Server) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("independent"))
+    shutil.rmtree(field)
+    with pytest.raises(NotFoundError, match=r"no such store: .*source\.zarr"):
+        ooc.resume(target)
+
+
+def sealed(run: str, content: dict[str, Any]) -> str:
+    """A journal's plan with the digest that belongs to it."""
+    return json.dumps({"run": run, "content": content, "digest": journal._digest(run, content)})
+
+
+def of_other_chunks(target: Path, run: str, content: dict[str, Any]) -> str:
+    other = plan(target.parent / "source.zarr", target.parent / "other.zarr", "independent", chunks=(1024, 32))
+    return sealed(run, content | {"plan": to_json(other.plan)})
+
+
+def of_another_source(target: Path, run: str, content: dict[str, Any]) -> str:
+    other = plan(give_another(target.parent / "source.zarr"), target.parent / "other.zarr", "independent")
+    return sealed(run, content | {"plan": to_json(other.plan)})
+
+
+JOURNALS: dict[str, tuple[Callable[[Path, str, dict[str, Any]], str], str]] = {
+    "other target chunks": (of_other_chunks, r"plans for chunks \(1024, 32\)"),
+    "other source chunks": (of_another_source, r"plans for chunks"),
+    "of another run": (lambda _, run, content: sealed("c0ffee", content), "is of run c0ffee, the array of run"),
+    "a plan of nothing": (lambda _, run, content: sealed(run, content | {"plan": {}}), "plan lacks"),
+    "no source": (lambda _, run, content: sealed(run, {"plan": content["plan"]}), "lacks scratch, source"),
+    "changed": (lambda _, run, content: sealed(run, content).replace("two-phase", "kept"), "digest does not fit"),
+    "cut short": (lambda _, run, content: sealed(run, content)[:-20], "cut short"),
+    "nothing": (lambda *_: "", "cut short"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "says"), JOURNALS.values(), ids=JOURNALS)
+def test_a_journal_that_does_not_belong_there_is_refused(
+    field: Path, target: Path, runs: Server, spoil: Callable, says: str
+) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
+    (target / FOLDER / "plan.json").write_text(spoil(target, *Journal(target).read()))
+    with pytest.raises(JournalError, match=says) as caught:
+        ooc.resume(target)
+    assert "\n" not in str(caught.value)
+    check_unfinished(target)
+
+
+@pytest.mark.parametrize("name", ["0.99.0", "1.0.0", "0.0.2", "0.0", "-", "7"])
+def test_a_part_that_the_plan_has_not_is_refused(field: Path, target: Path, runs: Server, name: str) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
+    done = target / FOLDER / "done"
+    shutil.copy(next(done.iterdir()), done / name)
+    with pytest.raises(JournalError, match=r"has part \(.*\), which its plan has not"):
+        ooc.resume(target)
+
+
+def test_a_part_of_another_plan_is_refused(field: Path, target: Path, runs: Server) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
+    next((target / FOLDER / "done").iterdir()).write_text("0" * 64)
+    with pytest.raises(JournalError, match="was finished by a run of another plan"):
+        ooc.resume(target)
+
+
+def test_a_target_that_was_written_anew_is_not_gone_on_with(field: Path, target: Path, runs: Server) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("staged"))
+    job = ooc.resume(target)
+    plan(field, target, "independent", overwrite=True).run()
+    with pytest.raises(RunError, match="no longer what run"):
+        job.run()
+    assert [each.kind for each in find_leftovers(target.parent)] == ["scratch"]
+    ooc.clean(target.parent)
+    check_finished(target)

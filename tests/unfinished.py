@@ -1,0 +1,125 @@
+"""An array that is rewritten in many parts, and what is there when a run has stopped in the middle."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
+from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.storage.blobs import LocalBlobs, StoreBlobs
+from oocarrays.storage.journal import FOLDER, Journal
+from tests.small import make
+
+FIELD = np.random.default_rng(1).random((1024, 1024), dtype="f4")
+CHUNKS = (1024, 64)
+FEW_MORE = 2**18
+"""Bytes above the least budget: a few parts more than the least number fit."""
+Part = tuple[int, ...]
+
+
+def make_field(folder: Path, name: str = "source.zarr", **options: Any) -> Path:
+    make(folder / name, FIELD, **({"chunks": (64, 1024)} | options))
+    return folder / name
+
+
+def options_of(method: str) -> dict[str, Any]:
+    """What makes a plan of many parts, and several in each pass, with a method."""
+    return {"chunks": CHUNKS, "memory": _least(method) + FEW_MORE, "ranks": 2, "method": method}
+
+
+def words_of(method: str) -> list[str]:
+    """The same, as it is typed."""
+    options = options_of(method) | {"chunks": ",".join(map(str, CHUNKS))}
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+@cache
+def _least(method: str) -> int:
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(BudgetError) as caught:
+        source = make_field(Path(folder))
+        ooc.rechunk(source, Path(folder, "target.zarr"), chunks=CHUNKS, memory=1, ranks=2, method=method)
+    return int(caught.value.least)
+
+
+def recorded(target: Path) -> set[Part]:
+    return Journal(target).parts()
+
+
+def missing(plan: RechunkPlan, target: Path) -> set[Part]:
+    """The parts that are not recorded."""
+    return {part for number, step in enumerate(plan.passes) for part in step.parts(number)} - recorded(target)
+
+
+def chunks_of(plan: RechunkPlan, part: Part) -> list[tuple[int, ...]]:
+    """The chunks that are written when a part is done."""
+    (number, first, rank), step = part, plan.passes[part[0]]
+    shared = step.method != "independent"
+    boxes = [step.share(first, rank)] if shared else map(step.chunk_box, step.batch_units(first, rank))
+    return [index for box in boxes if box for index in product(*map(range, *box))]
+
+
+def count(plan: RechunkPlan, parts: set[Part]) -> int:
+    """Chunks that are written when these parts are done."""
+    return sum(len(chunks_of(plan, part)) for part in parts)
+
+
+def with_neighbours(plan: RechunkPlan, parts: set[Part]) -> set[Part]:
+    """Where ranks build a partition together, all of its parts."""
+    units = {part[:2] for part in parts if plan.passes[part[0]].method != "independent"}
+    steps = enumerate(plan.passes)
+    return parts | {part for number, step in steps for part in step.parts(number) if part[:2] in units}
+
+
+def stamps(target: Path) -> dict[str, tuple[int, int]]:
+    """What tells a chunk's file from one that was written later."""
+    files = [path for path in target.joinpath("c").rglob("*") if path.is_file() and path.suffix != ".partial"]
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+
+
+def check_unfinished(target: Any) -> None:
+    """It says so in one line, and what to do."""
+    with pytest.raises(UnfinishedError, match="is unfinished: .*resume") as caught:
+        ooc.open_array(target)
+    assert "\n" not in str(caught.value)
+
+
+def check_finished(target: Path, data: np.ndarray = FIELD) -> None:
+    """Every element is right, and nothing is left: no mark, no journal, no partial file, no scratch."""
+    np.testing.assert_array_equal(ooc.open_array(target)[...], data)
+    np.testing.assert_array_equal(zarr.open_array(target, mode="r")[...], data)
+    left = [path.name for path in target.parent.rglob("*") if path.name.startswith(FOLDER) or path.suffix == ".partial"]
+    assert left == []
+    assert not [name for name in zarr.open_array(target, mode="r").attrs if name.startswith("oocarrays")]
+
+
+def break_disk(patch: pytest.MonkeyPatch, after: int) -> None:
+    """Let the device be full after some chunks."""
+    room = [after]
+
+    def full(put: Any) -> Any:
+        def checked(self: Any, key: str, data: memoryview) -> None:
+            room[0] -= 1
+            if room[0] < 0:
+                raise DiskFullError(f"no room left on the device for {key}")
+            put(self, key, data)
+
+        return checked
+
+    for kind in (LocalBlobs, StoreBlobs):
+        patch.setattr(kind, "put", full(kind.put))
+
+
+def fail(job: ooc.RechunkJob, after: int) -> None:
+    """Run a job that fails after some chunks."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(DiskFullError):
+        break_disk(patch, after)
+        job.run()
