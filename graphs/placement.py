@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,14 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
         if address not in known:
             raise PlacementError(f"no worker {address!r} in the cluster; there are {', '.join(sorted(by_name))}")
     return [_worker(address, known[address]) for address in dict.fromkeys(wanted)]
+
+
+def idle_workers(client: Client, addresses: Collection[str]) -> list[str]:
+    """What keeps the workers at ``addresses`` from going on: one line for each that is paused, or for all."""
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    if not known:
+        return ["the cluster has had no workers"]
+    return [f"worker {a} has been paused" for a in sorted(addresses) if known.get(a, {}).get("status") == "paused"]
 
 
 def _worker(address: str, facts: dict[str, Any]) -> Worker:

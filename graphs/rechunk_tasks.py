@@ -241,7 +241,8 @@ class RechunkRun:
             alone = self.plan.processes is None or destination.settings is None
             self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
             self._forget_what_is_gone()
-            array_file.remove_partials(destination.store)
+            if alone:
+                array_file.remove_partials(destination.store)
             return self
         if destination.settings is None:
             raise RunError(f"{destination.store} is no longer what run {self.id} left")

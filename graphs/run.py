@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import dask.threaded
 from dask.base import DaskMethodsMixin
-from oocarrays.graphs.placement import Worker, pin, put, workers_of
+from dask.utils import parse_timedelta
+from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
 from oocarrays.graphs.rechunk import Key, build_graph
 from oocarrays.graphs.rechunk_tasks import LIVE, SETTLE_SECONDS, RechunkRun
+from oocarrays.graphs.settings import setting
 from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import OocError, PlacementError, RunError
@@ -22,6 +24,9 @@ from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     from distributed import Client
+
+LOOK_SECONDS = 5
+"""Seconds between two looks at the workers of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,12 @@ class GraphJob(DaskMethodsMixin):
     def _build(self) -> None:
         self._graph, self._key = build_graph(self._run, self._addresses)
 
+    def _find_workers(self, cluster: Cluster) -> None:
+        """Put ranks anew where a worker has gone since the job was planned."""
+        there = cluster.workers()
+        if not {worker.address for worker in there}.issuperset(self._addresses):
+            self._addresses = put(self._run.plan.ranks, there)
+
     @property
     def meter(self) -> Meter:
         """What the last run really read and wrote."""
@@ -83,6 +94,8 @@ class GraphJob(DaskMethodsMixin):
         return dict(enumerate(self._addresses))
 
     def _execute(self) -> Any:
+        if self._cluster:
+            self._find_workers(self._cluster)
         self._build()
         start = time.perf_counter()
         name = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
@@ -105,7 +118,7 @@ class GraphJob(DaskMethodsMixin):
         self._run.meter, self.moves = Meter(), []
         future = client.get(self.__dask_graph__(), self._key, sync=False)
         try:
-            name: str = future.result()
+            name: str = self._awaited(cluster, future)
         except BaseException as error:
             self._cancel(client, future)
             self._run.settle(resumable=_resumable(error))
@@ -117,6 +130,24 @@ class GraphJob(DaskMethodsMixin):
             with suppress(Exception):
                 client.unsubscribe_topic(self._run.topic)
         return name
+
+    def _awaited(self, cluster: Cluster, future: Any) -> str:
+        """The result, unless the workers that it needs do nothing for longer than anybody should wait."""
+        idle_since: dict[str, float] = {}
+        while True:
+            try:
+                name: str = future.result(timeout=LOOK_SECONDS)
+                return name
+            except TimeoutError:
+                if future.done():
+                    raise
+            mine = {*self._addresses, *(move["worker"] for move in self.moves)}
+            idle = idle_workers(cluster.client, mine)
+            now = time.monotonic()
+            idle_since = {why: idle_since.get(why, now) for why in idle}
+            for why, since in idle_since.items():
+                if now - since > parse_timedelta(setting("give-up")):
+                    raise RunError(f"{why} for {now - since:.0f} s; {self._run.destination.store} is left: resume it")
 
     def _cancel(self, client: Client, future: Any) -> None:
         """Stop, and wait until no worker is in the middle of a task; where the scheduler is gone, workers end too."""

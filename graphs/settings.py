@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
+    "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()

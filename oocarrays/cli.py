@@ -67,7 +67,7 @@ def _what_now(options: argparse.Namespace) -> str:
     target = getattr(options, "target", None)
     if target is None or unfinished_run(target) is None:
         return ""
-    return f"; what was written stays: go on with 'oocarrays resume {shlex.quote(target)}'"
+    return f"; what was written stays, go on with: oocarrays resume {shlex.quote(target)}"
 
 
 def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:

@@ -53,11 +53,11 @@ class Child:
         """Its exit code; less than zero where a signal ended it."""
         return int(self.server.ask({"end": self.pid}))
 
-    def until_there(self) -> None:
-        """Wait until it waits."""
+    def until_there(self, what: str = "there") -> None:
+        """Wait until it waits, or says that it was interrupted."""
         deadline = time.monotonic() + 60
-        while not (self.folder / "there").exists():
-            assert time.monotonic() < deadline, f"it never came to its point: {self.err}"
+        while not (self.folder / what).exists():
+            assert time.monotonic() < deadline, f"it never was {what}: {self.err}"
             time.sleep(0.005)
 
     def go_on(self) -> int:
@@ -150,7 +150,7 @@ def obey(order: dict[str, Any]) -> int:
     folder = Path(order["folder"])
     for file, name in ((sys.stdout, "out"), (sys.stderr, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o666), file.fileno())
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, lambda *_: interrupted(folder))
     candidates.BATCH_BYTES = 1  # small arrays have many parts, too
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
@@ -173,6 +173,12 @@ def do(order: dict[str, Any], folder: Path) -> int:
     (folder / "plan").write_bytes(pickle.dumps(job.plan))
     job.run()
     return 0
+
+
+def interrupted(folder: Path) -> None:
+    """Ctrl-C, and a word that it has come."""
+    (folder / "interrupted").touch()
+    raise KeyboardInterrupt
 
 
 def stop_at(point: str, after: int, stop: Callable[[], None]) -> None:
