@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pickle
 import shutil
 import threading
 import uuid
@@ -23,7 +24,7 @@ import numpy as np
 from oocarrays.graphs import exchange, slabs
 from oocarrays.graphs.buffers import Holding, Pool, allocate, shaped
 
-from oocarrays.errors import DiskFullError, PlacementError, RunError, UnsupportedError
+from oocarrays.errors import DiskFullError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, Pass, box_count
 from oocarrays.plan.rechunk import RechunkPlan
@@ -99,7 +100,7 @@ class RechunkRun:
         done: Iterable[Part] = (),
     ) -> None:
         self.plan = plan
-        self.source = source
+        self._source: ArrayFile | bytes = source
         self.destination = destination
         self.content = content
         self.id = id or uuid.uuid4().hex[:12]
@@ -125,12 +126,21 @@ class RechunkRun:
     def __getstate__(self) -> dict[str, Any]:
         if self.plan.processes is None:
             raise UnsupportedError(ONE_PROCESS)
-        names = ("plan", "source", "destination", "content", "id", "done", "journal", "scratch")
-        return {name: getattr(self, name) for name in names}
+        names = ("plan", "destination", "content", "id", "done", "journal", "scratch")
+        source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
+        return {name: getattr(self, name) for name in names} | {"_source": source}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._here()
+
+    @property
+    def source(self) -> ArrayFile:
+        """The source; on a cluster opened when it is used, for the scheduler may not see it."""
+        with self._opening:
+            if isinstance(self._source, bytes):
+                self._source = pickle.loads(self._source)
+            return self._source
 
     @property
     def topic(self) -> str:
@@ -227,7 +237,10 @@ class RechunkRun:
         return rank, address, worker.address if worker else address
 
     def _check_visible(self) -> None:
-        self.source.zarr.attrs.asdict()
+        try:
+            self.source.zarr.attrs.asdict()
+        except NotFoundError as error:
+            raise RunError(f"{error} on this worker: source and target must be shared") from error
         folder = array_file.local_folder(self.destination.store)
         if folder and not os.path.isdir(os.path.dirname(folder)):
             raise RunError(f"the folder of {folder} is not there on this worker: source and target must be shared")

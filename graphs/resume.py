@@ -63,7 +63,7 @@ def resumed(target: StoreLike, source: Any) -> tuple[RechunkPlan, ArrayFile, Des
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
     destination = Destination(
-        store=os.path.abspath(target) if isinstance(target, str | os.PathLike) else target,
+        store=array_file.absolute(target),
         settings=None,
         overwrite=False,
         scratch=content["scratch"],

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
-from zarr.abc.store import Store
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
@@ -176,7 +175,7 @@ def rechunk(
         **_means(cluster, memory),
     )
     destination = Destination(
-        store=target if isinstance(target, Store) else os.path.abspath(target),
+        store=array_file.absolute(target),
         settings=made,
         overwrite=overwrite,
         scratch=_scratch_folder(scratch, target),
@@ -279,7 +278,7 @@ def _job(
 ) -> RechunkJob:
     store = destination.store
     run = RechunkRun(plan, source, destination, journal_content(plan, source, destination), **left_by)
-    return RechunkJob(run, open_array if isinstance(store, str) else _opener(store), cluster)
+    return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
 
 
 def _cluster(scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:

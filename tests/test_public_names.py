@@ -12,7 +12,7 @@ import pytest
 
 import oocarrays
 
-PUBLIC = ["OocError", "OutOfCoreArray", "RechunkJob", "errors", "open_array", "rechunk"]
+PUBLIC = ["OocError", "OutOfCoreArray", "RechunkJob", "clean", "errors", "open_array", "rechunk", "resume"]
 
 
 def test_all_is_pinned() -> None:

@@ -48,7 +48,7 @@ def target(tmp_path: Path) -> Path:
 
 # ---------------------------------------------------------------------- killed once, and then again
 
-STOPS = [("begun", 1), ("chunk", 2), ("chunk", 7), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry", 6)]
+STOPS = [("begun", 1), ("chunk", 7), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry", 6)]
 CASES = [(method, at, after) for method in METHODS for at, after in [*STOPS, ("mark", 1)]]
 CASES += [("kept", "message", 1), ("kept", "message", 8)]
 
@@ -158,12 +158,9 @@ def test_a_resumed_job_is_a_collection(field: Path, target: Path, runs: Server) 
 
 
 @each_method
-@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
-def test_compute_of_a_resumed_job_does_all_that_run_does(
-    field: Path, target: Path, runs: Server, method: str, scheduler: str
-) -> None:
+def test_compute_of_a_resumed_job_does_all_that_run_does(field: Path, target: Path, runs: Server, method: str) -> None:
     runs.run("rechunk", field, target, at="chunk", after=6, **options_of(method))
-    ooc.resume(target).compute(scheduler=scheduler)
+    ooc.resume(target).compute(scheduler="synchronous")
     check_finished(target)
 
 
@@ -188,13 +185,15 @@ ARRAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@each_method
-@pytest.mark.parametrize("options", ARRAYS.values(), ids=ARRAYS)
-def test_arrays_of_other_kinds_go_on(tmp_path: Path, runs: Server, method: str, options: dict[str, Any]) -> None:
+KINDS = [("zstd", "independent"), ("zstd", "kept"), ("gzip, through Zarr", "two-phase"), ("big-endian", "staged")]
+
+
+@pytest.mark.parametrize(("kind", "method"), [*KINDS, *(("NaN for nothing", method) for method in METHODS)])
+def test_arrays_of_other_kinds_go_on(tmp_path: Path, runs: Server, method: str, kind: str) -> None:
     """One source chunk is missing, and stands for the fill value in every part."""
-    source, target = make_field(tmp_path, **options), tmp_path / "target.zarr"
+    source, target = make_field(tmp_path, **ARRAYS[kind]), tmp_path / "target.zarr"
     (source / "c/3/0").unlink()
-    memory = {"memory": "64MiB"} if "NaN" not in str(options) else {}
+    memory = {"memory": "64MiB"} if kind in dict(KINDS) else {}  # codecs want more
     runs.run("rechunk", source, target, at="entry", after=2, **(options_of(method) | memory))
     ooc.resume(target).run()
     check_finished(target, zarr.open_array(source, mode="r")[...])
@@ -209,9 +208,7 @@ SMALL = {
 
 @pytest.mark.parametrize("at", ["begun", "chunk", "mark"])
 @pytest.mark.parametrize(("data", "chunks"), SMALL.values(), ids=SMALL)
-def test_small_arrays_go_on(
-    tmp_path: Path, runs: Server, data: np.ndarray, chunks: tuple[int, ...], at: str
-) -> None:
+def test_small_arrays_go_on(tmp_path: Path, runs: Server, data: np.ndarray, chunks: tuple[int, ...], at: str) -> None:
     source, target = tmp_path / "source.zarr", tmp_path / "target.zarr"
     zarr.create_array(source, data=data, chunks=data.shape if data.size else chunks, fill_value=np.nan)
     child = runs.start("rechunk", source, target, at=at, chunks=chunks, memory="64MiB")

@@ -114,7 +114,7 @@ def best_pass(problem: Problem, method: Method) -> Pass:
     fitting = [p for p in passes if p.peak_bytes <= problem.budget]
     if not fitting:
         raise Infeasible(min(p.peak_bytes for p in passes))
-    return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, not p.write_behind, p.peak_bytes))
+    return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
 
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
@@ -258,8 +258,10 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         source=source,
         target=target,
         workers=problem.workers,
-        touched=ranks * (holds + workspace) + traffic.exchanged_bytes * packed,
+        touched=ranks * (holds + workspace),
         synchronous=problem.synchronous,
+        ahead=shape.slabs > 1,
+        behind=shape.behind or not target.coded,
     )
     graph = 0 if problem.workers else traffic.tasks * TASK_BYTES
     return Pass(

@@ -151,6 +151,8 @@ def pass_seconds(
     workers: bool = False,
     touched: int = 0,
     synchronous: bool = True,
+    ahead: bool = False,
+    behind: bool = True,
 ) -> tuple[float, Phases]:
     """Predicted seconds of one pass by the clock, and of all its ranks together by phase.
 
@@ -168,6 +170,10 @@ def pass_seconds(
         Bytes of memory that all ranks together take from the system.
     synchronous : bool
         Whether steps between workers come one after the other; else α is waited for once in a partition.
+    ahead : bool
+        Whether a rank can read its next slab while the one before is still taken from.
+    behind : bool
+        Whether what is written goes to the device while more is made.
     """
     stored = int(source.nbytes * costs.stored_ratio(source))
     from_device = stored if stored <= costs.cache_bytes else traffic.read_bytes
@@ -191,7 +197,7 @@ def pass_seconds(
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
     cpu = (gather + move + keep + put + touch) * idle / min(ranks, costs.cores) + alone
     device = reading + writing + keeping
-    hidden = _hidden(ranks) * (1 - 1 / max(turns, 1))
+    hidden = _hidden(ranks, ahead, behind) * (1 - 1 / max(turns, 1))
     steps = _steps_seconds(traffic, costs, 1 if synchronous else max(ranks - 1, 1)) if workers else 0.0
     others = max(traffic.tasks - 2 * traffic.messages, 0) * costs.worker_task_seconds if workers else 0.0
     crowd = max(ranks / costs.cores, 1)
@@ -212,6 +218,6 @@ def _steps_seconds(traffic: Traffic, costs: Costs, at_once: int) -> float:
     return traffic.messages / at_once * costs.message_seconds + traffic.exchanged_bytes / costs.message_bandwidth
 
 
-def _hidden(ranks: int) -> float:
+def _hidden(ranks: int, ahead: bool, behind: bool) -> float:
     """The share of the lesser of processor and device time that is hidden behind the other: measured, roughly."""
-    return 0.5 if ranks > 1 else 0.1
+    return (0.4 if ranks > 1 else 0.0) + 0.1 * ahead + 0.1 * behind

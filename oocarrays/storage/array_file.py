@@ -52,7 +52,7 @@ class ArrayFile:
 
     def __reduce__(self) -> Any:
         place = self.zarr.store_path
-        return _opened_again, (place.store, place.path, self.zarr.read_only)
+        return _opened_again, (absolute(place.store), place.path, self.zarr.read_only)
 
     @property
     def dtype(self) -> np.dtype:
@@ -85,9 +85,9 @@ class ArrayFile:
         return self.zarr.metadata.encode_chunk_key(index)
 
 
-def _opened_again(store: Store, path: str, read_only: bool) -> ArrayFile:
+def _opened_again(store: StoreLike, path: str, read_only: bool) -> ArrayFile:
     """An array file in another process."""
-    return describe(zarr.open_array(store, path=path, mode="r" if read_only else "r+"))
+    return describe(_open(store, "r" if read_only else "r+", path))
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
@@ -97,6 +97,17 @@ def local_folder(store: Any, path: str = "") -> str | None:
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
         return os.path.realpath(store)
     return None
+
+
+def absolute(store: StoreLike) -> StoreLike:
+    """The same store for a process that works in another folder.
+
+    >>> absolute("/data/a.zarr"), absolute("s3://bucket/a.zarr")
+    ('/data/a.zarr', 's3://bucket/a.zarr')
+    """
+    if isinstance(store, LocalStore):
+        return LocalStore(os.path.abspath(store.root), read_only=store.read_only)
+    return store if isinstance(store, Store) or "://" in str(store) else os.path.abspath(store)
 
 
 def location(array: zarr.Array) -> str:
@@ -140,12 +151,12 @@ def remove_partials(store: StoreLike) -> None:
         path.unlink(missing_ok=True)
 
 
-def _open(store: StoreLike, mode: str) -> zarr.Array:
-    folder = local_folder(store)
+def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
+    folder = local_folder(store, path)
     if folder is not None and not os.path.exists(folder):
-        raise NotFoundError(f"no such store: {store}")
+        raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
     try:
-        return zarr.open_array(store, mode=mode)  # type: ignore[arg-type]
+        return zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
     except (ContainsGroupError, NodeTypeValidationError):
         raise NotFoundError(f"{store} holds a Zarr group, not an array: name one of the arrays in it") from None
     except (FileNotFoundError, KeyError, NotADirectoryError):

@@ -31,6 +31,7 @@ def packed(draw: st.DrawFn, step: Pass) -> Pass:
     return dataclasses.replace(
         step,
         packed=True,
+        synchronous=True,
         ranks=draw(st.integers(1, 5)),
         depth=draw(st.integers(1, 3)),
         slabs=draw(st.integers(1, 3)),
@@ -39,11 +40,11 @@ def packed(draw: st.DrawFn, step: Pass) -> Pass:
     )
 
 
-def graph_of(job: RechunkJob, *passes: Pass, synchronous: bool = True) -> Edges:
+def graph_of(job: RechunkJob, *passes: Pass) -> Edges:
     """The graph of some passes, each rank on a worker of its own."""
     ranks = passes[0].ranks
     run = run_of(job, *passes, processes=ranks)
-    return Edges.of(build_graph(run, [f"w{rank}" for rank in range(ranks)], synchronous=synchronous)[0])
+    return Edges.of(build_graph(run, [f"w{rank}" for rank in range(ranks)])[0])
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +153,8 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
 def test_messages_that_come_as_they_come_wait_for_nothing_but_their_outbox(
     job: RechunkJob, data: st.DataObject
 ) -> None:
-    step = data.draw(packed(job.plan.passes[0]))
-    edges = graph_of(job, step, synchronous=False)
+    step = dataclasses.replace(data.draw(packed(job.plan.passes[0])), synchronous=False)
+    edges = graph_of(job, step)
     assert not edges.named("taken", 0)
     for send in edges.named("send", 0):
         assert edges.direct[send] == {("create", 0), ("read", 0, send[2], send[-1])}
@@ -167,10 +168,10 @@ def test_messages_that_come_as_they_come_wait_for_nothing_but_their_outbox(
 @edges_of_any_pass
 def test_between_ranks_go_messages_and_tokens_only(job: RechunkJob, synchronous: bool, data: st.DataObject) -> None:
     """Outboxes and regions are taken over by tasks of their own rank; no token has a buffer in it."""
-    exchange = data.draw(packed(job.plan.passes[0]))
+    exchange = dataclasses.replace(data.draw(packed(job.plan.passes[0])), synchronous=synchronous)
     alone = dataclasses.replace(exchange, method="independent", packed=False, batch=2)
     passes = data.draw(st.sampled_from([(exchange,), (alone,), (exchange, alone), (alone, exchange)]))
-    edges = graph_of(job, *passes, synchronous=synchronous)
+    edges = graph_of(job, *passes)
     crossing = {(former[0], key[0]) for former, key in edges.pairs() if former[-1] != key[-1]}
     after_run = {("run", "probe"), ("probe", "create")}
     after_create = {("create", verb) for verb in ("read", "send", "receive", "taken", "write", "free", "copy")}

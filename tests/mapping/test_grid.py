@@ -38,7 +38,9 @@ def test_chunk_runs_are_the_interval_in_runs_of_alike_chunks(lower: int, length:
 
 
 @given(st.lists(st.integers(1, 5), max_size=4).map(tuple), st.data())
-def test_boxes_are_those_places_of_the_grid_each_once_and_in_order(counts: tuple[int, ...], data: st.DataObject) -> None:
+def test_boxes_are_those_places_of_the_grid_each_once_and_in_order(
+    counts: tuple[int, ...], data: st.DataObject
+) -> None:
     size = int(np.prod(counts, dtype=int))
     start, stop = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
     places = np.arange(size).reshape(counts)
