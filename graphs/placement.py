@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from oocarrays.storage.meter import available_bytes
 if TYPE_CHECKING:
     from distributed import Client
 
+ARRIVAL_SECONDS = 10
+"""Seconds to wait for the first worker of a cluster."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 IDLE_BYTES = 110_000_000
 """Bytes that a worker holds when it has imported what it needs and has nothing to do."""
@@ -50,7 +53,7 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
     PlacementError
         Where there is none, or one of the chosen is not there.
     """
-    known = client.scheduler_info(n_workers=-1)["workers"]
+    known = _known(client)
     if not known:
         raise PlacementError(f"the cluster at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
     if chosen is not None and not chosen:
@@ -61,6 +64,14 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
         if address not in known:
             raise PlacementError(f"no worker {address!r} in the cluster; there are {', '.join(sorted(by_name))}")
     return [_worker(address, known[address]) for address in dict.fromkeys(wanted)]
+
+
+def _known(client: Client) -> dict[str, dict[str, Any]]:
+    """What the scheduler knows of its workers, the first of which may still be on its way."""
+    with suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=ARRIVAL_SECONDS)
+    workers: dict[str, dict[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    return workers
 
 
 def idle_workers(client: Client, addresses: Collection[str]) -> list[str]:

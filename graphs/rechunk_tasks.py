@@ -199,10 +199,7 @@ class RechunkRun:
         """
         with self._idle:
             self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
-        keep = resumable or (self._hold is None and self.plan.processes is None)
-        if not keep:
-            self.done = frozenset(part for part in self.done if part[0] == len(self.plan.passes) - 1)
-        self._close(keep_scratch=keep)
+        self._close(keep_scratch=resumable or (self._hold is None and self.plan.processes is None))
 
     def _close(self, *, keep_scratch: bool = False) -> None:
         if self._remove_scratch:
@@ -272,12 +269,19 @@ class RechunkRun:
         return self
 
     def _forget_what_is_gone(self) -> None:
-        """Take back what is recorded of scratch that is no longer there."""
-        parts = self.journal.parts()
-        usable = usable_parts(self.plan, parts, self.scratch)
-        if not self.done <= usable:
-            raise RunError(f"what {self.destination.store} had in scratch has gone since: resume it again")
-        self.journal.forget(parts - usable)
+        """Take back what is recorded of scratch that is no longer there.
+
+        Raises
+        ------
+        RunError
+            Where this run was planned to go on with some of that.
+        """
+        parts, last = self.journal.parts(), len(self.plan.passes) - 1
+        gone = {part for part in parts if part[0] < last and not array_file.is_scratch(self._scratch_folder(part[0]))}
+        for known in (parts - gone, set(self.done)):
+            if not self.done <= usable_parts(self.plan, known, self.scratch):
+                raise RunError(f"what {self.destination.store} had in scratch has gone since: resume it again")
+        self.journal.forget(gone)
 
     def _begin_anew(self) -> None:
         self.failure, self.meter, self._target = None, Meter(), None

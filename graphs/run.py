@@ -128,6 +128,7 @@ class GraphJob(DaskMethodsMixin):
             raise told from error
         finally:
             with suppress(Exception):
+                future.release()  # at once: who still wants the last task would have it done again when its worker dies
                 client.unsubscribe_topic(self._run.topic)
         return name
 

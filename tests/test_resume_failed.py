@@ -111,7 +111,7 @@ def last_missing(job: ooc.RechunkJob, target: Path) -> int:
     return count(job.plan, {part for part in missing(job.plan, target) if part[0] == last})
 
 
-@each_method
+@pytest.mark.parametrize("method", ["independent", "two-phase", "kept"])
 def test_a_job_that_failed_runs_again_and_so_does_a_resumed_one(field: Path, target: Path, method: str) -> None:
     job = plan(field, target, method)
     fail(job, 9)
@@ -120,6 +120,19 @@ def test_a_job_that_failed_runs_again_and_so_does_a_resumed_one(field: Path, tar
     fail(again, 2)
     fail(again, 1)
     again.run()
+    check_finished(target)
+
+
+@each_way
+def test_a_resumed_job_that_lost_its_scratch_when_it_failed_does_not_run_again(
+    field: Path, target: Path, runs: Server, run: Callable
+) -> None:
+    runs.run("rechunk", field, target, at="entry", after=6, **options_of("staged"))
+    job = ooc.resume(target)
+    fail(job, 2)
+    with pytest.raises(RunError, match=r"target\.zarr had in scratch has gone since: resume it again"):
+        run(job)
+    ooc.resume(target).run()
     check_finished(target)
 
 

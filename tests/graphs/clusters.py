@@ -1,0 +1,86 @@
+"""Clusters of worker processes for tests, and runs on them that may not hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import numpy as np
+from distributed import Client, LocalCluster
+
+import oocarrays as ooc
+from oocarrays.errors import BudgetError
+
+FIELD = np.random.default_rng(1).random((1024, 768), dtype="f4")
+SECONDS = 120
+
+
+@contextmanager
+def cluster(workers: int, **options: Any) -> Iterator[Client]:
+    given = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": "1GB"}
+    with (
+        dask.config.set({"oocarrays.patience": "4s"}),
+        LocalCluster(n_workers=workers, **(given | options)) as made,
+        Client(made) as client,
+    ):
+        yield client
+
+
+def tight(plan: Callable[..., ooc.RechunkJob]) -> ooc.RechunkJob:
+    """A job in little more memory than it needs at least: of many partitions."""
+    try:
+        return plan(memory=1)
+    except BudgetError as error:
+        return plan(memory=error.least + error.least // 100)
+
+
+def within(work: Callable[[], Any], seconds: float = SECONDS) -> Any:
+    """What ``work`` returns or raises; an error where it hangs."""
+    came: list[Any] = []
+
+    def caught() -> None:
+        try:
+            came.append((work(), None))
+        except BaseException as error:  # noqa: BLE001
+            came.append((None, error))
+
+    thread = threading.Thread(target=caught, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert came, f"still running after {seconds} s"
+    value, error = came[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def events(client: Client, job: ooc.RechunkJob) -> list[dict[str, Any]]:
+    """What the workers told of a run, in the order in which the scheduler heard it."""
+    return [told for _, told in client.get_events(job._run.topic) if "verb" in told]
+
+
+def home_of(job: ooc.RechunkJob, event: dict[str, Any]) -> str:
+    """The worker on which a task was to run: beginnings and ends belong to rank 0."""
+    rank = 0 if event["verb"] in ("create", "start", "finish") else event["args"][-1]
+    return job.placement[rank]
+
+
+def kill_when(client: Client, job: ooc.RechunkJob, address: str, ready: Callable[[], bool]) -> threading.Thread:
+    """SIGKILL the worker at an address as soon as something has happened."""
+    pid = client.run(os.getpid, workers=[address])[address]
+
+    def wait_and_kill() -> None:
+        while not ready() and job.measured_seconds is None:
+            time.sleep(0.001)
+        if job.measured_seconds is None:
+            os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=wait_and_kill, daemon=True)
+    thread.start()
+    return thread

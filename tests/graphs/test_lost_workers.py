@@ -1,0 +1,258 @@
+"""Workers that die, pause and come; schedulers that are gone; and what each worker holds meanwhile."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client
+from distributed.core import Status
+
+import oocarrays as ooc
+from oocarrays.errors import RunError
+from tests.graphs.clusters import FIELD, cluster, kill_when, tight, within
+from tests.small import CODECS, make
+
+PHASES = {
+    "independent": ("probe", "copy"),
+    "two-phase": ("probe", "read", "send", "receive", "write", "free"),
+    "staged": ("copy", "start"),
+}
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Client]:
+    with cluster(3) as client:
+        yield client
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=CODECS["zstd"])
+    return tmp_path / "field.zarr"
+
+
+@pytest.fixture
+def long_field(tmp_path: Path) -> Path:
+    """A field that takes a second or two to rewrite."""
+    data = np.random.default_rng(2).random((4096, 2048), dtype="f4")
+    make(tmp_path / "field.zarr", data, chunks=(100, 2048), compressors=CODECS["zstd"])
+    return tmp_path / "field.zarr"
+
+
+def long_job_of(source: Path, **options: Any) -> ooc.RechunkJob:
+    given = {"chunks": (4096, 32), "compressors": None} | options
+    return tight(lambda **memory: job_of(source, **given, **memory))
+
+
+def assert_equal(array: Any, source: Path) -> None:
+    np.testing.assert_array_equal(array, ooc.open_array(source))
+
+
+def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.RechunkJob:
+    target = source.parent / "target.zarr"
+    return ooc.rechunk(
+        source, target, **({"chunks": (1024, 20), "method": method, "memory": "31MiB", "compressors": ()} | options)
+    )
+
+
+def phase_begun(job: ooc.RechunkJob, verb: str) -> Callable[[], bool]:
+    """Whether the workers have told that a task of this kind is done."""
+    counted = {"copy": "write", "start": "start", "probe": "probe"}.get(verb, verb)
+    return lambda: counted in job.meter.seconds
+
+
+@pytest.mark.parametrize(("method", "verb"), [(m, verb) for m, verbs in PHASES.items() for verb in verbs])
+def test_a_worker_dies_in_each_phase(three: Client, field: Path, method: str, verb: str) -> None:
+    three.wait_for_workers(3, timeout=60)
+    job = job_of(field, method)
+    victim = job.placement[job.plan.ranks - 1]
+    kill_when(three, job, victim, phase_begun(job, verb))
+    np.testing.assert_array_equal(within(job.run), FIELD)
+    held = [rank for rank, home in job.placement.items() if home == victim]
+    assert all(move["lost"] != victim or list(move["moved"]) == held for move in job.moves)
+    again = job.meter.decoded_bytes - job.plan.traffic.decoded_bytes
+    assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
+    assert not list(field.parent.rglob("*.partial"))
+    assert sorted(path.name for path in field.parent.iterdir()) == ["field.zarr", "target.zarr"]
+
+
+def test_a_worker_dies_at_any_time(three: Client, field: Path) -> None:
+    """Twenty times; whichever worker, whenever."""
+    chance = random.Random(3)
+    moved = 0
+    for number in range(20):
+        three.wait_for_workers(3, timeout=60)
+        method = chance.choice(list(PHASES))
+        job = job_of(field, method, overwrite=True)
+        begun, wait = time.monotonic(), chance.uniform(0.0, 0.5)
+        victim = job.placement[chance.randrange(job.plan.ranks)]
+        kill_when(three, job, victim, lambda until=begun + wait: time.monotonic() > until)
+        np.testing.assert_array_equal(within(job.run), FIELD, err_msg=f"{number}: {method}, {wait:.2f} s")
+        moved += len(job.moves)
+    assert moved
+
+
+def test_without_another_worker_the_ranks_share_one_that_is_left(long_field: Path) -> None:
+    with (
+        dask.config.set({"oocarrays.patience": "100ms"}),
+        OwnCluster(long_field.parent, workers=2) as (client, workers, _),
+    ):
+        job = long_job_of(long_field, ranks=4, scheduler=client)
+        places = {pid: address for address, pid in client.run(os.getpid).items()}
+        when(phase_begun(job, "read"), workers[0].kill)
+        assert_equal(within(job.run), long_field)
+    (move,) = job.moves
+    assert move["lost"] == places[workers[0].pid]
+    assert len(move["moved"]) == 2
+    assert "budget now holds 4 ranks" in job.explain()
+
+
+def when(ready: Callable[[], bool], act: Callable[[], Any]) -> None:
+    """Do something as soon as something has happened."""
+    threading.Thread(target=lambda: (wait_for(ready), act()), daemon=True).start()
+
+
+def wait_for(there: Callable[[], bool]) -> None:
+    while not there():
+        time.sleep(0.002)
+
+
+def test_the_scheduler_is_gone(long_field: Path) -> None:
+    with OwnCluster(long_field.parent, workers=2) as (client, _, scheduler):
+        job = long_job_of(long_field, scheduler=client)
+        when(phase_begun(job, "write"), scheduler.kill)
+        with pytest.raises(RunError, match=r"scheduler .* is gone.*resume") as caught:
+            within(job.run)
+    assert len(str(caught.value).splitlines()) == 1
+    with cluster(2):
+        rest = ooc.resume(long_field.parent / "target.zarr")
+        assert rest.left < 1
+        assert_equal(within(rest.run), long_field)
+
+
+class OwnCluster:
+    """A scheduler and workers without nannies, each a process of its own."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self.file, self.count = folder / "scheduler.json", workers
+        self.folder = folder
+
+    def start(self, kind: str, *options: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", "--scheduler-file", str(self.file), *options]
+        place = {"cwd": self.folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, start_new_session=True, **place)
+
+    def __enter__(self) -> tuple[Client, list[subprocess.Popen], subprocess.Popen]:
+        self.scheduler = self.start("scheduler", "--port", "0", "--no-dashboard")
+        wait_for(self.file.exists)
+        options = ("--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(self.folder / "spill"))
+        self.workers = [self.start("worker", *options) for _ in range(self.count)]
+        self.client = Client(scheduler_file=str(self.file), timeout="60s")
+        self.client.wait_for_workers(self.count, timeout=60)
+        return self.client, self.workers, self.scheduler
+
+    def __exit__(self, *error: object) -> None:
+        for process in [*self.workers, self.scheduler]:
+            process.kill()
+            process.wait()
+        self.client.close(timeout=1)
+
+
+def test_a_worker_that_comes_changes_nothing(long_field: Path) -> None:
+    with cluster(2) as client:
+        job = long_job_of(long_field)
+        when(phase_begun(job, "read"), lambda: client.cluster.scale(3))
+        assert_equal(within(job.run), long_field)
+        assert job.moves == []
+
+
+def test_a_paused_worker_is_waited_for_and_one_that_stays_paused_is_named(field: Path) -> None:
+    def pause(seconds: float, dask_worker: Any) -> None:
+        dask_worker.status = Status.paused
+        dask_worker.loop.call_later(seconds, lambda: setattr(dask_worker, "status", Status.running))
+
+    with cluster(2, memory_limit=0) as client:
+        job = job_of(field)
+        address = job.placement[1]
+        client.run(pause, 1.5, workers=[address])
+        np.testing.assert_array_equal(within(job.run), FIELD)
+        client.run(pause, 30, workers=[address])
+        with (
+            dask.config.set({"oocarrays.give-up": "1s"}),
+            pytest.raises(RunError, match=f"worker {address} has been paused"),
+        ):
+            within(job_of(field, overwrite=True).run)
+
+
+# ---------------------------------------------------------------------- what each worker holds
+
+
+class Sampler:
+    """The most anonymous memory of some processes, above their level at the start."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.idle = {pid: anonymous(pid) for pid in pids}
+        self.peak = dict.fromkeys(pids, 0)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.003):
+            for pid, idle in self.idle.items():
+                self.peak[pid] = max(self.peak[pid], anonymous(pid) - idle)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def anonymous(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem")))
+
+
+@pytest.mark.parametrize("codec", ["plain", "zstd"])
+@pytest.mark.parametrize("method", PHASES)
+def test_every_worker_keeps_its_budget(tmp_path: Path, method: str, codec: str) -> None:
+    data = np.random.default_rng(2).random((4096, 4096), dtype="f4")
+    make(tmp_path / "warm.zarr", FIELD, chunks=(50, 768), compressors=CODECS[codec])
+    make(tmp_path / "data.zarr", data, chunks=(256, 4096), compressors=CODECS[codec])
+    budget = 72 * 2**20
+    with cluster(2, memory_limit=0) as client:
+        within(ooc.rechunk(tmp_path / "warm.zarr", tmp_path / "w.zarr", chunks=(1024, 20), method=method).run)
+        job = ooc.rechunk(
+            tmp_path / "data.zarr", tmp_path / "target.zarr", chunks=(4096, 256), method=method, memory=budget
+        )
+        with Sampler(list(client.run(os.getpid).values())) as sampler:
+            within(job.run)
+    assert job.plan.peak_bytes <= budget
+    for peak in sampler.peak.values():
+        assert 2**21 < peak <= budget, f"{peak / 2**20:.1f} MiB of {budget / 2**20:.1f}"
+
+
+def test_the_client_is_interrupted_and_the_run_resumed(long_field: Path) -> None:
+    with cluster(2):
+        job = long_job_of(long_field)
+        when(phase_begun(job, "write"), lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            job.run()
+        rest = ooc.resume(long_field.parent / "target.zarr")
+        assert rest.left < 1
+        assert_equal(within(rest.run), long_field)
+        assert rest.meter.decoded_bytes < job.plan.traffic.decoded_bytes
