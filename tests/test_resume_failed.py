@@ -1,9 +1,9 @@
-"""Going on after an error, beside a run that lives, or from a journal that belongs to something else."""
+"""Going on after an error, when scratch has gone, beside a run that lives, and in stores of other kinds."""
 
 from __future__ import annotations
 
 import gc
-import json
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,16 +20,12 @@ import oocarrays as ooc
 from oocarrays.errors import (
     CorruptChunkError,
     DiskFullError,
-    JournalError,
     NotFoundError,
     RunError,
     TargetError,
 )
-from oocarrays.plan import candidates
-from oocarrays.plan.as_json import to_json
-from oocarrays.storage import journal
-from oocarrays.storage.journal import FOLDER, Journal
-from oocarrays.storage.leftovers import find_leftovers
+from oocarrays.plan import candidates, rechunk
+from oocarrays.storage.journal import Journal
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (
@@ -114,8 +110,8 @@ def last_missing(job: ooc.RechunkJob, target: Path) -> int:
 @pytest.mark.parametrize("method", ["independent", "two-phase", "kept"])
 def test_a_job_that_failed_runs_again_and_so_does_a_resumed_one(field: Path, target: Path, method: str) -> None:
     job = plan(field, target, method)
-    fail(job, 9)
-    fail(job, 7)
+    fail(job, 5)
+    fail(job, 4)
     again = ooc.resume(target)
     fail(again, 2)
     fail(again, 1)
@@ -184,12 +180,65 @@ def test_scratch_that_somebody_removed_is_made_again(field: Path, target: Path, 
     check_finished(target)
 
 
+def test_scratch_of_which_some_was_removed_is_made_again(
+    field: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that failed was killed while it removed its scratch."""
+
+    def begin(folder: Path, **_: Any) -> None:
+        for chunk in list(Path(folder).glob("0/c/*/*"))[:2]:
+            chunk.unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", begin)
+        fail(plan(field, target, "staged"), 9)
+    assert list(target.parent.glob(".oocarrays-*/0/c/*/*"))
+    ooc.resume(target).run()
+    check_finished(target)
+
+
 def test_scratch_that_goes_between_plan_and_run_is_missed(field: Path, target: Path, runs: Server) -> None:
     runs.run("rechunk", field, target, at="entry", after=6, **options_of("staged"))
     stale = ooc.resume(target)
     fail(ooc.resume(target), 2)
     with pytest.raises(RunError, match=r"target\.zarr had in scratch has gone since: resume it again"):
         stale.run()
+    runs.run("resume", target, at="entry")
+    with pytest.raises(RunError, match="resume it again"):  # there is scratch again, but only a part of it
+        stale.run()
+    ooc.resume(target).run()
+    check_finished(target)
+
+
+def interrupt(job: ooc.RechunkJob, after: int) -> None:
+    """Ctrl-C when some parts have been recorded: scratch stays."""
+    record, calls = Journal.record, itertools.count(1)
+
+    def stop(self: Journal, part: tuple[int, ...]) -> None:
+        record(self, part)
+        if next(calls) >= after:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "record", stop)
+        with pytest.raises(KeyboardInterrupt):
+            job.run()
+
+
+def test_scratch_that_was_used_up_is_not_used_again(field: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first scratch array of three passes goes when the last one begins."""
+    staged = rechunk._staged
+    monkeypatch.setattr(rechunk, "_staged", lambda problem, stages: staged(problem, 3))
+    job = plan(field, target, "staged")
+    every = [set(step.parts(number)) for number, step in enumerate(job.plan.passes)]
+    interrupt(job, len(every[0]) + len(every[1]) + 2)
+    shutil.rmtree(next(target.parent.glob(".oocarrays-*")))
+    interrupt(ooc.resume(target), 1)
+    job = ooc.resume(target)
+    interrupt(job, len(every[0]) + len(every[1]))
+    assert [path.name for path in target.parent.glob(".oocarrays-*/[0-9]")] == ["1"]
+    with pytest.raises(RunError, match="resume it again"):
+        job.run()
     ooc.resume(target).run()
     check_finished(target)
 
@@ -286,109 +335,3 @@ def test_targets_named_by_a_url_go_on(field: Path, tmp_path: Path, method: str) 
     with pytest.raises(NotFoundError, match="nothing to resume"):
         ooc.resume(target)
     assert list(tmp_path.iterdir()) == [field]
-
-
-# ---------------------------------------------------------------------- another source, another journal
-
-
-def rewrite(field: Path) -> Any:
-    shutil.rmtree(field)
-    make_field(field.parent, chunks=(32, 1024))
-
-
-def tell_more(field: Path) -> Any:
-    zarr.open_array(field, mode="r+").attrs["units"] = "K"
-
-
-def give_another(field: Path) -> Any:
-    return make_field(field.parent, "another.zarr", chunks=(128, 1024))
-
-
-def give_a_copy(field: Path) -> Any:
-    return make_field(field.parent, "another.zarr")
-
-
-SOURCES = {"other chunks": rewrite, "other attributes": tell_more, "another": give_another, "a copy": give_a_copy}
-
-
-@pytest.mark.parametrize("change", SOURCES.values(), ids=SOURCES)
-def test_another_source_is_refused(field: Path, target: Path, runs: Server, change: Callable) -> None:
-    runs.run("rechunk", field, target, at="entry", **options_of("independent"))
-    given = change(field)
-    with pytest.raises(JournalError, match=r"written for another source than .* is now") as caught:
-        ooc.resume(target, source=given)
-    assert "\n" not in str(caught.value)
-    check_unfinished(target)
-
-
-def test_a_source_that_has_gone_is_missed(field: Path, target: Path, runs: Server) -> None:
-    runs.run("rechunk", field, target, at="entry", **options_of("independent"))
-    shutil.rmtree(field)
-    with pytest.raises(NotFoundError, match=r"no such store: .*source\.zarr"):
-        ooc.resume(target)
-
-
-def sealed(run: str, content: dict[str, Any]) -> str:
-    """A journal's plan with the digest that belongs to it."""
-    return json.dumps({"run": run, "content": content, "digest": journal._digest(run, content)})
-
-
-def of_other_chunks(target: Path, run: str, content: dict[str, Any]) -> str:
-    other = plan(target.parent / "source.zarr", target.parent / "other.zarr", "independent", chunks=(1024, 32))
-    return sealed(run, content | {"plan": to_json(other.plan)})
-
-
-def of_another_source(target: Path, run: str, content: dict[str, Any]) -> str:
-    other = plan(give_another(target.parent / "source.zarr"), target.parent / "other.zarr", "independent")
-    return sealed(run, content | {"plan": to_json(other.plan)})
-
-
-JOURNALS: dict[str, tuple[Callable[[Path, str, dict[str, Any]], str], str]] = {
-    "other target chunks": (of_other_chunks, r"plans for chunks \(1024, 32\)"),
-    "other source chunks": (of_another_source, r"plans for chunks"),
-    "of another run": (lambda _, run, content: sealed("c0ffee", content), "is of run c0ffee, the array of run"),
-    "a plan of nothing": (lambda _, run, content: sealed(run, content | {"plan": {}}), "plan lacks"),
-    "no source": (lambda _, run, content: sealed(run, {"plan": content["plan"]}), "lacks scratch, source"),
-    "changed": (lambda _, run, content: sealed(run, content).replace("two-phase", "kept"), "digest does not fit"),
-    "cut short": (lambda _, run, content: sealed(run, content)[:-20], "cut short"),
-    "nothing": (lambda *_: "", "cut short"),
-}
-
-
-@pytest.mark.parametrize(("spoil", "says"), JOURNALS.values(), ids=JOURNALS)
-def test_a_journal_that_does_not_belong_there_is_refused(
-    field: Path, target: Path, runs: Server, spoil: Callable, says: str
-) -> None:
-    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
-    (target / FOLDER / "plan.json").write_text(spoil(target, *Journal(target).read()))
-    with pytest.raises(JournalError, match=says) as caught:
-        ooc.resume(target)
-    assert "\n" not in str(caught.value)
-    check_unfinished(target)
-
-
-@pytest.mark.parametrize("name", ["0.99.0", "1.0.0", "0.0.2", "0.0", "-", "7"])
-def test_a_part_that_the_plan_has_not_is_refused(field: Path, target: Path, runs: Server, name: str) -> None:
-    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
-    digest = json.loads((target / FOLDER / "plan.json").read_text())["digest"]
-    (target / FOLDER / "done" / name).write_text(digest)
-    with pytest.raises(JournalError, match=r"has part \(.*\), which its plan has not"):
-        ooc.resume(target)
-
-
-def test_a_part_of_another_plan_is_refused(field: Path, target: Path, runs: Server) -> None:
-    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
-    (target / FOLDER / "done" / "0.0.0").write_text("0" * 64)
-    with pytest.raises(JournalError, match="was finished by a run of another plan"):
-        ooc.resume(target)
-
-
-def test_a_target_that_was_written_anew_is_not_gone_on_with(field: Path, target: Path, runs: Server) -> None:
-    runs.run("rechunk", field, target, at="entry", **options_of("staged"))
-    job = ooc.resume(target)
-    plan(field, target, "independent", overwrite=True).run()
-    with pytest.raises(RunError, match="no longer what run"):
-        job.run()
-    assert [each.kind for each in find_leftovers(target.parent)] == ["scratch"]
-    ooc.clean(target.parent)
-    check_finished(target)

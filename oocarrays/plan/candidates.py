@@ -331,7 +331,7 @@ def _traffic(
     whole = visits * source.chunk_bytes
     written = target.grid.count * target.chunk_bytes
     if exchanges and problem.workers:
-        tasks = exchanges * (3 * ranks + 1) + ranks
+        tasks = exchanges * (3 * ranks + 1)
     elif exchanges:
         tasks = exchanges * (1 + ranks) + units * ranks + (units - 1) * ranks * shape.kept
     else:

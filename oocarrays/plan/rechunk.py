@@ -93,7 +93,8 @@ class RechunkPlan:
     @property
     def traffic(self) -> Traffic:
         """What moves, in all passes together, with the tasks that create, join and finish."""
-        frame = Traffic(tasks=2 + len(self.passes))
+        travels = 0 if self.processes is None else 1 + self.ranks  # the run, and a probe of each rank's worker
+        frame = Traffic(tasks=2 + len(self.passes) + travels)
         return reduce(add, (p.traffic for p in self.passes), frame)
 
     @property

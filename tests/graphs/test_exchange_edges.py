@@ -205,7 +205,6 @@ def test_every_key_ends_with_its_rank(job: RechunkJob, data: st.DataObject) -> N
 # ---------------------------------------------------------------------- how many tasks
 
 
-@pytest.mark.xfail(strict=True, reason="plan.tasks leaves out the task of the run, and counts probes in exchanges only")
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "kept"])
 def test_a_graph_has_as_many_tasks_as_the_plan_says(job: RechunkJob, method: str) -> None:
     grids = (ChunkGrid.of((96, 80), chunks) for chunks in ((8, 80), (96, 10)))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
+from oocarrays.graphs import placement
 from oocarrays.graphs import run as graph_run
 
 import oocarrays as ooc
@@ -177,11 +178,9 @@ def test_threads_are_used_where_they_are_asked_for(three: Client, field: Path) -
         job_of(field, scheduler="threads", workers=["0"], target=field.parent / "other.zarr")
 
 
-def test_nobody_answers_at_an_address(field: Path) -> None:
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
-        pytest.raises(PlacementError, match=r"127\.0\.0\.1:9"),
-    ):
+def test_nobody_answers_at_an_address(field: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "ARRIVAL_SECONDS", 1)
+    with pytest.raises(PlacementError, match=r"127\.0\.0\.1:9"):
         within(lambda: job_of(field, scheduler="tcp://127.0.0.1:9"))
 
 

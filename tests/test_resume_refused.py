@@ -1,0 +1,141 @@
+"""What is not gone on with: a journal or a source that belongs to something else, a target that was written anew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.errors import JournalError, NotFoundError, RunError
+from oocarrays.plan.as_json import to_json
+from oocarrays.storage import journal
+from oocarrays.storage.journal import FOLDER, Journal
+from oocarrays.storage.leftovers import find_leftovers
+from tests.dying import Server
+from tests.unfinished import check_finished, check_unfinished, make_field, options_of
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    return make_field(tmp_path)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "target.zarr"
+
+
+def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.RechunkJob:
+    return ooc.rechunk(source, target, **(options_of(method) | options))
+
+
+# ---------------------------------------------------------------------- another source, another journal
+
+
+def rewrite(field: Path) -> Any:
+    shutil.rmtree(field)
+    make_field(field.parent, chunks=(32, 1024))
+
+
+def tell_more(field: Path) -> Any:
+    zarr.open_array(field, mode="r+").attrs["units"] = "K"
+
+
+def give_another(field: Path) -> Any:
+    return make_field(field.parent, "another.zarr", chunks=(128, 1024))
+
+
+def give_a_copy(field: Path) -> Any:
+    return make_field(field.parent, "another.zarr")
+
+
+SOURCES = {"other chunks": rewrite, "other attributes": tell_more, "another": give_another, "a copy": give_a_copy}
+
+
+@pytest.mark.parametrize("change", SOURCES.values(), ids=SOURCES)
+def test_another_source_is_refused(field: Path, target: Path, runs: Server, change: Callable) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("independent"))
+    given = change(field)
+    with pytest.raises(JournalError, match=r"written for another source than .* is now") as caught:
+        ooc.resume(target, source=given)
+    assert "\n" not in str(caught.value)
+    check_unfinished(target)
+
+
+def test_a_source_that_has_gone_is_missed(field: Path, target: Path, runs: Server) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("independent"))
+    shutil.rmtree(field)
+    with pytest.raises(NotFoundError, match=r"no such store: .*source\.zarr"):
+        ooc.resume(target)
+
+
+def sealed(run: str, content: dict[str, Any]) -> str:
+    """A journal's plan with the digest that belongs to it."""
+    return json.dumps({"run": run, "content": content, "digest": journal._digest(run, content)})
+
+
+def of_other_chunks(target: Path, run: str, content: dict[str, Any]) -> str:
+    other = plan(target.parent / "source.zarr", target.parent / "other.zarr", "independent", chunks=(1024, 32))
+    return sealed(run, content | {"plan": to_json(other.plan)})
+
+
+def of_another_source(target: Path, run: str, content: dict[str, Any]) -> str:
+    other = plan(give_another(target.parent / "source.zarr"), target.parent / "other.zarr", "independent")
+    return sealed(run, content | {"plan": to_json(other.plan)})
+
+
+JOURNALS: dict[str, tuple[Callable[[Path, str, dict[str, Any]], str], str]] = {
+    "other target chunks": (of_other_chunks, r"plans for chunks \(1024, 32\)"),
+    "other source chunks": (of_another_source, r"plans for chunks"),
+    "of another run": (lambda _, run, content: sealed("c0ffee", content), "is of run c0ffee, the array of run"),
+    "a plan of nothing": (lambda _, run, content: sealed(run, content | {"plan": {}}), "plan lacks"),
+    "no source": (lambda _, run, content: sealed(run, {"plan": content["plan"]}), "lacks scratch, source"),
+    "changed": (lambda _, run, content: sealed(run, content).replace("two-phase", "kept"), "digest does not fit"),
+    "cut short": (lambda _, run, content: sealed(run, content)[:-20], "cut short"),
+    "nothing": (lambda *_: "", "cut short"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "says"), JOURNALS.values(), ids=JOURNALS)
+def test_a_journal_that_does_not_belong_there_is_refused(
+    field: Path, target: Path, runs: Server, spoil: Callable, says: str
+) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
+    (target / FOLDER / "plan.json").write_text(spoil(target, *Journal(target).read()))
+    with pytest.raises(JournalError, match=says) as caught:
+        ooc.resume(target)
+    assert "\n" not in str(caught.value)
+    check_unfinished(target)
+
+
+@pytest.mark.parametrize("name", ["0.99.0", "1.0.0", "0.0.2", "0.0", "-", "7"])
+def test_a_part_that_the_plan_has_not_is_refused(field: Path, target: Path, runs: Server, name: str) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
+    digest = json.loads((target / FOLDER / "plan.json").read_text())["digest"]
+    (target / FOLDER / "done" / name).write_text(digest)
+    with pytest.raises(JournalError, match=r"has part \(.*\), which its plan has not"):
+        ooc.resume(target)
+
+
+def test_a_part_of_another_plan_is_refused(field: Path, target: Path, runs: Server) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
+    (target / FOLDER / "done" / "0.0.0").write_text("0" * 64)
+    with pytest.raises(JournalError, match="was finished by a run of another plan"):
+        ooc.resume(target)
+
+
+def test_a_target_that_was_written_anew_is_not_gone_on_with(field: Path, target: Path, runs: Server) -> None:
+    runs.run("rechunk", field, target, at="entry", **options_of("staged"))
+    job = ooc.resume(target)
+    plan(field, target, "independent", overwrite=True).run()
+    with pytest.raises(RunError, match="no longer what run"):
+        job.run()
+    assert [each.kind for each in find_leftovers(target.parent)] == ["scratch"]
+    ooc.clean(target.parent)
+    check_finished(target)
