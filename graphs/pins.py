@@ -20,7 +20,7 @@ from distributed.core import Status
 
 
 class Pins(SchedulerPlugin):
-    """Pins the tasks of one graph, and moves all ranks of a lost worker together.
+    """Pins the tasks of one graph, and moves all ranks of a lost worker together: nothing before the graph arrives.
 
     Parameters
     ----------
@@ -43,6 +43,7 @@ class Pins(SchedulerPlugin):
         self._patience = patience
         self._homes = dict(enumerate(addresses))
         self._homeless: dict[str, list[int]] = {}
+        self._arrived = False
 
     def start(self, scheduler: Scheduler) -> None:  # type: ignore[override]
         """Begin on a scheduler."""
@@ -51,6 +52,7 @@ class Pins(SchedulerPlugin):
     def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
         """Pin tasks that have arrived; a worker that has gone since they were planned is a lost one."""
         mine = [key for key in tasks if self._is_mine(key)]
+        self._arrived = self._arrived or bool(mine)
         for key in mine:
             self._pin(key)
         for gone in sorted(set(self._homes.values()) - set(scheduler.workers)) if mine else ():
@@ -67,7 +69,7 @@ class Pins(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
         """Wait for another worker to take the place of one that is gone, or share out its ranks."""
         ranks = [rank for rank, home in self._homes.items() if home == worker]
-        if not ranks or worker in self._homeless:
+        if not (ranks and self._arrived) or worker in self._homeless:
             return
         self._homeless[worker] = ranks
         spare = [address for address in scheduler.workers if address not in self._homes.values()]

@@ -175,6 +175,8 @@ def _active_client() -> Client | None:
 
 
 def _connected(address: str) -> Client:
+    if ":" not in address:
+        raise PlacementError(f"scheduler={address!r} is not an address such as tcp://10.0.0.7:8786, or 'threads'")
     from distributed import Client
 
     known = _CLIENTS.get(address)

@@ -25,6 +25,7 @@ from oocarrays.graphs import exchange, slabs
 from oocarrays.graphs.buffers import Holding, Pool, allocate, shaped
 
 from oocarrays.errors import DiskFullError, NotFoundError, PlacementError, RunError, UnsupportedError
+from oocarrays.mapping.grid import boxes
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, Pass, box_count
 from oocarrays.plan.rechunk import RechunkPlan
@@ -390,19 +391,33 @@ class RechunkRun:
             holding = Holding(allocate(int(region)), allocate(chunk))
         reader = self.opened(number).reader
         for unit in step.batch_units(batch, rank):
-            box = step.chunk_box(unit)
-            region = self.region(step, box, holding.region)
-            section = step.section(box)
-            with self.meter.phase("read"):
-                for piece, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
-                    scatter(region, section.lower, piece, self.fill(data))
+            for box in self._missing(number, step.chunk_box(unit)):
+                self._build(number, box, holding)
             if unit + step.ranks < step.units:
                 following = step.section(step.chunk_box(unit + step.ranks))
                 reader.announce(step.source.grid.indices(following))
-            with self.meter.phase("write"):
-                self.store(number, box, region)
         self.record(part)
         return holding
+
+    def _build(self, number: int, box: ChunkBox, holding: Holding) -> None:
+        """Build one region, and write it."""
+        step = self.plan.passes[number]
+        region, section = self.region(step, box, holding.region), step.section(box)
+        with self.meter.phase("read"):
+            for piece, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
+                scatter(region, section.lower, piece, self.fill(data))
+        with self.meter.phase("write"):
+            self.store(number, box, region)
+
+    def _missing(self, number: int, box: ChunkBox) -> Iterator[ChunkBox]:
+        """The chunks of a region less those that a run that stopped had written: it writes them in their order."""
+        counts = tuple(b - a for a, b in zip(*box, strict=True))
+        there = 0
+        if self.destination.settings is None and number == len(self.plan.passes) - 1:
+            there = self.target.leading(product(*map(range, *box)))
+        for first, last in boxes(range(there, box_count(box)), counts):
+            low, high = (tuple(a + i for a, i in zip(box[0], corner, strict=True)) for corner in (first, last))
+            yield low, high
 
     # ------------------------------------------------------------------ what all have in common
 
@@ -415,11 +430,19 @@ class RechunkRun:
     @property
     def left(self) -> float:
         """The share of the target's chunks that is still to be written."""
-        if not self.plan.passes:
-            return 1.0
-        last = len(self.plan.passes) - 1
-        done = sum(self._chunks_of(part) for part in self.done if part[0] == last)
-        return 1 - done / self.plan.target.grid.count
+        return self.left_of(len(self.plan.passes) - 1) if self.plan.passes else 1.0
+
+    def left_of(self, number: int) -> float:
+        """The share of a pass's chunks that is still to be written."""
+        done = sum(self._chunks_of(part) for part in self.done if part[0] == number)
+        return 1 - done / self.plan.passes[number].target.grid.count
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and chunks that are written, in what is left of all passes."""
+        shares = [(self.left_of(number), step.traffic) for number, step in enumerate(self.plan.passes)]
+        reads, writes = (t.read_requests * left for left, t in shares), (t.write_requests * left for left, t in shares)
+        return sum(reads), sum(writes)
 
     def _chunks_of(self, part: Part) -> int:
         """Target chunks of a part."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from oocarrays.graphs.rechunk_tasks import LIVE, SETTLE_SECONDS, RechunkRun
 from oocarrays.graphs.settings import setting
 from zarr.storage import MemoryStore, WrapperStore
 
-from oocarrays.errors import OocError, PlacementError, RunError
+from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
 from oocarrays.storage import array_file
 from oocarrays.storage.meter import Meter
 
@@ -160,14 +161,6 @@ class GraphJob(DaskMethodsMixin):
             future.cancel(force=True)
             client.run(_settled, self._run.id)
 
-    def _told(self, event: tuple[float, dict[str, Any]]) -> None:
-        """Hear from the cluster what has been done."""
-        _, told = event
-        if "moved" in told:
-            self.moves.append(told)
-        else:
-            self._run.meter.put(told)
-
     # ------------------------------------------------------------------ what Dask asks of a collection
 
     @staticmethod
@@ -177,7 +170,7 @@ class GraphJob(DaskMethodsMixin):
     def __dask_graph__(self) -> dict[Key, Any]:
         if self._cluster and self._is_fresh():
             client = self._cluster.client
-            client.subscribe_topic(self._run.topic, self._told)
+            client.subscribe_topic(self._run.topic, hearing(self._run, self.moves))
             pin(client, self._key[0].rpartition("-")[2], self._addresses, self._run.topic)
         return self._graph
 
@@ -214,6 +207,20 @@ class GraphJob(DaskMethodsMixin):
         return job
 
 
+def hearing(run: RechunkRun, moves: list[dict[str, Any]]) -> Callable[[tuple[float, dict[str, Any]]], None]:
+    """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run."""
+    there = weakref.ref(run)
+
+    def hear(event: tuple[float, dict[str, Any]]) -> None:
+        _, told = event
+        if "moved" in told:
+            moves.append(told)
+        elif (run := there()) is not None:
+            run.meter.put(told)
+
+    return hear
+
+
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
 
@@ -244,8 +251,8 @@ async def _settled(id: str) -> None:
 
 
 def _resumable(error: BaseException) -> bool:
-    """Whether a run ended for no reason of its own, so that what it left in scratch can be of use."""
-    return not isinstance(error, OocError)
+    """Whether what a run left in scratch can be of use: it was not the data or the device that stopped it."""
+    return not isinstance(error, CorruptChunkError | DiskFullError | StoreFailure)
 
 
 def _explained(error: BaseException, client: Client, run: RechunkRun) -> BaseException:

@@ -121,7 +121,7 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray
     if step.kept and unit + 1 < step.units:
         run.kept(number).announce(unit + 1, rank)
     box = step.share(unit, rank)
-    if box is not None:
+    if box is not None and not run.is_done((number, unit, rank)):
         run.store(number, box, run.region(step, box, buffer, blank=False))
         run.record((number, unit, rank))
     return buffer

@@ -205,11 +205,16 @@ def progress_bar(plan: RechunkPlan, run: Any, stream: TextIO | None = None) -> I
     out = stream or sys.stderr
     stop = threading.Event()
     start = time.perf_counter()
-    total = (plan.traffic.read_bytes + plan.traffic.written_bytes) * run.left
+    reads, writes = run.expected
+    t = plan.traffic
+    to_read = t.read_bytes * reads / max(t.read_requests, 1)
+    to_write = t.written_bytes * writes / max(t.write_requests, 1)
 
     def show() -> None:
-        share = done_share(plan, run.meter, run.left)
-        out.write("\r" + bar_line(share, total, time.perf_counter() - start).ljust(LINE_WIDTH))
+        read = done_share(run.meter.read_requests, reads) * to_read
+        written = done_share(run.meter.write_requests + run.meter.skipped_chunks, writes) * to_write
+        line = bar_line(read + written, to_read + to_write, time.perf_counter() - start)
+        out.write("\r" + line.ljust(LINE_WIDTH))
         out.flush()
 
     def show_again_and_again() -> None:
@@ -227,30 +232,22 @@ def progress_bar(plan: RechunkPlan, run: Any, stream: TextIO | None = None) -> I
         out.write("\n")
 
 
-def done_share(plan: RechunkPlan, meter: Meter, left: float = 1.0) -> float:
-    """The share of a plan's bytes that have been read and written, from 0 to 1.
+def done_share(made: int, expected: float) -> float:
+    """The share of the expected requests that have been made: what each brings is not known where data is coded.
 
-    What a request brings is known beforehand only where nothing is coded: bytes are counted by the requests made for
-    them.
-
-    Parameters
-    ----------
-    left : float
-        The share of the plan that is to be done in this run.
+    >>> done_share(1, 4), done_share(5, 4), done_share(0, 0)
+    (0.25, 1.0, 1.0)
     """
-    t = plan.traffic
-    read = meter.read_requests / max(t.read_requests * left, 1)
-    written = (meter.write_requests + meter.skipped_chunks) / max(t.write_requests * left, 1)
-    volume = max(t.read_bytes + t.written_bytes, 1)
-    return (t.read_bytes * min(read, 1.0) + t.written_bytes * min(written, 1.0)) / volume
+    return min(made / expected, 1.0) if expected >= 1 else 1.0
 
 
-def bar_line(share: float, total: float, elapsed: float) -> str:
-    """One line of the bar.
+def bar_line(done: float, total: float, elapsed: float) -> str:
+    """One line of the bar, from bytes and seconds.
 
-    >>> bar_line(0.5, 2**30, 2.0)
+    >>> bar_line(2**29, 2**30, 2.0)
     '[███████████████               ]  50 %  512.00 MiB of 1.00 GiB, 2.0 s, 2.00 s left'
     """
+    share = done / total if total else 1.0
     left = f", {seconds_text(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
     bar = f"[{'█' * int(share * BAR_WIDTH):<{BAR_WIDTH}}] {share:4.0%}".replace("%", " %")
-    return f"{bar}  {format_bytes(int(share * total))} of {format_bytes(int(total))}, {elapsed:.1f} s{left}"
+    return f"{bar}  {format_bytes(int(done))} of {format_bytes(int(total))}, {elapsed:.1f} s{left}"

@@ -75,13 +75,6 @@ def count(plan: RechunkPlan, parts: set[Part]) -> int:
     return sum(len(chunks_of(plan, part)) for part in parts)
 
 
-def with_neighbours(plan: RechunkPlan, parts: set[Part]) -> set[Part]:
-    """Where ranks build a partition together, all of its parts."""
-    units = {part[:2] for part in parts if plan.passes[part[0]].method != "independent"}
-    steps = enumerate(plan.passes)
-    return parts | {part for number, step in steps for part in step.parts(number) if part[:2] in units}
-
-
 def stamps(target: Path) -> dict[str, tuple[int, int]]:
     """What tells a chunk's file from one that was written later."""
     files = [path for path in target.joinpath("c").rglob("*") if path.is_file() and path.suffix != ".partial"]

@@ -10,9 +10,11 @@ import os
 import shutil
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,15 @@ class ArrayFile:
     def folder(self) -> str | None:
         """The local directory that holds it, or None."""
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
+
+    def leading(self, indices: Iterable[tuple[int, ...]]) -> int:
+        """How many of some chunks are stored in local files, up to the first one that is not."""
+        folder = self.folder
+        if folder is None:
+            return 0
+        return sum(
+            1 for _ in takewhile(lambda index: os.path.exists(os.path.join(folder, self.chunk_key(index))), indices)
+        )
 
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """The key of a chunk below the array."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -39,6 +40,14 @@ def tight(plan: Callable[..., ooc.RechunkJob]) -> ooc.RechunkJob:
         return plan(memory=1)
     except BudgetError as error:
         return plan(memory=error.least + error.least // 100)
+
+
+def until(there: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until something is so; an error where it does not come."""
+    deadline = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < deadline, f"not there after {seconds} s"
+        time.sleep(0.02)
 
 
 def within(work: Callable[[], Any], seconds: float = SECONDS) -> Any:
@@ -85,3 +94,31 @@ def kill_when(client: Client, job: ooc.RechunkJob, address: str, ready: Callable
     thread = threading.Thread(target=wait_and_kill, daemon=True)
     thread.start()
     return thread
+
+
+class Sampler:
+    """The most anonymous memory of some processes, above their level at the start."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.idle = {pid: anonymous(pid) for pid in pids}
+        self.peak = dict.fromkeys(pids, 0)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.003):
+            for pid, idle in self.idle.items():
+                self.peak[pid] = max(self.peak[pid], anonymous(pid) - idle)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def anonymous(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem")))

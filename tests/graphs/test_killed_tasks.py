@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from distributed import Client
+from oocarrays.graphs import run as graph_run
 
 import oocarrays as ooc
-from tests.graphs.clusters import FIELD, cluster, tight, within
+from tests.graphs.clusters import FIELD, cluster, tight, until, within
 from tests.small import CODECS, make
 
 RANKS = 3
@@ -44,13 +45,6 @@ def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.RechunkJob]:
         return tight(lambda **memory: ooc.rechunk(*place, method=method, scheduler=spare, **given, **memory))
 
     return made
-
-
-def until(there: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < deadline, f"not there after {seconds} s"
-        time.sleep(0.02)
 
 
 def dies(client: Client, address: str, place: str, name: str, number: int, when: str) -> None:
@@ -170,6 +164,7 @@ def check_done_again(job: ooc.RechunkJob) -> None:
 
 def test_ranks_that_share_a_worker_move_together(spare: Client, job_of: Callable) -> None:
     job = job_of("two-phase", ranks=2 * RANKS)
+    assert all(job.__dask_graph__() for _ in range(3)), "who only looks has nothing moved"
     victim = job.placement[2]
     dies(spare, victim, EXCHANGE, "receive", 4, "after")
     check(job, within(job.run))
@@ -194,25 +189,31 @@ def test_a_worker_dies_at_any_time(spare: Client, job_of: Callable) -> None:
         until(lambda: len(spare.scheduler_info()["workers"]) == RANKS + 1)
         there = chance.sample(sorted(spare.scheduler_info()["workers"]), RANKS)
         method = chance.choice(["independent", "two-phase", "two-phase", "staged"])
-        job = job_of(method, workers=there, ranks=chance.randint(2, 5))
+        job = job_of(method, workers=there, ranks=chance.randint(2, 4), chunks=(1024, 128))
         victim = chance.choice(sorted(set(job.placement.values())))
-        kill_after(job, chance.randrange(len(job.__dask_graph__()) * 3 // 4), spare.run(os.getpid)[victim])
-        np.testing.assert_array_equal(within(job.run), FIELD, err_msg=f"{number}: {method} of {job.plan.ranks}")
+        wait = chance.randrange(job.plan.tasks * 3 // 4)
+        with pytest.MonkeyPatch.context() as patch:
+            kill_after(patch, wait, spare.run(os.getpid)[victim])
+            np.testing.assert_array_equal(within(job.run), FIELD, err_msg=f"{number}: {method}, {wait} tasks")
         moved += len(job.moves)
     assert moved >= 10
 
 
-def kill_after(job: ooc.RechunkJob, number: int, pid: int) -> None:
+def kill_after(patch: pytest.MonkeyPatch, number: int, pid: int) -> None:
     """SIGKILL a process when the workers have told of so many tasks."""
-    hear, heard = job._told, [0]
+    plain, heard = graph_run.hearing, count()
 
-    def told(event: Any) -> None:
-        hear(event)
-        heard[0] += 1
-        if heard[0] == number + 1:
-            os.kill(pid, signal.SIGKILL)
+    def hearing(*args: Any) -> Callable[[Any], None]:
+        hear = plain(*args)
 
-    job._told = told
+        def told(event: Any) -> None:
+            hear(event)
+            if next(heard) == number:
+                os.kill(pid, signal.SIGKILL)
+
+        return told
+
+    patch.setattr(graph_run, "hearing", hearing)
 
 
 # ---------------------------------------------------------------------- where it does not go on

@@ -22,7 +22,7 @@ from oocarrays.graphs import run as graph_run
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from tests.graphs.clusters import FIELD, cluster, kill_when, tight, within
+from tests.graphs.clusters import FIELD, Sampler, cluster, kill_when, tight, within
 from tests.small import CODECS, make
 
 PHASES = {
@@ -201,34 +201,6 @@ def test_a_paused_worker_is_waited_for_and_one_that_stays_paused_is_named(
 
 
 # ---------------------------------------------------------------------- what each worker holds
-
-
-class Sampler:
-    """The most anonymous memory of some processes, above their level at the start."""
-
-    def __init__(self, pids: list[int]) -> None:
-        self.idle = {pid: anonymous(pid) for pid in pids}
-        self.peak = dict.fromkeys(pids, 0)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.003):
-            for pid, idle in self.idle.items():
-                self.peak[pid] = max(self.peak[pid], anonymous(pid) - idle)
-
-    def __enter__(self) -> Sampler:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-def anonymous(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem")))
 
 
 @pytest.fixture(scope="module")

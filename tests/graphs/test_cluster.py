@@ -1,0 +1,196 @@
+"""What a run finds on a cluster and what it leaves there: threads, chosen workers, steps, and nothing after it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import weakref
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+from oocarrays.graphs import placement
+
+import oocarrays as ooc
+from oocarrays.errors import BudgetError, CorruptChunkError, PlacementError
+from oocarrays.plan.schedule import complete_exchange
+from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, until, within
+from tests.small import CODECS, make
+
+METHODS = ("independent", "two-phase", "staged")
+BLOSC = zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle")
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Client]:
+    """Three workers of two threads each."""
+    with cluster(3, threads_per_worker=2) as client:
+        yield client
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=CODECS["zstd"])
+    return tmp_path / "field.zarr"
+
+
+def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.RechunkJob:
+    given = {"chunks": (1024, 64), "compressors": (), "memory": "40MiB"} | options
+    return ooc.rechunk(source, source.parent / "target.zarr", method=method, **given)
+
+
+def on_scheduler(client: Client) -> tuple[int, list[str]]:
+    """Tasks that the scheduler knows, and plugins of ours."""
+
+    def ours(dask_scheduler: Any) -> tuple[int, list[str]]:
+        return len(dask_scheduler.tasks), [name for name in dask_scheduler.plugins if "oocarrays" in name]
+
+    return client.run_on_scheduler(ours)
+
+
+# ---------------------------------------------------------------------- where, and in which order
+
+
+@pytest.mark.parametrize("ranks", [None, 2, 7], ids=["any ranks", "2 ranks", "7 ranks"])
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_of_several_threads(three: Client, tmp_path: Path, method: str, ranks: int | None) -> None:
+    make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=BLOSC)
+    job = job_of(tmp_path / "field.zarr", method, ranks=ranks, compressors=None)
+    np.testing.assert_array_equal(within(job.run), FIELD)
+    assert all(event["worker"] == home_of(job, event) for event in events(three, job))
+    t, meter = job.plan.traffic, job.meter
+    assert (meter.read_requests, meter.decoded_bytes) == (t.read_requests, t.decoded_bytes)
+    assert (meter.write_requests, meter.encoded_bytes) == (t.write_requests, t.encoded_bytes)
+
+
+def test_only_chosen_workers_do_anything(three: Client, field: Path) -> None:
+    there = sorted(three.scheduler_info()["workers"])
+    job = job_of(field, workers=[there[2], there[0]], ranks=4)
+    np.testing.assert_array_equal(within(job.run), FIELD)
+    assert list(job.placement.values()) == [there[2], there[2], there[0], there[0]]
+    assert {event["worker"] for event in events(three, job)} == {there[0], there[2]}
+
+
+@pytest.mark.parametrize(("ranks", "name"), [(3, "GEN"), (4, "PEX"), (5, "GEN")])
+def test_a_rank_is_never_in_two_steps_at_once(three: Client, field: Path, ranks: int, name: str) -> None:
+    """As it really happened: a rank sends when its last message has been taken and its own has come."""
+    job = tight(lambda **memory: job_of(field, **{"ranks": ranks, "chunks": (1024, 40)} | memory))
+    assert job.plan.passes[0].schedule.name == complete_exchange(ranks).name == name
+    within(job.run)
+    at = {(event["verb"], *event["args"]): place for place, event in enumerate(events(three, job))}
+    partners = complete_exchange(ranks).destinations
+    steps = [(unit, stage) for unit in range(job.plan.passes[0].units) for stage in range(1, ranks)]
+    assert len(steps) > ranks
+    for (unit, stage), after in pairwise(steps):
+        for rank in range(ranks):
+            assert at["send", 0, unit, stage, rank] < at["receive", 0, unit, stage, partners[stage][rank]]
+            done = {at["taken", 0, unit, stage, other] for other in (rank, partners[stage][rank])}
+            assert max(done) < at["send", 0, *after, rank]
+
+
+# ---------------------------------------------------------------------- what has changed since it was planned
+
+
+@pytest.mark.parametrize("run", [lambda job: job.run(), lambda job: dask.compute(job)[0]], ids=["run", "compute"])
+def test_a_worker_is_another_one_when_the_run_begins(three: Client, field: Path, run: Any) -> None:
+    until(lambda: len(three.scheduler_info()["workers"]) == 3)
+    job = job_of(field)
+    gone = job.placement[2]
+    os.kill(three.run(os.getpid)[gone], signal.SIGKILL)
+    until(lambda: gone not in (there := three.scheduler_info()["workers"]) and len(there) == 3)
+    np.testing.assert_array_equal(within(lambda: run(job)), FIELD)
+    assert gone not in {event["worker"] for event in events(three, job)}
+
+
+def test_a_worker_that_dies_after_the_run_has_nothing_done_again(three: Client, field: Path) -> None:
+    """Whoever held on to the last task would have the target written once more."""
+    until(lambda: len(three.scheduler_info()["workers"]) == 3)
+    job = job_of(field, overwrite=True)
+    within(job.run)
+    (last,) = (event["worker"] for event in events(three, job) if event["verb"] == "finish")
+    told = len(events(three, job))
+    until(lambda: on_scheduler(three) == (0, []))
+    os.kill(three.run(os.getpid)[last], signal.SIGKILL)
+    until(lambda: last not in (there := three.scheduler_info()["workers"]) and len(there) == 3)
+    assert on_scheduler(three) == (0, [])
+    assert len(events(three, job)) == told
+
+
+# ---------------------------------------------------------------------- what it leaves
+
+
+def fails(job: ooc.RechunkJob) -> None:
+    with pytest.raises(CorruptChunkError) as caught:
+        within(job.run)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("corrupt", [False, True], ids=["well", "ill"])
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_left_on_the_cluster(three: Client, field: Path, method: str, corrupt: bool) -> None:
+    job = job_of(field, method)
+    if corrupt:
+        (field / "c" / "11" / "0").write_bytes(b"no chunk")
+    fails(job) if corrupt else within(job.run)
+    until(lambda: on_scheduler(three) == (0, []))
+    assert not list(field.parent.rglob("*.partial"))
+    assert {path.name for path in field.parent.iterdir()} == {"field.zarr", "target.zarr"}
+    run, job = weakref.ref(job._run), None
+    until(lambda: gc.collect() >= 0 and run() is None)
+
+
+def test_a_failed_job_can_be_run_again(three: Client, field: Path) -> None:
+    chunk = field / "c" / "11" / "0"
+    good = chunk.read_bytes()
+    job = job_of(field, overwrite=True)
+    chunk.write_bytes(b"no chunk")
+    fails(job)
+    chunk.write_bytes(good)
+    np.testing.assert_array_equal(within(job.run), FIELD)
+
+
+def test_looking_at_a_graph_starts_nothing(three: Client, field: Path) -> None:
+    job = job_of(field)
+    assert all([job.__dask_graph__(), repr(job), job.explain(), job._repr_html_(), dask.base.tokenize(job)])
+    assert on_scheduler(three)[0] == 0
+    assert list(field.parent.iterdir()) == [field]
+    np.testing.assert_array_equal(within(job.run), FIELD)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def refused(call: Any, says: str) -> None:
+    with pytest.raises(PlacementError, match=says) as caught:
+        within(call)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_workers_are_one_clear_line(three: Client, field: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "ARRIVAL_SECONDS", 0.2)
+    refused(lambda: job_of(field, workers=[]), "names none")
+    with cluster(0) as client:
+        refused(lambda: job_of(field, scheduler=client), "has no workers")
+        job = job_of(field, scheduler=three)
+    closed = Client(three.scheduler.address, set_as_default=False)
+    late = job_of(field, scheduler=closed)
+    closed.close()
+    refused(lambda: job_of(field, scheduler=closed), "client is closed")
+    refused(late.run, "client is closed")
+    np.testing.assert_array_equal(within(job.run), FIELD)
+
+
+def test_a_limit_that_leaves_nothing_is_refused_before_anything_runs(field: Path) -> None:
+    with cluster(1, memory_limit="130MB") as client:
+        with pytest.raises(BudgetError, match="a worker needs at least") as caught:
+            job_of(field, memory=None, scheduler=client)
+        assert "\n" not in str(caught.value)
+        assert on_scheduler(client) == (0, [])
+    assert list(field.parent.iterdir()) == [field]
