@@ -36,7 +36,7 @@ def read(run: RechunkRun, number: int, unit: int, rank: int) -> Outbox:
     wanted = [_wanted(run, number, unit, rank, destination) for destination in range(step.ranks)]
     if not any(wanted):
         return Outbox([None] * step.ranks, None)
-    outbox = _outbox(run.buffers.take(step.outbox_bytes), wanted, step.source.itemsize)
+    outbox = _outbox(run.pool(number).take(step.outbox_bytes), wanted, step.source.itemsize)
     packed = [
         view
         for blocks, message in zip(wanted, outbox.messages, strict=True)
@@ -72,13 +72,13 @@ def _views(run: RechunkRun, blocks: list[Block], message: np.ndarray | None) -> 
 def _pack(run: RechunkRun, number: int, unit: int, rank: int, packed: list[tuple[Block, np.ndarray]]) -> None:
     step, reader = run.plan.passes[number], run.opened(number).reader
     partition = step.section(step.chunk_box(unit))
-    chunk = run.buffers.take(step.source.chunk_bytes if step.access == "chunks" else 0)
+    chunk = run.pool(number).take(step.source.chunk_bytes if step.access == "chunks" else 0)
     for part, data in run.parts(number, step.reads(unit, 0, rank), partition, chunk):
         for block, view in packed:
             common = part.intersection(block.section)
             if common is not None:
                 scatter(view, block.section.lower, common, _of(run, data, common, part))
-    run.buffers.give(chunk)
+    run.pool(number).give(chunk)
     reader.announce(step.reads_after(unit, 0, rank))
 
 
@@ -109,7 +109,7 @@ def receive(
     if box is None or run.is_done((number, unit, rank)):
         return Region(None)
     if region is None:
-        region = Region(run.buffers.take(math.prod(step.region) * step.target.chunk_bytes))
+        region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
     if isinstance(message, Outbox):
         message = message.messages[rank]
     elements = run.region(step, box, _held(region), blank=stage == 0)
@@ -145,14 +145,14 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) ->
         run.store(number, box, run.region(step, box, _held(region), blank=False))
         run.record((number, unit, rank))
     if region.buffer is not None:
-        run.buffers.give(region.buffer)
+        run.pool(number).give(region.buffer)
     region.buffer = None
 
 
 def free(run: RechunkRun, number: int, unit: int, rank: int, outbox: Outbox) -> None:
     """Let an outbox go."""
     if outbox.buffer is not None:
-        run.buffers.give(outbox.buffer)
+        run.pool(number).give(outbox.buffer)
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
 
 

@@ -114,6 +114,7 @@ class RechunkRun:
         """What belongs to this process."""
         self.meter = Meter()
         self.buffers = Pool()
+        self._pool_of = 0
         self.failure: BaseException | None = None
         self._running = 0
         self._idle = threading.Condition()
@@ -253,6 +254,7 @@ class RechunkRun:
         if mine:
             alone = self.plan.processes is None or destination.settings is None
             self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
+            self._find_journal()
             self._forget_what_is_gone()
             if alone:
                 array_file.remove_partials(destination.store)
@@ -270,6 +272,15 @@ class RechunkRun:
         self.journal.claim()
         self.journal.begin(self.id, self.content)
         return self
+
+    def _find_journal(self) -> None:
+        """Begin the journal where a worker was lost between making the target and that."""
+        try:
+            self.journal.read()
+        except NotFoundError:
+            if self.destination.settings is None:
+                raise
+            self.journal.begin(self.id, self.content)
 
     def _forget_what_is_gone(self) -> None:
         """Take back what is recorded of scratch that is no longer there.
@@ -420,6 +431,13 @@ class RechunkRun:
             yield low, high
 
     # ------------------------------------------------------------------ what all have in common
+
+    def pool(self, number: int) -> Pool:
+        """Buffers of a pass that have been used; those of the pass before are let go."""
+        with self._opening:
+            if number != self._pool_of:
+                self.buffers, self._pool_of = Pool(), number
+            return self.buffers
 
     def kept(self, number: int) -> KeptMessages:
         """The kept messages of a pass."""

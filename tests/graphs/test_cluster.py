@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import threading
 import weakref
 from collections.abc import Iterator
 from itertools import pairwise
@@ -93,6 +94,25 @@ def test_a_rank_is_never_in_two_steps_at_once(three: Client, field: Path, ranks:
             assert at["send", 0, unit, stage, rank] < at["receive", 0, unit, stage, partners[stage][rank]]
             done = {at["taken", 0, unit, stage, other] for other in (rank, partners[stage][rank])}
             assert max(done) < at["send", 0, *after, rank]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_dask_may_drop_whatever_two_workers_hold(three: Client, field: Path, method: str) -> None:
+    """Its memory manager does so every few seconds: here all the time."""
+    job, over = job_of(field, method, chunks=(1024, 32), memory="29MiB"), threading.Event()
+
+    def drop() -> None:
+        while not over.wait(0.01):
+            three.amm.run_once()
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    try:
+        np.testing.assert_array_equal(within(job.run), FIELD)
+    finally:
+        over.set()
+        thread.join()
+    assert (job.meter.read_requests, job.moves) == (job.plan.read_requests, [])
 
 
 # ---------------------------------------------------------------------- what has changed since it was planned

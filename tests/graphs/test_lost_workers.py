@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -87,21 +86,6 @@ def test_a_worker_dies_in_each_phase(three: Client, field: Path, method: str, ve
     assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
     assert not list(field.parent.rglob("*.partial"))
     assert sorted(path.name for path in field.parent.iterdir()) == ["field.zarr", "target.zarr"]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_worker_dies_at_any_time(field: Path, seed: int) -> None:
-    """Five times on each of four clusters; whichever worker, whenever."""
-    chance = random.Random(seed)
-    with cluster(3) as client:
-        for number in range(5):
-            client.wait_for_workers(2, timeout=60)
-            method = chance.choice(list(PHASES))
-            job = job_of(field, method, overwrite=True, scheduler=client)
-            begun, wait = time.monotonic(), chance.uniform(0.0, 0.5)
-            victim = job.placement[chance.randrange(job.plan.ranks)]
-            kill_when(client, job, victim, lambda until=begun + wait: time.monotonic() > until)
-            np.testing.assert_array_equal(within(job.run), FIELD, err_msg=f"{number}: {method}, {wait:.2f} s")
 
 
 def test_without_another_worker_the_ranks_share_one_that_is_left(long_field: Path) -> None:

@@ -59,7 +59,6 @@ def one_exchange(source: tuple[int, int], target: tuple[int, int], mebibytes: in
     return step
 
 
-@pytest.mark.xfail(strict=True, reason="a worker's pool keeps the buffers of the pass before, which no plan counts")
 def test_a_pass_begins_without_the_buffers_of_the_one_before(tmp_path: Path) -> None:
     make(tmp_path / "field.zarr", WIDE, chunks=(128, 2048))
     job = ooc.rechunk(tmp_path / "field.zarr", tmp_path / "target.zarr", chunks=(4096, 64), memory="64MiB", ranks=2)
