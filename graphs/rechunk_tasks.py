@@ -475,8 +475,10 @@ class RechunkRun:
         return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
 
     def is_done(self, part: Part) -> bool:
-        """Whether a part was done, before the run was resumed or before a worker was lost."""
-        return part in self.done or (self.plan.processes is not None and self.journal.has(part))
+        """Whether a part was done, before the run was resumed or a worker was lost; when it has ended, all are."""
+        if part in self.done or self.plan.processes is None:
+            return part in self.done
+        return self.journal.has(part) if self.journal.is_there() else array_file.is_finished(self.destination.store)
 
     def record(self, part: Part) -> None:
         """Keep that a part is done."""

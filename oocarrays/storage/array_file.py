@@ -155,6 +155,15 @@ def unfinished_run(store: StoreLike) -> str | None:
     return run
 
 
+def is_finished(store: StoreLike) -> bool:
+    """Whether there is an array in ``store``, and no run has left it unfinished."""
+    try:
+        open_array(store)
+    except (NotFoundError, UnfinishedError, StoreFailure):
+        return False
+    return True
+
+
 def remove_partials(store: StoreLike) -> None:
     """Remove what writes that were cut short left below a local array."""
     folder = local_folder(store)

@@ -126,6 +126,11 @@ class Journal:
         assert self._digest is not None
         return self._digest.encode()
 
+    def is_there(self) -> bool:
+        """Whether there is a journal: from the beginning of a run to its end."""
+        with self._reading():
+            return self._entries.get(PLAN) is not None
+
     def record(self, part: tuple[int, ...]) -> None:
         """Write down that ``part`` is finished; fine where it is written down already.
 

@@ -213,7 +213,7 @@ def test_every_worker_keeps_its_budget(two_unlimited: Client, tmp_path: Path, me
 def test_the_client_is_interrupted_and_the_run_resumed(long_field: Path) -> None:
     with cluster(2):
         job = long_job_of(long_field)
-        when(phase_begun(job, "write"), lambda: os.kill(os.getpid(), signal.SIGINT))
+        when(phase_begun(job, "write"), lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             job.run()
         rest = ooc.resume(long_field.parent / "target.zarr")

@@ -27,7 +27,7 @@ from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from tests.strategies import MIB, chunks_for, shapes, stored
 
-many = settings(deadline=None, max_examples=100)
+many = settings(deadline=None, max_examples=60)
 
 
 def planned(shape: tuple, source: tuple, target: tuple, ranks: int, itemsize: int = 4, budget: int = MIB * 64):
@@ -198,7 +198,7 @@ def test_messages_outboxes_and_regions_are_no_longer_than_planned(plan: RechunkP
 
 
 @given(exchanges(most=400))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 def test_packing_and_unpacking_gives_the_right_target(step: Pass) -> None:
     """The tasks of workers, on threads: a probe that is on no worker says that it is where it was put."""
     grid = step.source.grid
