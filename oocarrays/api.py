@@ -19,10 +19,11 @@ from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, ceil_div
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.formats import target_settings
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
@@ -90,12 +91,14 @@ def rechunk(
     target: StoreLike,
     *,
     chunks: tuple[int, ...] | int | None = None,
+    shards: tuple[int, ...] | int | None = None,
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
     method: Literal["auto", "independent", "two-phase", "kept", "staged"] = "auto",
     compressors: Any = None,
     filters: Any = None,
+    zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     scheduler: Client | str | None = None,
@@ -106,12 +109,15 @@ def rechunk(
     Parameters
     ----------
     source : path, Zarr store, zarr.Array or OutOfCoreArray
-        What to read: Zarr format 3, regular chunks, any codec.
+        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec.
     target : path or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
     chunks : tuple of int, or int for all axes
         Chunk length in each axis, in elements; -1 for the whole axis. It may be left out where ``orientation`` is
         given: chunks then run along the fastest axes and are about as large as those of the source.
+    shards : tuple of int, or int for all axes
+        Shard length in each axis, in elements: a multiple of the chunk's; -1 for all chunks of the axis. By default
+        chunks are not put in shards.
     orientation : "row", "column" or tuple of int
         The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
         tuple names the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
@@ -124,6 +130,8 @@ def rechunk(
         ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
+    zarr_format : 2 or 3
+        By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS``, as xarray does.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
     scratch : path
@@ -164,7 +172,15 @@ def rechunk(
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file.stored.grid, opened.dtype.itemsize)
-    made = array_file.target_settings(opened, shape, compressors=compressors, filters=filters, order=order)
+    made = target_settings(
+        opened,
+        shape,
+        shards=_shards(shards, shape, opened.shape),
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+        order=order,
+    )
     array_file.check_target(opened, target, overwrite=overwrite)
     cluster = _cluster(scheduler, workers)
     plan = plan_rechunk(
@@ -344,6 +360,22 @@ def _chunks(chunks: Any, order: tuple[int, ...] | None, grid: ChunkGrid, itemsiz
     if len(lengths) == len(shape):
         lengths = tuple(max(n, 1) if c == -1 else c for c, n in zip(lengths, shape, strict=True))
     return ChunkGrid.of(shape, lengths).chunks
+
+
+def _shards(shards: Any, chunks: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The target's shards, whole in number; -1 is as many chunks as the axis has.
+
+    >>> _shards((-1, 8), (3, 4), (10, 10)), _shards(None, (3, 4), (10, 10))
+    ((12, 8), None)
+    """
+    if shards is None:
+        return None
+    asked = (shards,) * len(shape) if isinstance(shards, int) else shards
+    lengths = _chunks(asked, None, ChunkGrid.of(shape, chunks), 1)
+    return tuple(
+        max(ceil_div(n, c), 1) * c if a == -1 else s
+        for s, a, c, n in zip(lengths, asked, chunks, shape, strict=True)
+    )  # fmt: skip
 
 
 def _along(order: tuple[int, ...], shape: tuple[int, ...], size: int) -> tuple[int, ...]:
