@@ -15,8 +15,9 @@ from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
 from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
 from oocarrays.graphs.rechunk import Key, build_graph
-from oocarrays.graphs.rechunk_tasks import LIVE, SETTLE_SECONDS, RechunkRun
+from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.settings import setting
+from oocarrays.graphs.work import LIVE, SETTLE_SECONDS
 from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
@@ -171,8 +172,13 @@ class GraphJob(DaskMethodsMixin):
         if self._cluster and self._is_fresh():
             client = self._cluster.client
             client.subscribe_topic(self._run.topic, hearing(self._run, self.moves))
-            pin(client, self._key[0].rpartition("-")[2], self._addresses, self._run.topic)
+            for suffix, addresses in self._homes().items():
+                pin(client, suffix, addresses, self._run.topic)
         return self._graph
+
+    def _homes(self) -> dict[str, Sequence[str]]:
+        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        return {self._key[0].rpartition("-")[2]: self._addresses}
 
     def _is_fresh(self) -> bool:
         """Whether the graph is still to be run: after `persist` it holds the result."""
@@ -214,7 +220,8 @@ def hearing(run: RechunkRun, moves: list[dict[str, Any]]) -> Callable[[tuple[flo
     def hear(event: tuple[float, dict[str, Any]]) -> None:
         _, told = event
         if "moved" in told:
-            moves.append(told)
+            if told not in moves:  # the tasks of every array of a group are moved, in the same way
+                moves.append(told)
         elif (run := there()) is not None:
             run.meter.put(told)
 
