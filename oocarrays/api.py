@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import zarr
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.chunks import ChunksLike, regular_chunks
 from oocarrays.errors import ChunksError, InputError, PlacementError
 from oocarrays.graphs import settings
 from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
-from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
@@ -89,7 +88,7 @@ def rechunk(
     source: StoreLike | zarr.Array | OutOfCoreArray,
     target: StoreLike,
     *,
-    chunks: tuple[int, ...] | int | None = None,
+    chunks: ChunksLike | None = None,
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
@@ -109,8 +108,10 @@ def rechunk(
         What to read: Zarr format 3, regular chunks, any codec.
     target : path or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
-    chunks : tuple of int, or int for all axes
-        Chunk length in each axis, in elements; -1 for the whole axis. It may be left out where ``orientation`` is
+    chunks : int, str, tuple or dict
+        Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
+        dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
+        to have it chosen, as multiples of the source's. It may be left out where ``orientation`` is
         given: chunks then run along the fastest axes and are about as large as those of the source.
     orientation : "row", "column" or tuple of int
         The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
@@ -163,7 +164,7 @@ def rechunk(
     opened = array_file.open_array(source.zarr if isinstance(source, OutOfCoreArray) else source)
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
-    shape = _chunks(chunks, order, file.stored.grid, opened.dtype.itemsize)
+    shape = _chunks(chunks, order, file)
     made = array_file.target_settings(opened, shape, compressors=compressors, filters=filters, order=order)
     array_file.check_target(opened, target, overwrite=overwrite)
     cluster = _cluster(scheduler, workers)
@@ -328,22 +329,14 @@ def _axis_order(orientation: Any, ndim: int) -> tuple[int, ...] | None:
     return tuple(orientation)
 
 
-def _chunks(chunks: Any, order: tuple[int, ...] | None, grid: ChunkGrid, itemsize: int) -> tuple[int, ...]:
+def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
     """The target's chunks, checked."""
-    shape = grid.shape
-    if chunks is None:
-        if order is None:
-            raise ChunksError(f"chunks are needed: one length for each of the {len(shape)} axes of shape {shape}")
-        return _along(order, shape, grid.chunk_size)
-    if isinstance(chunks, int | np.integer):
-        chunks = (int(chunks),) * len(shape)
-    try:
-        lengths = tuple(int(c) for c in chunks)
-    except (TypeError, ValueError):
-        raise ChunksError(f"chunks={chunks!r} are not whole numbers, one for each axis of shape {shape}") from None
-    if len(lengths) == len(shape):
-        lengths = tuple(max(n, 1) if c == -1 else c for c, n in zip(lengths, shape, strict=True))
-    return ChunkGrid.of(shape, lengths).chunks
+    grid = file.stored.grid
+    if chunks is not None:
+        return regular_chunks(chunks, grid, file.dtype, file.zarr.metadata.dimension_names)
+    if order is None:
+        raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
+    return _along(order, grid.shape, grid.chunk_size)
 
 
 def _along(order: tuple[int, ...], shape: tuple[int, ...], size: int) -> tuple[int, ...]:
