@@ -229,12 +229,17 @@ class GraphBuilder:
         return self._add("taken", number, unit, stage, rank, name=f"taken step {stage}", after=[region])
 
 
+def new_suffix() -> str:
+    """What is in every key of one graph, and of no other."""
+    return uuid.uuid4().hex[:12]
+
+
 def _itself(run: RechunkRun) -> RechunkRun:
     return run
 
 
 def build_graph(run: RechunkRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
     """The graph of a run, and the key of its last task, whose value is the name of the target."""
-    builder = GraphBuilder(run, uuid.uuid4().hex[:12], addresses)
+    builder = GraphBuilder(run, new_suffix(), addresses)
     last = builder.build()
     return builder.graph, last

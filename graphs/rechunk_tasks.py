@@ -86,7 +86,7 @@ class RechunkRun(Work):
     def __init__(
         self,
         plan: RechunkPlan,
-        source: ArrayFile,
+        source: ArrayFile | None,
         destination: Destination,
         content: dict[str, Any],
         *,
@@ -94,7 +94,7 @@ class RechunkRun(Work):
         done: Iterable[Part] = (),
     ) -> None:
         self.plan = plan
-        self._source: ArrayFile | bytes = source
+        self._source: ArrayFile | bytes | None = source
         self.destination = destination
         self.content = content
         self.done = frozenset(done)
@@ -127,11 +127,15 @@ class RechunkRun(Work):
     def source(self) -> ArrayFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
         with self._opening:
-            source: ArrayFile = (
-                pickle.loads(self._source) if isinstance(self._source, bytes) else self._source  # our own bytes
-            )
-            self._source = source
-            return source
+            if isinstance(self._source, bytes):
+                self._source = pickle.loads(self._source)  # our own bytes
+            assert self._source is not None, "what has no source yet opens it itself"
+            return self._source
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def _verb(self, verb: str) -> Callable[..., Any]:
         together = (slabs if self.processes is None else exchange).VERBS
@@ -169,6 +173,9 @@ class RechunkRun(Work):
             self.source.zarr.attrs.asdict()
         except NotFoundError as error:
             raise RunError(f"{error} on this worker: source and target must be shared") from error
+        self._check_folder()
+
+    def _check_folder(self) -> None:
         folder = array_file.local_folder(self.destination.store)
         if folder and not os.path.isdir(os.path.dirname(folder)):
             raise RunError(f"the folder of {folder} is not there on this worker: source and target must be shared")
@@ -188,7 +195,7 @@ class RechunkRun(Work):
             return self
         if destination.settings is None:
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
-        array_file.check_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
+        self._check_target()
         self._check_room()
         if array_file.unfinished_run(destination.store):
             self.journal.claim()
@@ -199,6 +206,9 @@ class RechunkRun(Work):
         self.journal.claim()
         self.journal.begin(self.id, self.content)
         return self
+
+    def _check_target(self) -> None:
+        array_file.check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
 
     def _find_journal(self) -> None:
         """Begin the journal where a worker was lost between making the target and that."""
@@ -269,7 +279,7 @@ class RechunkRun(Work):
         if self._hold is None:
             self._hold = hold(self.scratch)
             if self.processes is None:
-                self._remove_scratch = weakref.finalize(self, _discard, self.scratch, self._hold)
+                self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
 
     def opened(self, number: int) -> Opened:
         """What a pass reads from and writes to; opened once in each process."""
@@ -470,7 +480,7 @@ def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str) -> set[Part]
     return usable
 
 
-def _discard(scratch: str, held: Hold) -> None:
+def discard(scratch: str, held: Hold) -> None:
     """Remove the scratch of a run that nobody waits for, unless another goes on with it."""
     held.close()
     with suppress(Busy):

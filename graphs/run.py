@@ -106,14 +106,16 @@ class GraphJob(DaskMethodsMixin):
 
     def _on_threads(self) -> str:
         """Run the graph on as many threads as can have work."""
-        threads = max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
         try:
-            name: str = dask.threaded.get(self._graph, self._key, num_workers=threads)
+            name: str = dask.threaded.get(self._graph, self._key, num_workers=self._threads())
         except BaseException as error:
             self._run.abort(error)
             self._run.settle(resumable=not isinstance(error, Exception))
             raise
         return name
+
+    def _threads(self) -> int:
+        return max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
 
     def _on_cluster(self, cluster: Cluster) -> str:
         client = cluster.client
@@ -240,8 +242,7 @@ def _check_reach(run: RechunkRun) -> None:
     PlacementError
         Where source or target is one.
     """
-    stores = {"source": run.source.zarr.store_path.store, "target": run.destination.store}
-    for name, store in stores.items():
+    for name, store in run.stores.items():
         while isinstance(store, WrapperStore):
             store = store._store
         if isinstance(store, MemoryStore):
@@ -250,9 +251,9 @@ def _check_reach(run: RechunkRun) -> None:
 
 async def _settled(id: str) -> None:
     """Wait until this worker has done with a run that is given up."""
-    run = LIVE.get(id)
+    mine = [run for name, run in LIVE.items() if name.startswith(id)]
     for _ in range(SETTLE_SECONDS * 20):
-        if run is None or not run.running:
+        if not any(run.running for run in mine):
             return
         await asyncio.sleep(0.05)
 

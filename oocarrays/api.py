@@ -167,19 +167,19 @@ def rechunk(
     shape = _chunks(chunks, order, file)
     made = array_file.target_settings(opened, shape, compressors=compressors, filters=filters, order=order)
     array_file.check_target(opened, target, overwrite=overwrite)
-    cluster = _cluster(scheduler, workers)
+    cluster = cluster_of(scheduler, workers)
     plan = plan_rechunk(
         file.stored,
         array_file.preview(made, target),
         ranks=settings.setting("ranks") if ranks is None else ranks,
         method=method,
-        **_means(cluster, memory),
+        **means_of(cluster, memory),
     )
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
         overwrite=overwrite,
-        scratch=_scratch_folder(scratch, target),
+        scratch=scratch_folder(scratch, target),
         past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
     )
     return _job(plan, file, destination, cluster)
@@ -236,7 +236,7 @@ def _cluster_for(plan: RechunkPlan, scheduler: Client | str | None, workers: Seq
     """
     if plan.processes is None:
         return None
-    cluster = _cluster(scheduler, workers)
+    cluster = cluster_of(scheduler, workers)
     if cluster is None:
         raise PlacementError(f"the run was planned for {plan.processes} workers: give scheduler=, or make a client")
     there = cluster.workers()
@@ -282,14 +282,15 @@ def _job(
     return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
 
 
-def _cluster(scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+    """The workers that are asked for; None for threads of this process."""
     client = client_of(scheduler)
     if client is None and workers is not None:
         raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
     return None if client is None else Cluster(client=client, chosen=None if workers is None else tuple(workers))
 
 
-def _means(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
+def means_of(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
     """What a plan may use: memory, and what it takes to use it."""
     if cluster is None:
         return {"budget": settings.budget(memory), "costs": settings.costs()}
@@ -308,7 +309,8 @@ def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
 
 
-def _scratch_folder(scratch: str | os.PathLike[str] | None, target: StoreLike) -> str:
+def scratch_folder(scratch: str | os.PathLike[str] | None, target: StoreLike) -> str:
+    """Where scratch goes: beside the target, if nothing is said."""
     chosen = scratch or settings.setting("scratch")
     if chosen:
         return os.path.abspath(chosen)
