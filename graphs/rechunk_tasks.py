@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 from oocarrays.graphs import exchange, slabs
-from oocarrays.graphs.buffers import Holding, Pool, allocate, shaped
+from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.work import Work, this_worker
 
 from oocarrays.errors import DiskFullError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.mapping.grid import boxes
 from oocarrays.mapping.section import Section
-from oocarrays.plan.passes import ChunkBox, Pass, box_count
+from oocarrays.plan.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkReader, ChunkWriter, common, scatter
@@ -37,6 +37,7 @@ from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.pages import allocate
 
 CLAIM_SECONDS = 5
 """Seconds that a run waits for tasks of a dead run at the same target to end."""
@@ -309,7 +310,9 @@ class RechunkRun(Work):
             if self._target is None:
                 self.journal.join()
                 store = self.destination.store
-                self._target = array_file.describe(array_file.open_array(store, mode="r+", unfinished=True))
+                self._target = array_file.describe(
+                    array_file.open_array(store, mode="r+", unfinished=True), written=True
+                )
             return self._target
 
     def _scratch_array(self, number: int) -> ArrayFile:
@@ -350,7 +353,7 @@ class RechunkRun(Work):
     def _build(self, number: int, box: ChunkBox, holding: Holding) -> None:
         """Build one region, and write it."""
         step = self.plan.passes[number]
-        region, section = self.region(step, box, holding.region), step.section(box)
+        region, section = self.region(number, box, holding.region), step.section(box)
         with self.meter.phase("read"):
             for piece, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
                 scatter(region, section.lower, piece, self.fill(data))
@@ -435,18 +438,19 @@ class RechunkRun(Work):
         elif step.access == "ranges":
             yield from reader.tiles(indices, section, step.tile)
         else:
-            for index, data in reader.whole(indices, repeat(self.chunk_view(step, chunk))):
+            for index, data in reader.whole(indices, repeat(self.chunk_view(number, chunk))):
                 yield from common(step.source.grid.section(index), section, data)
 
-    def chunk_view(self, step: Pass, buffer: np.ndarray) -> np.ndarray:
-        """A buffer as one source chunk."""
-        return shaped(buffer, step.source.grid.chunks, self.source.dtype)
+    def chunk_view(self, number: int, buffer: np.ndarray) -> np.ndarray:
+        """A buffer as one chunk of what a pass reads."""
+        reader = self.opened(number).reader
+        return shaped(buffer, reader.grid.chunks, reader.dtype)
 
-    def region(self, step: Pass, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
+    def region(self, number: int, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
         """The chunks of a box, one contiguous chunk after the other, those at the edge padded with the fill value."""
-        grid = step.target.grid
+        grid = self.plan.passes[number].target.grid
         counts = tuple(b - a for a, b in zip(*box, strict=True))
-        region = shaped(buffer, counts + grid.chunks, self.source.dtype)
+        region = shaped(buffer, counts + grid.chunks, self.opened(number).writer.file.dtype)
         if blank:
             for axis, (last, n, c) in enumerate(zip(box[1], grid.shape, grid.chunks, strict=True)):
                 if last * c > n:

@@ -57,7 +57,7 @@ def resumed(target: StoreLike, source: Any) -> tuple[RechunkPlan, ArrayFile, Des
     id, content = journal.read()
     plan = _plan(content, target)
     file = _source(content, source, target)
-    there = array_file.describe(array_file.open_array(target, unfinished=True)).stored
+    there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the array of run {mark}")
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:

@@ -12,7 +12,7 @@ import zarr
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.chunks import ChunksLike, regular_chunks
+from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError
 from oocarrays.graphs import settings
 from oocarrays.graphs.placement import budget_of, client_of, cores_of
@@ -22,6 +22,7 @@ from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
@@ -89,12 +90,14 @@ def rechunk(
     target: StoreLike,
     *,
     chunks: ChunksLike | None = None,
+    shards: ChunksLike | None = None,
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
     method: Literal["auto", "independent", "two-phase", "kept", "staged"] = "auto",
     compressors: Any = None,
     filters: Any = None,
+    zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     scheduler: Client | str | None = None,
@@ -105,7 +108,7 @@ def rechunk(
     Parameters
     ----------
     source : path, Zarr store, zarr.Array or OutOfCoreArray
-        What to read: Zarr format 3, regular chunks, any codec.
+        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec.
     target : path or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
     chunks : int, str, tuple or dict
@@ -113,6 +116,9 @@ def rechunk(
         dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
         to have it chosen, as multiples of the source's. It may be left out where ``orientation`` is
         given: chunks then run along the fastest axes and are about as large as those of the source.
+    shards : int, str, tuple or dict
+        Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for all chunks of the
+        axis. By default chunks are not put in shards.
     orientation : "row", "column" or tuple of int
         The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
         tuple names the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
@@ -125,6 +131,8 @@ def rechunk(
         ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
+    zarr_format : 2 or 3
+        By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS``, as xarray does.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
     scratch : path
@@ -165,7 +173,15 @@ def rechunk(
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file)
-    made = array_file.target_settings(opened, shape, compressors=compressors, filters=filters, order=order)
+    made = target_settings(
+        opened,
+        shape,
+        shards=regular_shards(shards, shape, file.stored.grid.shape, file.dtype, dimension_names(opened)),
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+        order=order,
+    )
     array_file.check_target(opened, target, overwrite=overwrite)
     cluster = cluster_of(scheduler, workers)
     plan = plan_rechunk(
@@ -335,7 +351,7 @@ def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: Arra
     """The target's chunks, checked."""
     grid = file.stored.grid
     if chunks is not None:
-        return regular_chunks(chunks, grid, file.dtype, file.zarr.metadata.dimension_names)
+        return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr))
     if order is None:
         raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
     return _along(order, grid.shape, grid.chunk_size)

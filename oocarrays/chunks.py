@@ -19,7 +19,7 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, ceil_div
 
 ChunksLike = int | str | Sequence[Any] | Mapping[Any, Any]
 """An int or text for every axis, a sequence with one of these or the blocks' lengths for each axis, or a dict."""
@@ -64,6 +64,34 @@ def regular_chunks(
         return ChunkGrid.of(grid.shape, _chosen(lengths, grid, dtype)).chunks
     except ChunksError as error:
         raise ChunksError(str(error) if str(error).startswith("chunks=") else f"chunks={chunks!r}: {error}") from None
+
+
+def regular_shards(
+    shards: ChunksLike | None,
+    chunks: tuple[int, ...],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    names: Sequence[str | None] | None = None,
+) -> tuple[int, ...] | None:
+    """The shard length in each axis, in elements: -1 and what is chosen are whole numbers of ``chunks``.
+
+    Raises
+    ------
+    ChunksError
+        As of `regular_chunks`.
+
+    Examples
+    --------
+    >>> regular_shards((-1, 8), (3, 4), (10, 10), np.dtype("f8")), regular_shards(None, (3,), (9,), np.dtype("f8"))
+    ((12, 8), None)
+    """
+    if shards is None:
+        return None
+    grid = ChunkGrid.of(shape, chunks)
+    asked = _each_axis(shards, grid, names)
+    lengths = regular_chunks(shards, grid, dtype, names)
+    axes = zip(lengths, asked, chunks, strict=True)
+    return tuple(ceil_div(s, c) * c if a == -1 else s // c * c or c if isinstance(a, str) else s for s, a, c in axes)
 
 
 def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None) -> Sequence[Any]:

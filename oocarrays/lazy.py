@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
@@ -14,7 +14,7 @@ from dask.utils import ensure_dict, format_bytes
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.chunks import ChunksLike, regular_chunks
+from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.blocks import AlignedRun, BlocksBuilder, JoinedRun
@@ -25,6 +25,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.blocks import BlocksPlan, plan_blocks
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.formats import target_settings
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -122,6 +123,7 @@ def from_dask(
     *,
     chunks: ChunksLike | None = None,
     shards: ChunksLike | None = None,
+    zarr_format: Literal[2, 3] = 3,
     memory: int | float | str | None = None,
     compressors: Any = None,
     filters: Any = None,
@@ -143,9 +145,11 @@ def from_dask(
     x : dask.array.Array
         Blocks of any lengths, of numpy arrays whose elements have a fixed size.
     target : path or Zarr store
-        Where to write, in Zarr format 3.
+        Where to write.
     chunks, shards : int, str, tuple or dict
         Chunk and shard lengths as `rechunk` takes them; by default the chunks are the longest block in each axis.
+    zarr_format : 2 or 3
+        Zarr format of the target.
     memory : int or str
         Bytes that we may hold in this process, or on a cluster in each worker, beside the blocks and what their own
         tasks hold; by default as in `rechunk`.
@@ -177,20 +181,16 @@ def from_dask(
     array([1., 2., 3., 4., 5., 6.])
     """
     check_array(x)
-    grid = block_grid(x)
-    made = {
-        "shape": x.shape,
-        "dtype": native(x.dtype),
-        "chunks": grid.chunks if chunks is None else regular_chunks(chunks, grid, x.dtype, dimension_names),
-        "attributes": dict(attributes or {}),
-        "dimension_names": dimension_names,
-        "fill_value": fill_value,
-    }
-    if shards is not None:
-        made["shards"] = regular_chunks(shards, grid, x.dtype, dimension_names)
-    for name, codecs in (("compressors", compressors), ("filters", filters)):
-        if codecs is not None:
-            made[name] = codecs or None
+    grid, names = block_grid(x), dimension_names
+    shape = grid.chunks if chunks is None else regular_chunks(chunks, grid, x.dtype, names)
+    made = target_settings(
+        described(x, fill_value=fill_value, attributes=dict(attributes or {}), dimension_names=names),
+        shape,
+        shards=regular_shards(shards, shape, x.shape, x.dtype, names),
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+    )
     return written(
         x, target, made, memory=memory, overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers
     )
@@ -233,7 +233,7 @@ def written(
     )
     if plan.aligned:
         return FromDaskJob(x, AlignedRun(plan, x.dtype, destination), target, cluster)
-    like = array_file.describe(zarr.create_array({}, **(made | {"attributes": {}, "dimension_names": None})))
+    like = array_file.describe(described(x, fill_value=made["fill_value"]))
     return FromDaskJob(x, JoinedRun(plan, like, destination), target, cluster)
 
 
@@ -262,6 +262,14 @@ def check_array(x: Any) -> None:
 def block_grid(x: da.Array) -> ChunkGrid:
     """The grid of the longest blocks."""
     return ChunkGrid.of(x.shape, tuple(max((*lengths, 1)) for lengths in x.chunks))
+
+
+def described(x: da.Array, **options: Any) -> zarr.Array:
+    """An array in memory that has no chunks, of such elements."""
+    try:
+        return zarr.create_array({}, shape=x.shape, dtype=native(x.dtype), chunks=block_grid(x).chunks, **options)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
 
 
 def native(dtype: np.dtype) -> np.dtype:

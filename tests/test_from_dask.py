@@ -220,7 +220,7 @@ WRONG = {
     "masked": (lambda: da.ma.masked_equal(field(), 3), {}, UnsupportedError, "blocks of numpy.ma.MaskedArray"),
     "no such axis": (field, {"chunks": {"z": 3}}, ChunksError, r"'z' is no axis"),
     "a budget too small": (field, {"chunks": (60, 5), "memory": 1000}, BudgetError, "memory=.* is too small"),
-    "shards": (field, {"chunks": (7, 50), "shards": (40, 50)}, UnsupportedError, "shard"),
+    "shards": (field, {"chunks": (7, 50), "shards": (40, 50)}, ChunksError, "shards=.* multiple"),
 }
 
 

@@ -31,6 +31,8 @@ METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
 MAX_STAGES = 4
 WORTH_A_PASS = 1.1
 """Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
+ALIKE = 1.05
+"""Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
 LEAST_SCRATCH_CHUNK = MIB
 """Bytes: scratch is made of few files."""
 
@@ -200,7 +202,7 @@ def plan_rechunk(
     fitting = [way for way in found if way.passes]
     if not fitting:
         raise BudgetError(budget, _least_feasible(problems, strategies, found))
-    best = min(fitting, key=lambda way: way.seconds * WORTH_A_PASS ** (way.stages - 1))
+    best = _best(fitting)
     return RechunkPlan(
         source=source,
         target=target,
@@ -421,6 +423,13 @@ def at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> t
     return tuple(box)
 
 
+def _best(fitting: Sequence[_Way]) -> _Way:
+    """The way of least predicted seconds; among those that predictions cannot tell apart, the one that holds least."""
+    seconds = {way: way.seconds * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
+    least = min(seconds.values())
+    return min((way for way in fitting if seconds[way] <= ALIKE * least), key=lambda way: way.peak_bytes)
+
+
 def _left_out(found: Sequence[_Way], strategies: Sequence[Strategy]) -> Iterator[Considered]:
     """Staged plans where none was made."""
     if "staged" in strategies and not any(way.strategy == "staged" for way in found):
@@ -435,7 +444,7 @@ def _considered(way: _Way, best: _Way, budget: int) -> Considered:
         return Considered(strategy=way.name, ranks=way.ranks, seconds=None, peak_bytes=way.least, reason=reason)
     slower = f"{way.seconds / max(best.seconds, 1e-9):.2f} times the predicted seconds of the one taken"
     if way is not best and way.seconds < best.seconds:
-        slower += ", too little for another pass"
+        slower += ", too little for another pass" if way.stages > best.stages else ", too little for its memory"
     return Considered(
         strategy=way.name,
         ranks=way.ranks,

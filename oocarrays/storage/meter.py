@@ -13,6 +13,7 @@ from typing import Any
 COUNTERS = (
     "read_requests",
     "read_bytes",
+    "index_requests",
     "decoded_bytes",
     "write_requests",
     "written_bytes",
@@ -39,6 +40,8 @@ class Meter:
     """Calls to the store, or ``pread``\\ s, that read chunks."""
     read_bytes: int
     """Bytes that those calls brought."""
+    index_requests: int
+    """Calls that read where chunks lie in a shard."""
     decoded_bytes: int
     """Bytes that came out of codecs."""
     write_requests: int

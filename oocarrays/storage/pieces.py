@@ -38,7 +38,7 @@ class PieceWriter:
     """
 
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
-        assert file.pipeline == "plain", "pieces are bytes of plain chunks"
+        assert not file.stored.coded, "pieces are bytes of plain chunks"
         assert file.folder, "scratch is in local files"
         self.file = file
         self.meter = meter
