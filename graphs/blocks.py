@@ -62,19 +62,51 @@ def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
     return block
 
 
-class AlignedRun(RechunkRun):
-    """A run whose blocks are whole target chunks: each is written by the task that has it."""
+class LazyRun(RechunkRun):
+    """A run that has no source: blocks come to it from the tasks that compute them.
 
-    def __init__(self, blocks: BlocksPlan, dtype: np.dtype, destination: Destination) -> None:
-        content = {
-            "plan": to_json(blocks.rechunk),
-            "source": None,
-            "source_metadata": "",
-            "scratch": "",
-            "blocks": True,
-        }
+    Parameters
+    ----------
+    topic : str, optional
+        The name under which a cluster tells what happens in it, and in others with it.
+    """
+
+    def __init__(
+        self, blocks: BlocksPlan, destination: Destination, content: dict[str, Any], topic: str | None = None
+    ) -> None:
         super().__init__(blocks.rechunk, None, destination, content)
         self.blocks = blocks
+        self._topic = topic or super().topic
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"blocks": self.blocks, "_topic": self._topic}
+
+    @property
+    def topic(self) -> str:
+        """The name under which a cluster tells what happens in this run."""
+        return self._topic
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it writes."""
+        return {"target": self.destination.store}
+
+    def count_with(self, meter: Meter) -> None:
+        """Count what is read and written in ``meter``, in this process."""
+        self.meter = meter
+
+    def _begin_anew(self) -> None:
+        meter = self.meter  # of others, too, and of blocks that have been written
+        super()._begin_anew()
+        self.meter = meter
+
+
+class AlignedRun(LazyRun):
+    """A run whose blocks are whole target chunks: each is written by the task that has it."""
+
+    def __init__(self, blocks: BlocksPlan, dtype: np.dtype, destination: Destination, topic: str | None = None) -> None:
+        nowhere = {"source": None, "source_metadata": "", "scratch": ""}
+        super().__init__(blocks, destination, {"plan": to_json(blocks.rechunk), "blocks": True} | nowhere, topic)
         self.dtype = dtype
 
     def _here(self) -> None:
@@ -82,12 +114,7 @@ class AlignedRun(RechunkRun):
         self._writer: ChunkWriter | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"blocks": self.blocks, "dtype": self.dtype}
-
-    @property
-    def stores(self) -> dict[str, Any]:
-        """Where it writes."""
-        return {"target": self.destination.store}
+        return super().__getstate__() | {"dtype": self.dtype}
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -223,21 +250,22 @@ class ScratchWork(Work):
         self._hold = self._discard = self._writer = None
 
 
-class JoinedRun(RechunkRun):
+class JoinedRun(LazyRun):
     """A rechunk whose source is a scratch array that is there when every block has been written."""
 
     work: ScratchWork | None = None
     """What writes the blocks; a worker has it by itself."""
 
-    def __init__(self, blocks: BlocksPlan, like: ArrayFile, destination: Destination) -> None:
-        super().__init__(blocks.rechunk, None, destination, {})
-        self.blocks = blocks
+    def __init__(self, blocks: BlocksPlan, like: ArrayFile, destination: Destination, topic: str | None = None) -> None:
+        super().__init__(blocks, destination, {}, topic)
         self.work = ScratchWork(blocks, like, self)
-        self._count_together()
+        self.count_with(self.meter)
 
-    def _count_together(self) -> None:
+    def count_with(self, meter: Meter) -> None:
+        """Count what is read and written in ``meter``, in this process."""
+        self.meter = meter
         if self.work:
-            self.work.meter = self.meter
+            self.work.meter = meter
 
     @property
     def source(self) -> ArrayFile:
@@ -249,31 +277,20 @@ class JoinedRun(RechunkRun):
             return self._source
 
     @property
-    def stores(self) -> dict[str, Any]:
-        """Where it writes."""
-        return {"target": self.destination.store}
-
-    @property
     def expected(self) -> tuple[float, float]:
         """Requests that read, and pieces and chunks that are written."""
         reads, writes = super().expected
         return reads, writes + self.blocks.pieces
 
     def _begin_anew(self) -> None:
-        meter = self.meter  # of the blocks, too, which have been written
         super()._begin_anew()
-        self.meter, self._source = meter, None
+        self._source = None
 
     def abort(self, error: BaseException) -> BaseException:
         """Stop, also what writes blocks."""
         if self.work:
             self.work.abort(error)
         return super().abort(error)
-
-    def count_anew(self) -> None:
-        """Begin to count what is read and written."""
-        self.meter = Meter()
-        self._count_together()
 
     def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
         self.content = journal_content(self.plan, self.source, self.destination) | {"blocks": True}
@@ -300,9 +317,7 @@ class BlocksBuilder(GraphBuilder):
         The keys of the blocks, as ``__dask_keys__`` of an array gives them.
     """
 
-    def __init__(
-        self, run: AlignedRun | JoinedRun, suffix: str, addresses: Any, tasks: Mapping[Any, Any], keys: Any
-    ) -> None:
+    def __init__(self, run: LazyRun, suffix: str, addresses: Any, tasks: Mapping[Any, Any], keys: Any) -> None:
         super().__init__(run, suffix, addresses)
         self.graph.update(tasks)
         self._lengths = run.blocks.blocks
@@ -310,11 +325,20 @@ class BlocksBuilder(GraphBuilder):
 
     def build(self, after: Any = ()) -> Key:
         """Add every task; returns the key of the last one."""
+        written = self.blocks(after)
+        return self.rest([written]) or written
+
+    def blocks(self, after: Any) -> Key:
+        """Add what writes the blocks; returns the key of the task that waits for them all."""
         if not isinstance(self.run, JoinedRun):
             created = self._create(after)
             return self._add("finish", after=self._puts(self._run, created), rank=0)
         assert self.run.work, "graphs are built where a run was planned"
-        return super().build([self._scratch(self.run.work, after)])
+        return self._scratch(self.run.work, after)
+
+    def rest(self, after: Any) -> Key | None:
+        """Add what comes when all blocks are written, if anything does."""
+        return super().build(after) if isinstance(self.run, JoinedRun) else None
 
     def _scratch(self, work: ScratchWork, after: Any) -> Key:
         """Blocks into scratch; returns the key of the task that joins them."""

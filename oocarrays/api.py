@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,10 +11,10 @@ import zarr
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.asked import cluster_of, means_of, scratch_folder
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError
 from oocarrays.graphs import settings
-from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
@@ -298,40 +297,8 @@ def _job(
     return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
 
 
-def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
-    """The workers that are asked for; None for threads of this process."""
-    client = client_of(scheduler)
-    if client is None and workers is not None:
-        raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
-    return None if client is None else Cluster(client=client, chosen=None if workers is None else tuple(workers))
-
-
-def means_of(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
-    """What a plan may use: memory, and what it takes to use it."""
-    if cluster is None:
-        return {"budget": settings.budget(memory), "costs": settings.costs()}
-    there = cluster.workers()
-    given = settings.setting("memory") if memory is None else memory
-    return {
-        "budget": budget_of(there) if given is None else settings.budget(given),
-        "costs": settings.costs(cores_of(there)),
-        "processes": len(there),
-        "threads": min(w.threads for w in there),
-        "synchronous": settings.setting("assembly") == "synchronous",
-    }
-
-
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
-
-
-def scratch_folder(scratch: str | os.PathLike[str] | None, target: StoreLike) -> str:
-    """Where scratch goes: beside the target, if nothing is said."""
-    chosen = scratch or settings.setting("scratch")
-    if chosen:
-        return os.path.abspath(chosen)
-    folder = array_file.local_folder(target)
-    return os.path.dirname(folder) if folder else tempfile.gettempdir()
 
 
 def _axis_order(orientation: Any, ndim: int) -> tuple[int, ...] | None:

@@ -14,10 +14,11 @@ from dask.utils import ensure_dict, format_bytes
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.asked import cluster_of, means_of, scratch_folder
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.blocks import AlignedRun, BlocksBuilder, JoinedRun
+from oocarrays.graphs.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.run import Cluster, GraphJob
@@ -26,6 +27,7 @@ from oocarrays.plan.blocks import BlocksPlan, plan_blocks
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
+from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -35,16 +37,16 @@ if TYPE_CHECKING:
 class FromDaskJob(GraphJob):
     """A lazy array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
-    def __init__(self, x: da.Array, run: AlignedRun | JoinedRun, target: StoreLike, cluster: Cluster | None) -> None:
+    def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
-        self._blocks = run.blocks
+        self._lazy_run = run
         folder = array_file.local_folder(target)
         super().__init__(run, open_array if folder else lambda name: open_array(target), cluster)
 
     @property
     def plan(self) -> BlocksPlan:
         """What will be computed, written and held: frozen data."""
-        return self._blocks
+        return self._lazy_run.blocks
 
     def run(self, *, progress: bool = False) -> OutOfCoreArray:
         """Compute each block once, and write it.
@@ -66,8 +68,7 @@ class FromDaskJob(GraphJob):
             raise is raised as it is.
         """
         bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
-        if isinstance(self._run, JoinedRun):
-            self._run.count_anew()
+        self._lazy_run.count_with(Meter())
         with bar:
             target: OutOfCoreArray = self._execute()
         return target
@@ -99,8 +100,7 @@ class FromDaskJob(GraphJob):
     def _build(self) -> None:
         keys = self._lazy.__dask_keys__()
         tasks = ensure_dict(self._lazy.__dask_optimize__(self._lazy.__dask_graph__(), keys))
-        assert isinstance(self._run, AlignedRun | JoinedRun), "made so"
-        builder = BlocksBuilder(self._run, new_suffix(), self._addresses, tasks, keys)
+        builder = BlocksBuilder(self._lazy_run, new_suffix(), self._addresses, tasks, keys)
         self._key = builder.build()
         self._graph = builder.graph
 
@@ -201,29 +201,34 @@ def written(
     target: StoreLike,
     made: dict[str, Any],
     *,
-    memory: int | float | str | None = None,
-    overwrite: bool = False,
-    scratch: str | os.PathLike[str] | None = None,
-    scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
-    **choices: Any,
+    memory: int | float | str | None,
+    scheduler: Client | str | None,
+    workers: Sequence[str] | None,
+    **options: Any,
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
-    from oocarrays.api import cluster_of, means_of, scratch_folder
-
-    settings.refuse_array_expressions()
-    stored = array_file.preview(made, target)
-    array_file.check_place(target, overwrite=overwrite)
+    array_file.check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
-    means = means_of(cluster, memory)
-    plan = plan_blocks(
-        x.chunks,
-        stored,
-        local_threads=means.get("threads", settings.local_cores()),
-        straight=array_file.is_empty(target),
-        **means,
-        **choices,
-    )
+    run = planned(x, target, made, means_of(cluster, memory), straight=array_file.is_empty(target), **options)
+    return FromDaskJob(x, run, target, cluster)
+
+
+def planned(
+    x: da.Array,
+    target: StoreLike,
+    made: dict[str, Any],
+    means: Mapping[str, Any],
+    *,
+    overwrite: bool,
+    straight: bool,
+    scratch: str | os.PathLike[str] | None,
+    topic: str | None = None,
+    **choices: Any,
+) -> LazyRun:
+    """The run that writes ``x``, straight to the target where that may be, and its blocks are aligned."""
+    stored = array_file.preview(made, target)
+    threads = means.get("threads", settings.local_cores())
+    plan = plan_blocks(x.chunks, stored, local_threads=threads, straight=straight, **means, **choices)
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
@@ -232,9 +237,8 @@ def written(
         past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
     )
     if plan.aligned:
-        return FromDaskJob(x, AlignedRun(plan, x.dtype, destination), target, cluster)
-    like = array_file.describe(described(x, fill_value=made["fill_value"]))
-    return FromDaskJob(x, JoinedRun(plan, like, destination), target, cluster)
+        return AlignedRun(plan, x.dtype, destination, topic)
+    return JoinedRun(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination, topic)
 
 
 def check_array(x: Any) -> None:
