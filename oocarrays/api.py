@@ -18,6 +18,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
+from oocarrays.lazy_dataset import is_lazy, lazy_job
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
@@ -168,6 +169,13 @@ def rechunk(
     array([1, 5, 9])
     """
     settings.refuse_array_expressions()
+    if is_lazy(source):
+        return lazy_job(  # type: ignore[return-value]
+            source, target, chunks,
+            shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
+            overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
+            others={"orientation": orientation, "ranks": ranks, "method": None if method == "auto" else method},
+        )  # fmt: skip
     opened = array_file.open_array(source.zarr if isinstance(source, OutOfCoreArray) else source)
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)

@@ -13,13 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
+from operator import add
 from typing import Any
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Costs, Phases, Traffic
+from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import RechunkPlan, at_least, nothing_to_move, plan_rechunk
 
 BlockLengths = tuple[tuple[int, ...], ...]
@@ -188,3 +191,55 @@ def _intervals(lengths: tuple[int, ...]) -> Iterator[tuple[int, int]]:
     for length, stop in zip(lengths, accumulate(lengths), strict=True):
         if length:
             yield stop - length, stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetPlan:
+    """Everything that writing the lazy arrays of a dataset will do: all blocks, then one array after the other."""
+
+    arrays: tuple[tuple[str, BlocksPlan], ...]
+    """Each lazy array, by its name."""
+    budget: int
+    """Bytes that each process may hold above its idle level, beside what the blocks' own tasks hold."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """Of all arrays."""
+        return tuple(step for _, plan in self.arrays for step in plan.rechunk.passes)
+
+    @property
+    def ranks(self) -> int:
+        """Logical processors, at most."""
+        return max((plan.rechunk.ranks for _, plan in self.arrays), default=1)
+
+    @property
+    def threads(self) -> int:
+        """Blocks that are written at one time in a process, at most."""
+        return max((plan.threads for _, plan in self.arrays), default=1)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that we hold at one time in a process, at most."""
+        return max((plan.peak_bytes for _, plan in self.arrays), default=0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of disk that scratch takes at one time, at most."""
+        return sum(plan.scratch_bytes for _, plan in self.arrays)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What moves, in all arrays together."""
+        return reduce(add, (plan.traffic for _, plan in self.arrays), Traffic(tasks=2))
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of what comes after the blocks."""
+        return reduce(add, (plan.phases for _, plan in self.arrays), Phases())
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of what comes after the blocks."""
+        return sum(plan.seconds for _, plan in self.arrays)
