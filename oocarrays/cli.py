@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import zarr
@@ -20,6 +20,7 @@ from dask.utils import format_bytes
 from oocarrays import report
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import open_array
+from oocarrays.chunks import parsed_chunks
 from oocarrays.errors import ChunksError, InputError, OocError
 from oocarrays.graphs.calibrate import calibrate, keep
 from oocarrays.graphs.calibrate_workers import calibrate_workers
@@ -114,7 +115,10 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
     parser.add_argument("target", metavar="TARGET", help="where to write")
     parser.add_argument(
-        "--chunks", type=_lengths, help="chunk length in each axis, such as 16384,256; -1 for a whole axis"
+        "--chunks",
+        type=_chunks,
+        help="chunk length in each axis, such as 16384,256, or by name: time=-1,lat=20; -1 for a whole axis, auto or a "
+        "size such as 128MiB to have it chosen",
     )
     parser.add_argument(
         "--shards", type=_lengths, help="shard length in each axis, a multiple of the chunk's (default: none)"
@@ -156,6 +160,15 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unfinished", action="store_true", help="remove unfinished targets, too: see resume")
     parser.add_argument("--dry-run", action="store_true", help="show what would be removed; do nothing")
     parser.set_defaults(command=_clean)
+
+
+def _chunks(text: str) -> Any:
+    try:
+        return parsed_chunks(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of lengths such as 16384,256, nor time=-1,lat=20, auto or 128MiB"
+        ) from None
 
 
 def _lengths(text: str) -> tuple[int, ...]:

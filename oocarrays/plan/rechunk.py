@@ -184,15 +184,7 @@ def plan_rechunk(
     _check(method, ranks, processes)
     strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or processes is None)]
     if source.nbytes == 0:
-        return RechunkPlan(
-            source=source,
-            target=target,
-            budget=budget,
-            processes=processes,
-            strategy=strategies[0],
-            passes=(),
-            considered=(),
-        )
+        return nothing_to_move(source, target, budget=budget, processes=processes, strategy=strategies[0])
     counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
     problems = [
         Problem(
@@ -219,6 +211,21 @@ def plan_rechunk(
         strategy=best.strategy,
         passes=best.passes,
         considered=(*(_considered(way, best, budget) for way in found), *_left_out(found, strategies)),
+    )
+
+
+def nothing_to_move(
+    source: Stored, target: Stored, *, budget: int, processes: int | None, strategy: Strategy = "independent"
+) -> RechunkPlan:
+    """The plan for arrays without elements, and for a target that is written by others."""
+    return RechunkPlan(
+        source=source,
+        target=target,
+        budget=budget,
+        processes=processes,
+        strategy=strategy,
+        passes=(),
+        considered=(),
     )
 
 
@@ -383,7 +390,7 @@ def _scratch_paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, .
     for start in _grown(problem.source, room):
         for stop in _grown(problem.target, room):
             if stages == 2:
-                yield (_at_least(tuple(map(min, start, stop)), shape, problem.source.itemsize),)
+                yield (at_least(tuple(map(min, start, stop)), shape, problem.source.itemsize),)
                 continue
             steps = [i / (stages - 2) for i in range(stages - 1)]
             yield tuple(_between(start, stop, step) for step in steps)
@@ -407,7 +414,7 @@ def _grown(stored: Stored, room: int) -> list[tuple[int, ...]]:
     return sorted(boxes) or [()]
 
 
-def _at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """The chunk, lengthened from the last axis until it is no tiny file."""
     box = list(chunk)
     for axis in reversed(range(len(box))):

@@ -115,7 +115,7 @@ class ChunkReader:
         if blob is None:
             raise MissingBlob
         data = bounce.reshape(-1)[: part.size].reshape(part.shape)
-        starts, length = _runs(part, self.grid.chunks)
+        starts, length = element_runs(part, self.grid.chunks)
         flat = byte_view(data)
         nbytes = length * self.dtype.itemsize
         rows = [flat[at : at + nbytes] for at in range(0, len(flat), nbytes)]
@@ -290,12 +290,12 @@ def _cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
         yield Section(lower, tuple(min(l + t, u) for l, t, u in zip(lower, tile, piece.upper, strict=True)))
 
 
-def _runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
+def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
     """Where the contiguous runs of ``part`` start in a chunk, and how long each is, in elements.
 
-    >>> _runs(Section((1, 2), (3, 4)), (4, 8))
+    >>> element_runs(Section((1, 2), (3, 4)), (4, 8))
     (array([10, 18]), 2)
-    >>> _runs(Section((1, 0), (3, 8)), (4, 8))
+    >>> element_runs(Section((1, 0), (3, 8)), (4, 8))
     (array([8]), 16)
     """
     axis = len(chunks)

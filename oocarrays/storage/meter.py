@@ -20,6 +20,8 @@ COUNTERS = (
     "encoded_bytes",
     "kept_bytes",
     "skipped_chunks",
+    "copied_objects",
+    "copied_bytes",
     "messages",
     "sent_bytes",
 )
@@ -52,6 +54,10 @@ class Meter:
     """Bytes of messages that were kept in scratch."""
     skipped_chunks: int
     """Chunks that hold the fill value only, and so are not stored."""
+    copied_objects: int
+    """Stored objects of a group's other arrays that were copied as they are."""
+    copied_bytes: int
+    """Bytes of those objects."""
     messages: int
     """Pieces of work handed from one rank to another."""
     sent_bytes: int
