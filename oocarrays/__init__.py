@@ -17,6 +17,19 @@ from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import OocError
+from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 
 __version__ = "0.1.0"
-__all__ = ["OocError", "OutOfCoreArray", "RechunkJob", "clean", "errors", "open_array", "rechunk", "resume"]
+__all__ = [
+    "GroupJob",
+    "OocError",
+    "OutOfCoreArray",
+    "OutOfCoreGroup",
+    "RechunkJob",
+    "clean",
+    "errors",
+    "open_array",
+    "open_group",
+    "rechunk",
+    "resume",
+]

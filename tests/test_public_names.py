@@ -12,7 +12,10 @@ import pytest
 
 import oocarrays
 
-PUBLIC = ["OocError", "OutOfCoreArray", "RechunkJob", "clean", "errors", "open_array", "rechunk", "resume"]
+PUBLIC = [
+    "GroupJob", "OocError", "OutOfCoreArray", "OutOfCoreGroup", "RechunkJob", "clean", "errors", "open_array",
+    "open_group", "rechunk", "resume",
+]  # fmt: skip
 
 
 def test_all_is_pinned() -> None:
@@ -30,7 +33,7 @@ def members(kind: type) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [*members(oocarrays.OutOfCoreArray), ("RechunkJob", "plan"), ("RechunkJob", "run"), ("RechunkJob", "explain")],
+    [*members(oocarrays.OutOfCoreArray), *members(oocarrays.OutOfCoreGroup), ("RechunkJob", "plan"), ("RechunkJob", "run"), ("RechunkJob", "explain")],
     ids=lambda name: name,
 )
 def test_a_public_member_says_what_it_does(kind: str, name: str) -> None:

@@ -147,10 +147,10 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
 
 
 def unfinished_run(store: StoreLike) -> str | None:
-    """The id of the run that has not finished the array in ``store``; None where there is no such array."""
+    """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
     try:
-        run: str | None = open_array(store, unfinished=True).attrs.get(MARK)  # type: ignore[assignment]
-    except (NotFoundError, StoreFailure):
+        run: str | None = zarr.open(store, mode="r", use_consolidated=False).attrs.get(MARK)  # type: ignore
+    except (OSError, KeyError, ValueError, TypeError):
         return None
     return run
 
