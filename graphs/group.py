@@ -1,7 +1,7 @@
 """The graph of a group: a beginning, copies, the graphs of all arrays one behind the other, an end.
 
-    create group ─┬─► copy ─► copy ──┬─► create ─► … ─► finish ─► create ─► … ─► finish ─► finish group
-                  └─► copy ─► copy ──┘   └── air, as `rechunk` draws it ──┘
+create group ─┬─► copy ─► copy ──┬─► create ─► … ─► finish ─► create ─► … ─► finish ─► finish group
+              └─► copy ─► copy ──┘   └── air, as `rechunk` draws it ──┘
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ def resumed_group(target: StoreLike, source: Any) -> GroupRun:
         Where a journal does not belong to what it stands beside.
     """
     mark, journal = array_file.unfinished_run(target), Journal(target)
+    if mark is None:
+        raise NotFoundError(f"nothing to resume: no unfinished group in {target}")
     id, content = journal.read()
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the group of run {mark}")

@@ -21,7 +21,7 @@ from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
-from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
+from oocarrays.groups import group_job, resume_group
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.group import GroupPlan
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
@@ -261,7 +261,9 @@ def resume(
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 
-def _cluster_for(plan: RechunkPlan | GroupPlan, scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+def _cluster_for(
+    plan: RechunkPlan | GroupPlan, scheduler: Client | str | None, workers: Sequence[str] | None
+) -> Cluster | None:
     """Where a plan that was made before is to run.
 
     Raises

@@ -25,6 +25,8 @@ from oocarrays.graphs.calibrate import calibrate, keep
 from oocarrays.graphs.calibrate_workers import calibrate_workers
 from oocarrays.graphs.placement import client_of
 from oocarrays.graphs.settings import costs, size_in_bytes
+from oocarrays.group_chunks import read_chunks
+from oocarrays.groups import GroupJob
 from oocarrays.plan.rechunk import METHODS
 from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.leftovers import Leftover, find_leftovers
@@ -111,10 +113,14 @@ def _demo_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _rechunk_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
+    parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
     parser.add_argument("target", metavar="TARGET", help="where to write")
     parser.add_argument(
-        "--chunks", type=_lengths, help="chunk length in each axis, such as 16384,256; -1 for a whole axis"
+        "--chunks",
+        action="append",
+        help="chunk length in each axis, such as 16384,256; -1 for a whole axis. Of a group: NAME=LENGTHS for each "
+        "array that is to be rechunked, such as air=16384,256,time=-1, in one word or in several --chunks; by "
+        "dimensions: air=time:-1,lat:20. Arrays that are not named are copied as they are stored",
     )
     parser.add_argument(
         "--memory",
@@ -182,7 +188,7 @@ def _rechunk(options: argparse.Namespace) -> None:
     job = rechunk(
         options.source,
         options.target,
-        chunks=options.chunks,
+        chunks=None if options.chunks is None else read_chunks(options.chunks),
         orientation=options.orientation,
         memory=options.memory,
         ranks=options.ranks,
@@ -196,7 +202,7 @@ def _rechunk(options: argparse.Namespace) -> None:
     _show_and_run(job, options)
 
 
-def _show_and_run(job: RechunkJob, options: argparse.Namespace) -> None:
+def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> None:
     if options.dry_run:
         print(job.explain())
         return
@@ -224,7 +230,7 @@ def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, 
     return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
 
 
-def _run(job: RechunkJob, *, progress: bool) -> None:
+def _run(job: RechunkJob | GroupJob, *, progress: bool) -> None:
     with MemoryWatch() as watch:
         target = job.run(progress=progress)
     seconds = job.measured_seconds or 1e-9

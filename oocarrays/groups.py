@@ -14,21 +14,19 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray
-from oocarrays.errors import BudgetError, ChunksError, NotFoundError
+from oocarrays.errors import BudgetError, ChunksError
 from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.resume import journal_content
 from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.graphs.settings import local_cores
+from oocarrays.group_chunks import LINES, asked_for
 from oocarrays.plan.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import group_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, absolute, local_folder
 from oocarrays.storage.group_file import GroupFile, member_store
-
-LINES = 20
-"""Arrays that are shown one by one; of more, the rest is counted."""
 
 
 class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
@@ -242,68 +240,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
 
 
-# ---------------------------------------------------------------------- what is asked for
-
-
-def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
-    """The chunks of each array that is to be rewritten, by its path, checked as far as names go.
-
-    Raises
-    ------
-    ChunksError
-        Where chunks are not a mapping of names, or name nothing, or an array twice.
-    NotFoundError
-        Where a name is not that of an array in the group.
-    """
-    there = _listed(list(file.arrays))
-    if not isinstance(chunks, Mapping):
-        raise ChunksError(
-            f"{file.name} is a group, and chunks={chunks!r} names none of its arrays: "
-            f'write chunks={{"name": …}}; there are {there}'
-        )
-    if not chunks:
-        raise ChunksError(f"chunks={{}} names no array of {file.name}; there are {there}")
-    wanted: dict[str, Any] = {}
-    for given, lengths in chunks.items():
-        name = str(given).strip("/")
-        if name in file.groups:
-            raise NotFoundError(f"{given!r} in {file.name} is a group, not an array; there are {there}")
-        if name not in file.arrays:
-            raise NotFoundError(f"no array {given!r} in {file.name}; there are {there}")
-        if name in wanted:
-            raise ChunksError(f"chunks name the array {name!r} twice")
-        wanted[name] = _along_dimensions(file.arrays[name], lengths)
-    return wanted
-
-
-def _listed(names: list[str]) -> str:
-    """Names in one line.
-
-    >>> _listed([]), _listed(["lat", "lon"])
-    ('no arrays', 'lat, lon')
-    """
-    more = f" and {len(names) - LINES} more" if len(names) > LINES else ""
-    return ", ".join(names[:LINES]) + more if names else "no arrays"
-
-
-def _along_dimensions(array: zarr.Array, lengths: Any) -> Any:
-    """Chunks that are given by the names of dimensions, for all axes; an axis that is not named keeps its own."""
-    if not isinstance(lengths, Mapping):
-        return lengths
-    names = dimension_names(array)
-    strange = [name for name in lengths if name not in names]
-    if strange or not names:
-        there = f"its dimensions are {', '.join(map(str, names))}" if names else "its dimensions have no names"
-        raise ChunksError(f"{array.path} has no dimension {', '.join(map(repr, strange)) or 'names'}; {there}")
-    own = array.shards or array.chunks
-    return tuple(lengths.get(name, length) for name, length in zip(names, own, strict=True))
-
-
-def dimension_names(array: zarr.Array) -> tuple[str | None, ...]:
-    """Names of the axes, as Zarr format 3 keeps them, or as xarray writes them in format 2; none where they have none."""
-    metadata: Any = array.metadata
-    names = getattr(metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
-    return tuple(names)  # type: ignore[arg-type]
+# ---------------------------------------------------------------------- plans
 
 
 Planner = Callable[[zarr.Array, StoreLike, Any], tuple[RechunkPlan, ArrayFile, Destination]]

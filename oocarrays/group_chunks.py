@@ -1,0 +1,128 @@
+"""Chunks of the arrays of a group: as a program gives them, and as they are typed.
+
+chunks={"air": (100, 20), "deep/temp": {"time": -1}}      one for each axis, or by the names of dimensions
+--chunks air=100,20 --chunks deep/temp=time:-1            the same; also in one word: air=100,20,deep/temp=time:-1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import zarr
+
+from oocarrays.errors import ChunksError, NotFoundError
+from oocarrays.storage.group_file import GroupFile
+
+LINES = 20
+"""Arrays that are shown one by one; of more, the rest is counted."""
+Lengths = tuple[int, ...] | dict[str, int]
+"""Chunk lengths in elements, one for each axis, or by the names of dimensions."""
+
+
+def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
+    """The chunks of each array that is to be rewritten, by its path, checked as far as names go.
+
+    Raises
+    ------
+    ChunksError
+        Where chunks are not a mapping of names, or name nothing, or an array twice.
+    NotFoundError
+        Where a name is not that of an array in the group.
+    """
+    there = _listed(list(file.arrays))
+    if not isinstance(chunks, Mapping):
+        raise ChunksError(
+            f"{file.name} is a group, and chunks={chunks!r} names none of its arrays: "
+            f'write chunks={{"name": …}}; there are {there}'
+        )
+    if not chunks:
+        raise ChunksError(f"chunks={{}} names no array of {file.name}; there are {there}")
+    wanted: dict[str, Any] = {}
+    for given, lengths in chunks.items():
+        name = str(given).strip("/")
+        if name in file.groups:
+            raise NotFoundError(f"{given!r} in {file.name} is a group, not an array; there are {there}")
+        if name not in file.arrays:
+            raise NotFoundError(f"no array {given!r} in {file.name}; there are {there}")
+        if name in wanted:
+            raise ChunksError(f"chunks name the array {name!r} twice")
+        wanted[name] = _along_dimensions(file.arrays[name], lengths)
+    return wanted
+
+
+def _listed(names: list[str]) -> str:
+    """Names in one line.
+
+    >>> _listed([]), _listed(["lat", "lon"])
+    ('no arrays', 'lat, lon')
+    """
+    more = f" and {len(names) - LINES} more" if len(names) > LINES else ""
+    return ", ".join(names[:LINES]) + more if names else "no arrays"
+
+
+def _along_dimensions(array: zarr.Array, lengths: Any) -> Any:
+    """Chunks that are given by the names of dimensions, for all axes; an axis that is not named keeps its own."""
+    if not isinstance(lengths, Mapping):
+        return lengths
+    names = dimension_names(array)
+    strange = [name for name in lengths if name not in names]
+    if strange or not names:
+        there = f"its dimensions are {', '.join(map(str, names))}" if names else "its dimensions have no names"
+        raise ChunksError(f"{array.path} has no dimension {', '.join(map(repr, strange)) or 'names'}; {there}")
+    own = array.shards or array.chunks
+    return tuple(lengths.get(name, length) for name, length in zip(names, own, strict=True))
+
+
+def dimension_names(array: zarr.Array) -> tuple[str | None, ...]:
+    """Names of the axes, as Zarr format 3 keeps them, or as xarray writes them in format 2; none where they have none."""
+    metadata: Any = array.metadata
+    names = getattr(metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
+    return tuple(names)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- as they are typed
+
+
+def read_chunks(words: Iterable[str]) -> Lengths | dict[str, Lengths]:
+    """What some ``--chunks`` options say: lengths for an array, or for those of a group by their names.
+
+    >>> read_chunks(["100,20"]), read_chunks(["time:-1,lat:20"])
+    ((100, 20), {'time': -1, 'lat': 20})
+    >>> read_chunks(["air=100,20,time=-1", "deep/temp=time:-1"])
+    {'air': (100, 20), 'time': (-1,), 'deep/temp': {'time': -1}}
+
+    Raises
+    ------
+    ChunksError
+        Where they cannot be read, or name an array twice, or some name arrays and some do not.
+    """
+    named: dict[str, list[str]] = {}
+    for word in words:
+        name = ""
+        for part in filter(None, word.split(",")):
+            before, is_named, length = part.rpartition("=")
+            name = before if is_named else name
+            if is_named and name in named:
+                raise ChunksError(f"--chunks {word} names the array {name!r} twice")
+            named.setdefault(name, []).append(length)
+    if "" in named and len(named) > 1:
+        raise ChunksError(f"--chunks {','.join(named[''])} is for no array: write NAME={','.join(named[''])}")
+    read = {name: _lengths(parts) for name, parts in named.items()}
+    return read.get("", read)
+
+
+def _lengths(parts: list[str]) -> Lengths:
+    """Lengths of one array.
+
+    >>> _lengths(["100", "20"]), _lengths(["time:-1"])
+    ((100, 20), {'time': -1})
+    """
+    try:
+        if all(":" in part for part in parts):
+            return {name: int(length) for name, _, length in (part.rpartition(":") for part in parts)}
+        return tuple(int(part) for part in parts)
+    except ValueError:
+        raise ChunksError(
+            f"--chunks {','.join(parts)!r} is not a list of lengths such as 16384,256, or time:-1,lat:20"
+        ) from None
