@@ -6,7 +6,7 @@ chunks={"air": (100, 20), "deep/temp": {"time": -1}}      one for each axis, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import zarr
@@ -75,7 +75,7 @@ def _along_dimensions(array: zarr.Array, lengths: Any) -> Any:
 
 
 def dimension_names(array: zarr.Array) -> tuple[str | None, ...]:
-    """Names of the axes, as Zarr format 3 keeps them, or as xarray writes them in format 2; none where they have none."""
+    """Names of the axes, as Zarr format 3 keeps them, or as xarray writes them in format 2; empty without names."""
     metadata: Any = array.metadata
     names = getattr(metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def dimension_names(array: zarr.Array) -> tuple[str | None, ...]:
 # ---------------------------------------------------------------------- as they are typed
 
 
-def read_chunks(words: Iterable[str]) -> Lengths | dict[str, Lengths]:
+def read_chunks(words: Sequence[str]) -> Lengths | dict[str, Lengths]:
     """What some ``--chunks`` options say: lengths for an array, or for those of a group by their names.
 
     >>> read_chunks(["100,20"]), read_chunks(["time:-1,lat:20"])
@@ -106,7 +106,7 @@ def read_chunks(words: Iterable[str]) -> Lengths | dict[str, Lengths]:
             if is_named and name in named:
                 raise ChunksError(f"--chunks {word} names the array {name!r} twice")
             named.setdefault(name, []).append(length)
-    if "" in named and len(named) > 1:
+    if "" in named and max(len(words), len(named)) > 1:
         raise ChunksError(f"--chunks {','.join(named[''])} is for no array: write NAME={','.join(named[''])}")
     read = {name: _lengths(parts) for name, parts in named.items()}
     return read.get("", read)

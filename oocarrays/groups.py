@@ -32,8 +32,8 @@ from oocarrays.storage.group_file import GroupFile, member_store
 class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
     """The arrays of a Zarr group, by their paths; nothing of them is in memory. Made by `open_group`.
 
-    ``group["air"]`` and ``group["deep/temp"]`` are `OutOfCoreArray`\\ s; ``xarray.open_zarr(group.store)`` opens a group
-    that lies in local files as a dataset.
+    ``group["air"]`` and ``group["deep/temp"]`` are `OutOfCoreArray`\\ s; ``xarray.open_zarr(group.store)`` is a
+    dataset, where the group lies in local files.
     """
 
     def __init__(self, file: GroupFile) -> None:
