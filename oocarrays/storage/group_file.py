@@ -19,11 +19,10 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
-from zarr.storage import StorePath
 from zarr.storage._common import make_store_path
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError
-from oocarrays.storage.array_file import MARK, StoreLike, local_folder
+from oocarrays.storage.array_file import MARK, StoreLike, is_empty, local_folder
 from oocarrays.storage.blobs import write_error
 
 ATTRIBUTES = (".zattrs", "zarr.json")
@@ -152,27 +151,23 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
         for; and where it is a directory that is no Zarr group, whatever is asked for.
     """
-    here, there = source.store_path, _place(store)
-    if here.store == there.store and here.path == there.path:
+    place = source.store_path
+    here, there = local_folder(place.store, place.path), local_folder(store)
+    if there is None and not isinstance(store, str | os.PathLike):
+        target = sync(make_store_path(store))
+        if target.read_only:
+            raise TargetError(f"the target {store} is opened read-only")
+        here, there = (place.path, target.path) if target.store == place.store else (None, None)
+    if here is not None and here == there:
         raise TargetError(f"the target {store} is the source itself")
-    if here.store == there.store and _one_in_the_other(here.path, there.path):
-        raise TargetError(f"the target {store} and the source {here} lie one inside the other")
-    folder, source_folder = local_folder(there.store, there.path), local_folder(here.store, here.path)
-    if folder and source_folder and _one_in_the_other(folder, source_folder):
-        what = "is the source itself" if folder == source_folder else "and the source lie one inside the other"
-        raise TargetError(f"the target {folder} {what}")
-    if there.store.read_only:
-        raise TargetError(f"the target {store} is opened read-only")
-    if _is_empty(there):
+    if here is not None and there is not None and _one_in_the_other(here, there):
+        raise TargetError(f"the target {store} and the source {group_location(source)} lie one inside the other")
+    if is_empty(store):
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
     if not holds_group(store):
         raise TargetError(f"the target {store} exists and is not a Zarr group; it is not overwritten")
-
-
-def _place(store: StoreLike) -> StorePath:
-    return store if isinstance(store, StorePath) else sync(make_store_path(store))
 
 
 def _one_in_the_other(a: str, b: str) -> bool:
@@ -182,13 +177,6 @@ def _one_in_the_other(a: str, b: str) -> bool:
     (True, False, True)
     """
     return f"{a}/".lstrip("/").startswith(f"{b}/".lstrip("/")) or f"{b}/".lstrip("/").startswith(f"{a}/".lstrip("/"))
-
-
-def _is_empty(place: StorePath) -> bool:
-    folder = local_folder(place.store, place.path)
-    if folder is not None:
-        return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
-    return sync(place.store.is_empty(place.path))
 
 
 def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool) -> None:
