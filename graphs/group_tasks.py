@@ -22,6 +22,7 @@ from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.copies import copy_part
 from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
 
 
@@ -167,8 +168,12 @@ class GroupRun(Work):
         return self
 
     def _tidy(self, members: Sequence[MemberRun]) -> None:
-        """Remove what a dead run left that is of no use, such as scratch of an array that it had just finished."""
+        """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
         array_file.remove_partials(self.destination.store)
+        for name in self.content["members"]:
+            store = member_store(self.destination.store, name)
+            if array_file.is_finished(store):
+                Journal(store).remove()
         if not any(member.done for member in members):
             for scratch in {member.scratch for member in members}:
                 array_file.remove_scratch(scratch)

@@ -153,10 +153,10 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
     """
     place = source.store_path
     here, there = local_folder(place.store, place.path), local_folder(store)
+    if getattr(store, "read_only", False):
+        raise TargetError(f"the target {store} is opened read-only")
     if there is None and not isinstance(store, str | os.PathLike):
         target = sync(make_store_path(store))
-        if target.read_only:
-            raise TargetError(f"the target {store} is opened read-only")
         here, there = (place.path, target.path) if target.store == place.store else (None, None)
     if here is not None and here == there:
         raise TargetError(f"the target {store} is the source itself")
