@@ -21,6 +21,8 @@ FLOORS = {
     "asked": 5,
     "chunks": 5,
     "cli": 5,
+    "group_chunks": 5,
+    "groups": 5,
     "lazy": 5,
     "lazy_dataset": 5,
     "report": 5,

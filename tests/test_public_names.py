@@ -14,13 +14,16 @@ import oocarrays
 
 PUBLIC = [
     "FromDaskJob",
+    "GroupJob",
     "OocError",
     "OutOfCoreArray",
+    "OutOfCoreGroup",
     "RechunkJob",
     "clean",
     "errors",
     "from_dask",
     "open_array",
+    "open_group",
     "rechunk",
     "resume",
 ]
@@ -41,7 +44,13 @@ def members(kind: type) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [*members(oocarrays.OutOfCoreArray), ("RechunkJob", "plan"), ("RechunkJob", "run"), ("RechunkJob", "explain")],
+    [
+        *members(oocarrays.OutOfCoreArray),
+        *members(oocarrays.OutOfCoreGroup),
+        ("RechunkJob", "plan"),
+        ("RechunkJob", "run"),
+        ("RechunkJob", "explain"),
+    ],
     ids=lambda name: name,
 )
 def test_a_public_member_says_what_it_does(kind: str, name: str) -> None:
