@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.report import array_html, array_line
+from oocarrays.contents import array_facts
+from oocarrays.notebook import array_html
+from oocarrays.report import array_line
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 
@@ -59,9 +61,7 @@ class OutOfCoreArray:
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """Names of the axes, where they have names."""
-        metadata: Any = self._array.metadata
-        names: tuple[str | None, ...] | None = metadata.dimension_names
-        return names
+        return array_facts(self._array).dimension_names
 
     @property
     def fill_value(self) -> Any:
@@ -99,7 +99,7 @@ class OutOfCoreArray:
         return array_line(self)
 
     def _repr_html_(self) -> str:
-        return array_html(self)
+        return array_html(array_facts(self._array))
 
 
 def open_array(store: StoreLike | zarr.Array, *, mode: str = "r") -> OutOfCoreArray:

@@ -1,0 +1,171 @@
+"""What a notebook shows of arrays, plans and jobs: tables, and chunks as Dask draws them.
+
+Every page is of bounded length, whatever it shows, has no colours of its own but the chunks', so that it is legible on
+light and dark grounds, and is well-formed XML as well as HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from dask.utils import format_bytes
+
+from oocarrays.contents import ArrayFacts
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.report import considered_rows, plan_rows, shape_text, shortened
+
+SIZE = 120
+"""Pixels of the longest side of a picture."""
+MOST_PIECES = 24
+"""Pieces of an axis that are drawn at most: Dask draws as many lines at this size."""
+MOST_PIECES_OF_MANY_AXES = 8
+MOST_ATTRIBUTES = 24
+CELL = "text-align:left;vertical-align:top;padding:0.1em 0.6em"
+SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 2em;align-items:center"
+
+
+def picture(grid: ChunkGrid) -> str:
+    """The chunks of an array as an SVG image; empty where there is nothing to draw.
+
+    >>> picture(ChunkGrid.of((4, 6), (2, 6))).count("<line"), picture(ChunkGrid.of((), ()))
+    (5, '')
+    """
+    if not grid.shape or 0 in grid.shape:
+        return ""
+    from dask.array.svg import svg
+
+    most = MOST_PIECES if len(grid.shape) <= 3 else MOST_PIECES_OF_MANY_AXES
+    lengths = tuple(_pieces(n, c, most) for n, c in zip(grid.shape, grid.chunks, strict=True))
+    drawn: str = svg(lengths, size=SIZE) if len(grid.shape) <= 3 else svg(lengths)
+    lines = (line.strip() for line in drawn.splitlines() if line.strip() and "<!--" not in line)
+    ink = "stroke:currentColor;fill:currentColor;max-width:none"
+    label = escape(f"{shape_text(grid.shape)} in chunks of {shape_text(grid.chunks)}")
+    return (
+        "\n".join(lines)
+        .replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+        .replace("stroke:rgb(0,0,0)", ink)
+        .replace("<text ", '<text stroke="none" ')
+    )
+
+
+def _pieces(extent: int, chunk: int, most: int) -> tuple[int, ...]:
+    """The lengths in which an axis is drawn: its chunks, or where they are many, as many chunks together as need be.
+
+    >>> _pieces(10, 4, 24), _pieces(1_000_000, 1, 4)
+    ((4, 4, 2), (250000, 250000, 250000, 250000))
+    """
+    length = chunk * ceil_div(ceil_div(extent, chunk), most)
+    return tuple(min(length, extent - start) for start in range(0, extent, length))
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def array_html(array: ArrayFacts) -> str:
+    """An array: what it is in a table, its chunks beside it, its attributes to be unfolded."""
+    body = _table(_array_rows(array), head=_array_head(array))
+    image = picture(ChunkGrid(array.shape, array.chunks)) if array.chunks is not None else ""
+    return (
+        f"<div><div><strong>oocarrays.OutOfCoreArray</strong> {escape(array.store)}</div>"
+        f'<div style="{SIDE_BY_SIDE}">{body}{image}</div>{_attributes(array)}</div>'
+    )
+
+
+def _array_head(array: ArrayFacts) -> tuple[str, ...]:
+    return ("", "Array", "Chunk", *(["Shard"] if array.shards else []))
+
+
+def _array_rows(array: ArrayFacts) -> list[tuple[str, ...]]:
+    pieces = [chunk for chunk in (array.chunks, array.shards) if chunk is not None]
+    grids = [ChunkGrid(array.shape, piece) for piece in pieces]
+    names = array.dimension_names
+    return [
+        ("Bytes", format_bytes(array.nbytes), *(format_bytes(grid.chunk_size * array.itemsize) for grid in grids)),
+        ("Shape", shape_text(array.shape), *(shape_text(piece) for piece in pieces or ["of unequal length"])),
+        ("Count", "", *(str(grid.count) for grid in grids)),
+        *([("Dimensions", ", ".join(map(str, names)))] if names else []),
+        ("Data type", shortened(array.dtype, quoted=False)),
+        ("Codecs", ", ".join(array.codecs) or "none"),
+        ("Fill value", shortened(array.fill_value, quoted=False)),
+    ]
+
+
+def _attributes(array: ArrayFacts) -> str:
+    if not array.attributes:
+        return ""
+    shown = list(array.attributes.items())[:MOST_ATTRIBUTES]
+    rows = [(shortened(name, quoted=False), shortened(value)) for name, value in shown]
+    more = len(array.attributes) - len(shown)
+    return _folded(f"Attributes ({len(array.attributes)})", _table(rows + ([("…", f"{more} more")] if more else [])))
+
+
+# ---------------------------------------------------------------------- plans and jobs
+
+
+def plan_html(
+    plan: RechunkPlan,
+    *,
+    title: str = "oocarrays.RechunkPlan",
+    places: Sequence[str] = ("", ""),
+    measured: Sequence[tuple[str, ...]] = (),
+) -> str:
+    """A plan: source beside target, what will be done below, every strategy considered to be unfolded.
+
+    Parameters
+    ----------
+    places : pair of str
+        Where source and target are.
+    measured : sequence of rows
+        What the last run did; none where there was none.
+    """
+    sides = (_side(*each) for each in zip(("Source", "Target"), places, (plan.source, plan.target), strict=True))
+    arrow = '<div style="font-size:2em">→</div>'
+    folded = _folded("Strategies considered", _table(considered_rows(plan))) if plan.considered else ""
+    done = f"<div><strong>Plan</strong>{_table(plan_rows(plan))}</div>"
+    ran = f"<div><strong>Last run</strong>{_table(measured)}</div>" if measured else ""
+    return (
+        f'<div><div><strong>{escape(title)}</strong></div><div style="{SIDE_BY_SIDE}">{arrow.join(sides)}</div>'
+        f'<div style="{SIDE_BY_SIDE};align-items:flex-start">{done}{ran}</div>'
+        f"{folded}</div>"
+    )
+
+
+def _side(word: str, place: str, stored: Stored) -> str:
+    """Source or target, its chunks drawn."""
+    grid = stored.grid
+    rows = [
+        ("", "Array", "Chunk"),
+        ("Bytes", format_bytes(stored.nbytes), format_bytes(stored.chunk_bytes)),
+        ("Shape", shape_text(grid.shape), shape_text(grid.chunks)),
+        ("Count", "", str(grid.count)),
+        ("Codec", stored.codec or "none"),
+    ]
+    text = f"<strong>{word}</strong> {escape(place)}{_table(rows[1:], head=rows[0])}"
+    return f'<div style="{SIDE_BY_SIDE}"><div>{text}</div>{picture(grid)}</div>'
+
+
+# ---------------------------------------------------------------------- HTML
+
+
+def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> str:
+    """A table, its cells escaped; the last cell of a short row spans the columns that are left."""
+    rows = list(rows)
+    width = max(map(len, [head, *rows]))
+    top = f"<thead>{_row(head, 'th', width)}</thead>" if head else ""
+    return f"<table>{top}<tbody>{''.join(_row(row, 'td', width) for row in rows)}</tbody></table>"
+
+
+def _row(cells: tuple[str, ...], tag: str, width: int) -> str:
+    spans = [1] * (len(cells) - 1) + [width - len(cells) + 1]
+    return f"<tr>{''.join(_cell(text, tag, span) for text, span in zip(cells, spans, strict=True))}</tr>"
+
+
+def _cell(text: str, tag: str, span: int) -> str:
+    wide = f' colspan="{span}"' if span > 1 else ""
+    return f'<{tag} style="{CELL}"{wide}>{escape(text)}</{tag}>'
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{body}</details>"
