@@ -11,6 +11,7 @@ Only metadata is read, and on request the sizes of what is stored.
 from __future__ import annotations
 
 import math
+import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -59,7 +60,7 @@ class ArrayFacts:
     stored_bytes: int | None
     """Bytes in the store; None where they have not been asked for."""
     attributes: Mapping[str, Any]
-    """The user's attributes."""
+    """The user's attributes, without those that stand for something above or below."""
     unfinished: str | None
     """The run that has not written all of it; None where it is whole."""
 
@@ -103,7 +104,7 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
     """
     attributes = dict(array.attrs.asdict())
     unfinished = attributes.pop(MARK, None)
-    names = attributes.get(XARRAY_NAMES) or getattr(array.metadata, "dimension_names", None)
+    names = getattr(array.metadata, "dimension_names", None) or attributes.pop(XARRAY_NAMES, None)
     try:
         chunks, shards = tuple(array.chunks), array.shards
     except NotImplementedError:
@@ -221,6 +222,10 @@ def _is_consolidated(group: zarr.Group) -> bool:
 # ---------------------------------------------------------------------- as text
 
 
+Line = tuple[str, str, "ArrayFacts | GroupFacts | tuple[str, ...] | str"]
+"""The branches before a label, the label, and what stands there."""
+
+
 def tree(group: GroupFacts, name: str) -> str:
     """A group as a person reads it: one line for each array, and one for each attribute of a group.
 
@@ -234,15 +239,18 @@ def tree(group: GroupFacts, name: str) -> str:
     >>> group = zarr.create_group(zarr.storage.MemoryStore())
     >>> _ = group.create_array("x", shape=(4,), dtype="i2", compressors=None)
     >>> print(tree(contents(group.store, stored=False), "g"))
-    g      group of 1 array, format 3, 8 B
+    g  group of 1 array, format 3, 8 B
     │      shape  dimensions  dtype  chunks  shards  bytes  stored  codecs
     └── x  4      –           int16  4       –       8 B    –       bytes
     """
-    lines = [("", name, group), *([("│", "", COLUMNS)] if group.arrays else []), *_branches(group, "")]
+    head: list[Line] = [("│", "", COLUMNS)] if group.arrays else []
+    top = f"{name}  {_group_text(group)}"
+    lines: list[Line] = [("", "", top), *_attributes(group, ""), *head, *_branches(group, "")]
     rows = [_array_row(what) if isinstance(what, ArrayFacts) else what for _, _, what in lines]
     cells = [row for row in rows if isinstance(row, tuple)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    indent = max(len(branch) + len(label) for branch, label, what in lines if not isinstance(what, str)) + 2
+    labels = [len(branch + label) for branch, label, what in lines if not isinstance(what, str)]
+    indent = max(labels, default=0) + 2
     return "\n".join(
         f"{(branch + label).ljust(indent)}{_row_text(row, widths)}".rstrip()
         if not isinstance(row, str)
@@ -251,23 +259,23 @@ def tree(group: GroupFacts, name: str) -> str:
     )
 
 
-Line = tuple[str, str, "ArrayFacts | GroupFacts | tuple[str, ...] | str"]
-"""The branches before a label, the label, and what stands there."""
-
-
 def _branches(group: GroupFacts, prefix: str) -> Iterator[Line]:
-    """The lines below a group."""
-    trunk = "│ " if group.members else "  "
-    yield from ((prefix + trunk, "", f"{key}: {shortened(value)}") for key, value in group.attributes.items())
+    """The lines below a group, but its attributes."""
     for place, (name, member) in enumerate(group.members.items(), 1):
         last = place == len(group.members)
         yield prefix + ("└── " if last else "├── "), name, member
         below = prefix + ("    " if last else "│   ")
         if isinstance(member, GroupFacts):
+            yield from _attributes(member, below)
             yield from _branches(member, below)
         elif member.unfinished is not None:
             yield below, "", f"  unfinished: run {member.unfinished} did not write all of it; go on with:"
-            yield below, "", f"  oocarrays resume {member.store}"
+            yield below, "", f"  oocarrays resume {shlex.quote(member.store)}"
+
+
+def _attributes(group: GroupFacts, prefix: str) -> Iterator[Line]:
+    trunk = prefix + ("│ " if group.members else "  ")
+    yield from ((trunk, "", f"{key}: {shortened(value)}") for key, value in group.attributes.items())
 
 
 def _row_text(row: Any, widths: list[int]) -> str:

@@ -22,8 +22,8 @@ MOST_PIECES = 24
 """Pieces of an axis that are drawn at most: Dask draws as many lines at this size."""
 MOST_PIECES_OF_MANY_AXES = 8
 MOST_ATTRIBUTES = 24
-CELL = "text-align:left;vertical-align:top;padding:0.1em 0.6em"
-SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 2em;align-items:center"
+CELL = "text-align:left"
+TOP = "text-align:left;vertical-align:top"
 
 
 def picture(grid: ChunkGrid) -> str:
@@ -69,7 +69,7 @@ def array_html(array: ArrayFacts) -> str:
     image = picture(ChunkGrid(array.shape, array.chunks)) if array.chunks is not None else ""
     return (
         f"<div><div><strong>oocarrays.OutOfCoreArray</strong> {escape(array.store)}</div>"
-        f'<div style="{SIDE_BY_SIDE}">{body}{image}</div>{_attributes(array)}</div>'
+        f"{_beside(body, image)}{_attributes(array)}</div>"
     )
 
 
@@ -120,15 +120,15 @@ def plan_html(
     measured : sequence of rows
         What the last run did; none where there was none.
     """
-    sides = (_side(*each) for each in zip(("Source", "Target"), places, (plan.source, plan.target), strict=True))
-    arrow = '<div style="font-size:2em">→</div>'
+    source, target = (
+        _side(*each) for each in zip(("Source", "Target"), places, (plan.source, plan.target), strict=True)
+    )
+    done = f"<strong>Plan</strong>{_table(plan_rows(plan))}"
+    ran = f"<strong>Last run</strong>{_table(measured)}" if measured else ""
     folded = _folded("Strategies considered", _table(considered_rows(plan))) if plan.considered else ""
-    done = f"<div><strong>Plan</strong>{_table(plan_rows(plan))}</div>"
-    ran = f"<div><strong>Last run</strong>{_table(measured)}</div>" if measured else ""
     return (
-        f'<div><div><strong>{escape(title)}</strong></div><div style="{SIDE_BY_SIDE}">{arrow.join(sides)}</div>'
-        f'<div style="{SIDE_BY_SIDE};align-items:flex-start">{done}{ran}</div>'
-        f"{folded}</div>"
+        f"<div><div><strong>{escape(title)}</strong></div>{_beside(source, '→', target)}"
+        f"{_beside(done, ran)}{folded}</div>"
     )
 
 
@@ -143,7 +143,7 @@ def _side(word: str, place: str, stored: Stored) -> str:
         ("Codec", stored.codec or "none"),
     ]
     text = f"<strong>{word}</strong> {escape(place)}{_table(rows[1:], head=rows[0])}"
-    return f'<div style="{SIDE_BY_SIDE}"><div>{text}</div>{picture(grid)}</div>'
+    return _beside(text, picture(grid))
 
 
 # ---------------------------------------------------------------------- HTML
@@ -155,6 +155,12 @@ def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> st
     width = max(map(len, [head, *rows]))
     top = f"<thead>{_row(head, 'th', width)}</thead>" if head else ""
     return f"<table>{top}<tbody>{''.join(_row(row, 'td', width) for row in rows)}</tbody></table>"
+
+
+def _beside(*parts: str) -> str:
+    """Parts of a page side by side; what is empty takes no room."""
+    cells = "".join(f'<td style="{TOP}">{part}</td>' for part in parts if part)
+    return f"<table><tbody><tr>{cells}</tr></tbody></table>"
 
 
 def _row(cells: tuple[str, ...], tag: str, width: int) -> str:

@@ -19,10 +19,12 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.plan.view import Box, Panel, View, view
-from oocarrays.report import PHASES, shape_text
+from oocarrays.report import PHASES, seconds_text, shape_text
 
 COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
 """For ranks: Okabe and Ito's, which people tell apart however they see colours."""
+DARK = ("#0072B2",)
+"""Those on which black cannot be read."""
 PREDICTED, MEASURED = "#56B4E9", "#D55E00"
 MOST_LINES = 48
 """Lines between chunks that are drawn at most along an axis."""
@@ -69,7 +71,8 @@ def draw(
     for axes, panel in zip(panels, seen.panels, strict=False):
         _draw_panel(axes, panel, seen, plan.ranks, names)
     _draw_seconds(panels[-1], plan, measured)
-    _draw_legend(figure, plan.ranks)
+    if plan.passes:
+        _draw_legend(figure, plan)
     memory = f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}"
     title = f"{plan.strategy} · {plan.ranks} ranks · {memory}" if plan.passes else "nothing to move"
     figure.suptitle("\n".join([title, *seen.notes]), fontsize=10, x=0.01, ha="left")
@@ -80,13 +83,13 @@ def draw(
 
 
 def _draw_panel(axes: Axes, panel: Panel, seen: View, ranks: int, names: Sequence[str | None] | None) -> None:
-    height, width = _two(seen.window)
+    height, width = _two(panel.window)
     for box in panel.boxes:
         _draw_box(axes, box, (height, width), ranks)
     lines = [*_lines(panel, (height, width), 0), *_lines(panel, (height, width), 1)]
     axes.add_collection(LineCollection(lines, colors="black", linewidths=0.4, alpha=0.55))
     axes.set(xlim=(0, width), ylim=(height, 0))
-    axes.set_title(f"{panel.name}\nchunks {shape_text(panel.grid.chunks)}", fontsize=10)
+    axes.set_title(f"{panel.name}\nchunks {shape_text(panel.chunks)}", fontsize=10)
     labels = [f"axis {a}" + (f" ({names[a]})" if names and names[a] else "") for a in seen.axes]
     down, right = ("", *labels) if len(labels) == 1 else (*labels, "", "")[:2]
     axes.set_xlabel(right, fontsize=9)
@@ -119,8 +122,11 @@ def _draw_box(axes: Axes, box: Box, window: tuple[int, int], ranks: int) -> None
     if min(narrow, size[1] / window[0]) >= LEAST_TEXT:
         text = str(box.turn) if ranks <= len(COLORS) else f"{box.rank}:{box.turn}"
         middle = (left + size[0] / 2, top + size[1] / 2)
+        ink = "white" if color in DARK else "black"
         upright = narrow < 0.03 * (len(text) + 1)
-        axes.text(*middle, text, ha="center", va="center", fontsize=7, rotation=90 if upright else 0, clip_on=True)
+        axes.text(
+            *middle, text, ha="center", va="center", fontsize=7, rotation=90 if upright else 0, clip_on=True, color=ink
+        )
 
 
 def _lines(panel: Panel, window: tuple[int, int], axis: int) -> list[list[tuple[float, float]]]:
@@ -133,12 +139,15 @@ def _lines(panel: Panel, window: tuple[int, int], axis: int) -> list[list[tuple[
     return [[(x, 0), (x, window[0])] for x in places]
 
 
-def _draw_legend(figure: Figure, ranks: int) -> None:
-    shown = [Patch(facecolor=COLORS[rank], label=f"rank {rank}") for rank in range(min(ranks, len(COLORS)))]
-    if ranks > len(COLORS):
-        shown.append(Patch(facecolor="none", label=f"… {ranks} in all: rank:turn"))
-    title = "numbers: a rank's turns" if ranks <= len(COLORS) else None
-    figure.legend(handles=shown, loc="outside lower left", ncols=len(shown), fontsize=8, frameon=False, title=title)
+def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
+    """Which colour is which rank, and what the numbers are."""
+    what = {"independent": "each rank's turns", "staged": "turns or partitions"}.get(plan.strategy, "partitions")
+    shown = [
+        Patch(facecolor=color, label=f"rank {rank}") for rank, color in zip(range(plan.ranks), COLORS, strict=False)
+    ]
+    several = f"{plan.ranks} ranks in all; numbers: rank:" if plan.ranks > len(COLORS) else "numbers: "
+    shown.append(Patch(facecolor="none", label=several + what))
+    figure.legend(handles=shown, loc="outside lower left", ncols=len(shown), fontsize=8, frameon=False)
 
 
 # ---------------------------------------------------------------------- seconds
@@ -152,11 +161,14 @@ def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] |
     for number, (label, color, seconds) in enumerate(sides):
         places = [place + (number - (len(sides) - 1) / 2) * thick for place in range(len(predicted))]
         bars = axes.barh(places, [seconds[name] for name in predicted], thick * 0.94, color=color, label=label)
-        axes.bar_label(bars, [f"{seconds[name]:.2g} s" for name in predicted], padding=3, fontsize=8)
+        axes.bar_label(
+            bars, [seconds_text(seconds[name]) if seconds[name] else "0 s" for name in predicted], padding=3, fontsize=8
+        )
     axes.set_yticks(range(len(predicted)), [f"{name},\nall ranks" for name in PHASES] + ["wall time"], fontsize=9)
     axes.invert_yaxis()
-    axes.margins(x=0.22)
+    axes.margins(x=0.3)
     axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=5)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_xlabel("seconds", fontsize=9)
     axes.set_title("time by phase", fontsize=10)

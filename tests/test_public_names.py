@@ -30,7 +30,13 @@ def members(kind: type) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [*members(oocarrays.OutOfCoreArray), ("RechunkJob", "plan"), ("RechunkJob", "run"), ("RechunkJob", "explain")],
+    [
+        *members(oocarrays.OutOfCoreArray),
+        ("RechunkJob", "plan"),
+        ("RechunkJob", "run"),
+        ("RechunkJob", "explain"),
+        ("RechunkJob", "draw"),
+    ],
     ids=lambda name: name,
 )
 def test_a_public_member_says_what_it_does(kind: str, name: str) -> None:
@@ -56,7 +62,8 @@ IMPORTED = """
 import json, sys, threading
 import oocarrays
 import dask.threaded
-heavy = [name for name in ("distributed", "dask.array", "dask.dataframe", "pandas", "zarrs") if name in sys.modules]
+names = ("distributed", "dask.array", "dask.dataframe", "pandas", "zarrs", "matplotlib")
+heavy = [name for name in names if name in sys.modules]
 pools = [dask.threaded.default_pool is not None, bool(dask.threaded.pools)]
 print(json.dumps({"heavy": heavy, "threads": threading.active_count(), "pools": pools}))
 """

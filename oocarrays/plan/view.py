@@ -13,12 +13,11 @@ them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, product
 
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, Pass
 from oocarrays.plan.rechunk import RechunkPlan
@@ -27,6 +26,8 @@ MOST_UNITS = 24
 """Units along an axis that are shown at most."""
 MOST_BOXES = 1000
 """Rectangles of one array that are shown at most."""
+MOST_READS = 64
+"""Of an array that is read in two phases: its rectangles may be as thin as chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,12 @@ class Panel:
 
     name: str
     """What it is: source, scratch or target."""
+    chunks: tuple[int, ...]
+    """Chunk length in every axis, in elements."""
     grid: ChunkGrid
     """Its chunks, in the axes shown."""
+    window: tuple[int, ...]
+    """Elements shown of each axis, from the first."""
     boxes: tuple[Box, ...]
     """Who has which part, in the order of their units."""
 
@@ -61,8 +66,6 @@ class View:
 
     axes: tuple[int, ...]
     """The axes shown: two, or all where the array has fewer."""
-    window: tuple[int, ...]
-    """Elements shown of each, from the first."""
     panels: tuple[Panel, ...]
     """Source, scratch, target."""
     notes: tuple[str, ...]
@@ -84,37 +87,47 @@ def view(plan: RechunkPlan) -> View:
     [((0, 0), (4, 3), 0), ((0, 3), (4, 6), 1)]
     """
     axes = _axes(plan)
-    shape = plan.target.grid.shape
-    window = tuple(min([shape[a], *(_shown(step, a) for step in plan.passes)]) for a in axes)
-    panels = tuple(_panels(plan, axes, window))
-    return View(axes=axes, window=window, panels=panels, notes=tuple(_notes(plan, axes, window, panels)))
+    panels = tuple(_panels(plan, axes))
+    return View(axes=axes, panels=panels, notes=tuple(_notes(plan, axes, panels)))
 
 
 def _axes(plan: RechunkPlan) -> tuple[int, ...]:
-    """Two axes: first those along which ranks share partitions, then those that are cut most."""
-    shared = {step.split for step in plan.passes if step.method != "independent" and step.ranks > 1}
+    """Two axes: that along which the source is cut more than the target, and of the others one that ranks share."""
     source, target = plan.source.grid.counts, plan.target.grid.counts
-    by_interest = sorted(range(len(target)), key=lambda a: (a not in shared, -max(source[a], target[a])))
-    return tuple(sorted(by_interest[:2]))
+    order = sorted(range(len(target)), key=lambda a: -source[a] / max(target[a], 1))
+    shared = {_shared(step) for step in plan.passes}
+    others = sorted(order[1:], key=lambda a: (a not in shared, -target[a]))
+    return tuple(sorted([*order[:1], *others[:1]]))
 
 
-def _shown(step: Pass, axis: int) -> int:
-    return MOST_UNITS * step.unit[axis] * step.target.grid.chunks[axis]
+def _shared(step: Pass) -> int | None:
+    """The axis along which neighbours are of different ranks."""
+    if step.method != "independent":
+        return step.split
+    return max((a for a, n in enumerate(step.unit_counts) if n > 1), default=None)
 
 
-def _panels(plan: RechunkPlan, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterator[Panel]:
+def _panels(plan: RechunkPlan, axes: tuple[int, ...]) -> Iterator[Panel]:
     """The source as the first pass has it, and what each pass writes."""
     for number, step in enumerate(plan.passes):
-        if number == 0:
-            found = _written(step, axes, window) if step.method == "independent" else _read(step, axes, window)
-            yield _panel("source", step.source.grid, axes, found)
+        window = tuple(
+            min(step.target.grid.shape[a], MOST_UNITS * step.unit[a] * step.target.grid.chunks[a]) for a in axes
+        )
+        written = tuple(islice(_written(step, axes, window), MOST_BOXES))
+        if number == 0 and step.method == "independent":
+            yield _panel("source", step.source.grid, axes, written)
+        elif number == 0:
+            read = tuple(islice(_read(step, axes, window), MOST_READS))
+            yield _panel("source", step.source.grid, axes, read)
         name = "target" if step is plan.passes[-1] else f"scratch {number + 1}"
-        yield _panel(name, step.target.grid, axes, _written(step, axes, window))
+        yield _panel(name, step.target.grid, axes, written)
 
 
-def _panel(name: str, grid: ChunkGrid, axes: tuple[int, ...], found: Iterator[Box]) -> Panel:
+def _panel(name: str, grid: ChunkGrid, axes: tuple[int, ...], boxes: tuple[Box, ...]) -> Panel:
+    """An array as far as there are boxes."""
     seen = ChunkGrid(tuple(grid.shape[a] for a in axes), tuple(grid.chunks[a] for a in axes))
-    return Panel(name=name, grid=seen, boxes=tuple(islice(found, MOST_BOXES)))
+    window = tuple(max(ends) for ends in zip(*(box.upper for box in boxes), strict=True))
+    return Panel(name=name, chunks=grid.chunks, grid=seen, window=window, boxes=boxes)
 
 
 def _units(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterator[int]:
@@ -122,7 +135,7 @@ def _units(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterat
     counts = step.unit_counts
     lengths = [1] * len(counts)
     for a, most in zip(axes, window, strict=True):
-        lengths[a] = min(counts[a], -(-most // (step.unit[a] * step.target.grid.chunks[a])))
+        lengths[a] = min(counts[a], ceil_div(most, step.unit[a] * step.target.grid.chunks[a]))
     for index in product(*map(range, lengths)):
         number = 0
         for i, n in zip(index, counts, strict=True):
@@ -158,19 +171,16 @@ def _box(grid: ChunkGrid, chunks: ChunkBox, axes: tuple[int, ...], rank: int, tu
     return Box(lower=lower, upper=upper, rank=rank, turn=turn)
 
 
-def _notes(
-    plan: RechunkPlan, axes: tuple[int, ...], window: tuple[int, ...], panels: tuple[Panel, ...]
-) -> Iterator[str]:
+def _notes(plan: RechunkPlan, axes: tuple[int, ...], panels: tuple[Panel, ...]) -> Iterator[str]:
     """What is left out, and how much of it there is."""
     shape = plan.target.grid.shape
-    others = [a for a in range(len(shape)) if a not in axes]
+    counts = plan.passes[-1].unit_counts if plan.passes else ()
+    others = [a for a in range(len(counts)) if a not in axes]
     if others:
-        hidden = ", ".join(f"axis {a} ({shape[a]})" for a in others)
-        yield f"not shown: {hidden}, of which this is index 0"
-    cut = [f"{w} of {shape[a]} along axis {a}" for a, w in zip(axes, window, strict=True) if w < shape[a]]
-    if cut:
-        units = math.prod(plan.passes[-1].unit_counts)
-        yield f"thinned: the first {', '.join(cut)}, for there are {units} regions or partitions in all"
-    full = [panel.name for panel in panels if len(panel.boxes) == MOST_BOXES]
-    if full:
-        yield f"thinned: the first {MOST_BOXES} rectangles of {', '.join(full)}"
+        parts = {a: f", in {counts[a]} parts" if counts[a] > 1 else "" for a in others}
+        hidden = ", ".join(f"axis {a} ({shape[a]} long{parts[a]})" for a in others)
+        yield f"seen at index 0 of {hidden}"
+    for panel in panels:
+        cut = [f"{w} of {shape[a]} along axis {a}" for a, w in zip(axes, panel.window, strict=True) if w < shape[a]]
+        if cut:
+            yield f"{panel.name} thinned: the first {', '.join(cut)}"
