@@ -92,7 +92,8 @@ class RechunkJob(GraphJob):
         ran = self.measured_seconds is not None
         phases = report.phase_seconds(self.meter) | {"wall": self.measured_seconds or 0.0} if ran else None
         names = array_facts(self._run.source.zarr).dimension_names
-        return load_picture().draw(self.plan, names=names, measured=phases)
+        figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
+        return figure
 
     def __repr__(self) -> str:
         ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"

@@ -104,11 +104,8 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
     """
     attributes = dict(array.attrs.asdict())
     unfinished = attributes.pop(MARK, None)
-    names = getattr(array.metadata, "dimension_names", None) or attributes.pop(XARRAY_NAMES, None)
-    try:
-        chunks, shards = tuple(array.chunks), array.shards
-    except NotImplementedError:
-        chunks = shards = None
+    names: Any = getattr(array.metadata, "dimension_names", None) or attributes.pop(XARRAY_NAMES, None)
+    chunks, shards = _pieces(array)
     return ArrayFacts(
         store=array_file.location(array),
         zarr_format=array.metadata.zarr_format,
@@ -117,7 +114,7 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         dtype=str(array.dtype),
         itemsize=array.dtype.itemsize,
         chunks=chunks,
-        shards=tuple(shards) if shards else None,
+        shards=shards,
         codecs=codec_names(array),
         fill_value=str(array.fill_value),
         nbytes=int(array.size) * array.dtype.itemsize,
@@ -125,6 +122,14 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         attributes=attributes,
         unfinished=None if unfinished is None else str(unfinished),
     )
+
+
+def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Chunks and shards, where they have one length each."""
+    try:
+        return tuple(array.chunks), tuple(array.shards) if array.shards else None
+    except NotImplementedError:
+        return None, None
 
 
 def codec_names(array: zarr.Array) -> tuple[str, ...]:

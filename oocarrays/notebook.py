@@ -11,7 +11,7 @@ from html import escape
 
 from dask.utils import format_bytes
 
-from oocarrays.contents import ArrayFacts
+from oocarrays.contents import ArrayFacts, chunks_text
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.report import considered_rows, plan_rows, shape_text, shortened
@@ -78,12 +78,11 @@ def _array_head(array: ArrayFacts) -> tuple[str, ...]:
 
 
 def _array_rows(array: ArrayFacts) -> list[tuple[str, ...]]:
-    pieces = [chunk for chunk in (array.chunks, array.shards) if chunk is not None]
-    grids = [ChunkGrid(array.shape, piece) for piece in pieces]
+    grids = [ChunkGrid(array.shape, piece) for piece in (array.chunks, array.shards) if piece is not None]
     names = array.dimension_names
     return [
         ("Bytes", format_bytes(array.nbytes), *(format_bytes(grid.chunk_size * array.itemsize) for grid in grids)),
-        ("Shape", shape_text(array.shape), *(shape_text(piece) for piece in pieces or ["of unequal length"])),
+        ("Shape", shape_text(array.shape), chunks_text(array), *([shape_text(array.shards)] if array.shards else [])),
         ("Count", "", *(str(grid.count) for grid in grids)),
         *([("Dimensions", ", ".join(map(str, names)))] if names else []),
         ("Data type", shortened(array.dtype, quoted=False)),

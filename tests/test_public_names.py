@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,12 @@ def test_every_error_is_in_the_tree_and_in_its_drawing() -> None:
         assert issubclass(kind, oocarrays.OocError)
         assert kind.__doc__
         assert kind.__name__ in (oocarrays.errors.__doc__ or "")
+
+
+def test_an_error_that_comes_from_another_process_says_the_same() -> None:
+    error = oocarrays.errors.BudgetError(1, 2, "this slab")
+    assert repr(pickle.loads(pickle.dumps(error))) == repr(error)
+    assert "this slab" in repr(error)
 
 
 def test_version_is_that_of_the_package() -> None:
