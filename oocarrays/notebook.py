@@ -38,7 +38,7 @@ def picture(grid: ChunkGrid) -> str:
 
     most = MOST_PIECES if len(grid.shape) <= 3 else MOST_PIECES_OF_MANY_AXES
     lengths = tuple(_pieces(n, c, most) for n, c in zip(grid.shape, grid.chunks, strict=True))
-    drawn: str = svg(lengths, size=SIZE) if len(grid.shape) <= 3 else svg(lengths)
+    drawn: str = svg(lengths, size=SIZE)
     lines = (line.strip() for line in drawn.splitlines() if line.strip() and "<!--" not in line)
     ink = "stroke:currentColor;fill:currentColor;max-width:none"
     label = escape(f"{shape_text(grid.shape)} in chunks of {shape_text(grid.chunks)}")
@@ -152,8 +152,9 @@ def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> st
     """A table, its cells escaped; the last cell of a short row spans the columns that are left."""
     rows = list(rows)
     width = max(map(len, [head, *rows]))
+    style = ' style="white-space:nowrap"' if head else ""
     top = f"<thead>{_row(head, 'th', width)}</thead>" if head else ""
-    return f"<table>{top}<tbody>{''.join(_row(row, 'td', width) for row in rows)}</tbody></table>"
+    return f"<table{style}>{top}<tbody>{''.join(_row(row, 'td', width) for row in rows)}</tbody></table>"
 
 
 def _beside(*parts: str) -> str:
