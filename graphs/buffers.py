@@ -7,23 +7,13 @@ What holds one does not tell Dask how large it is: the plan has counted it, and 
 from __future__ import annotations
 
 import math
-import mmap
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-
-def allocate(nbytes: int) -> np.ndarray:
-    """``nbytes`` of page-aligned memory that goes back to the system when the last view of it is gone.
-
-    >>> allocate(10).shape, allocate(0).shape
-    ((10,), (0,))
-    """
-    if nbytes == 0:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+from oocarrays.storage.pages import allocate
 
 
 def shaped(buffer: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -22,7 +22,6 @@ import dask.threaded
 import numcodecs
 import numpy as np
 from dask.task_spec import Task, TaskRef
-from oocarrays.graphs.buffers import allocate
 from oocarrays.graphs.settings import costs
 
 from oocarrays.errors import InputError
@@ -31,7 +30,7 @@ from oocarrays.plan.cost import OTHER, PAGE_BYTES
 from oocarrays.storage.access import scatter
 from oocarrays.storage.blobs import LocalBlobs, open_ahead
 from oocarrays.storage.leftovers import hold
-from oocarrays.storage.pages import can_map
+from oocarrays.storage.pages import allocate, can_map
 
 MIB = 2**20
 FILES, FILE_BYTES = 16, 32 * MIB

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
-from oocarrays.graphs.buffers import allocate
 
 from oocarrays.errors import InputError, RunError
 from oocarrays.plan.cost import PAGE_BYTES
 from oocarrays.plan.schedule import complete_exchange
+from oocarrays.storage.pages import allocate
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from distributed import Client, Future

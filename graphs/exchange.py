@@ -112,7 +112,7 @@ def receive(
         region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
     if isinstance(message, Outbox):
         message = message.messages[rank]
-    elements = run.region(step, box, _held(region), blank=stage == 0)
+    elements = run.region(number, box, _held(region), blank=stage == 0)
     blocks = _sent(step, unit, stage, rank)
     if blocks and message is None:
         raise RunError(f"rank {rank} got no message in step {stage} of partition {unit}")
@@ -142,7 +142,7 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) ->
     step = run.plan.passes[number]
     box = step.share(unit, rank)
     if box is not None and not run.is_done((number, unit, rank)):
-        run.store(number, box, run.region(step, box, _held(region), blank=False))
+        run.store(number, box, run.region(number, box, _held(region), blank=False))
         run.record((number, unit, rank))
     if region.buffer is not None:
         run.pool(number).give(region.buffer)

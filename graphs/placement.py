@@ -101,7 +101,12 @@ def put(ranks: int, workers: Sequence[Worker]) -> list[str]:
     >>> put(4, [a, b]), put(1, [a, b])
     (['a', 'a', 'b', 'b'], ['a'])
     """
-    return [workers[rank * len(workers) // max(ranks, len(workers))].address for rank in range(ranks)]
+    return spread(ranks, [worker.address for worker in workers])
+
+
+def spread(ranks: int, addresses: Sequence[str]) -> list[str]:
+    """One of ``addresses`` for each rank."""
+    return [addresses[rank * len(addresses) // max(ranks, len(addresses))] for rank in range(ranks)]
 
 
 def budget_of(workers: Sequence[Worker]) -> int:

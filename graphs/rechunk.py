@@ -53,9 +53,9 @@ class GraphBuilder:
         self.graph: dict[Key, Task] = {}
         self._run: RechunkRun | TaskRef = run
 
-    def build(self) -> Key:
-        """Add every task; returns the key of the last one."""
-        done = [self._create()]
+    def build(self, after: Iterable[Key] = ()) -> Key:
+        """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
+        done = [self._create(after)]
         for number, step in enumerate(self.run.plan.passes):
             start = self._add("start", number, after=done, rank=0)
             done = self._pass(number, step, start) or [start]
@@ -66,14 +66,17 @@ class GraphBuilder:
             return self._independent(number, step, start)
         return self._packed(number, step, start) if step.packed else self._two_phase(number, step, start)
 
-    def _create(self) -> Key:
+    def _create(self, after: Iterable[Key]) -> Key:
         """On a cluster the run itself is the result that all tasks take, so that it travels once to each worker."""
         if not self.addresses:
-            return self._add("create", rank=0)
+            return self._add("create", after=after, rank=0)
         key = (f"run-{self.suffix}", 0)
         self.graph[key] = Task(key, _itself, self.run)
         self._run = TaskRef(key)
-        probes = [self._add("probe", address, rank, name="probe worker") for rank, address in enumerate(self.addresses)]
+        probes = [
+            self._add("probe", address, rank, name="probe worker", after=after)
+            for rank, address in enumerate(self.addresses)
+        ]
         created = self._add("create", buffers=tuple(probes), rank=0)
         self._run = TaskRef(created)
         return created
@@ -226,12 +229,17 @@ class GraphBuilder:
         return self._add("taken", number, unit, stage, rank, name=f"taken step {stage}", after=[region])
 
 
+def new_suffix() -> str:
+    """What is in every key of one graph, and of no other."""
+    return uuid.uuid4().hex[:12]
+
+
 def _itself(run: RechunkRun) -> RechunkRun:
     return run
 
 
 def build_graph(run: RechunkRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
     """The graph of a run, and the key of its last task, whose value is the name of the target."""
-    builder = GraphBuilder(run, uuid.uuid4().hex[:12], addresses)
+    builder = GraphBuilder(run, new_suffix(), addresses)
     last = builder.build()
     return builder.graph, last

@@ -11,23 +11,23 @@ import os
 import pickle
 import shutil
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from oocarrays.graphs import exchange, slabs
-from oocarrays.graphs.buffers import Holding, Pool, allocate, shaped
+from oocarrays.graphs.buffers import Holding, Pool, shaped
+from oocarrays.graphs.work import Work, this_worker
 
 from oocarrays.errors import DiskFullError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.mapping.grid import boxes
 from oocarrays.mapping.section import Section
-from oocarrays.plan.passes import ChunkBox, Pass, box_count
+from oocarrays.plan.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkReader, ChunkWriter, common, scatter
@@ -37,17 +37,11 @@ from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.pages import allocate
 
-if TYPE_CHECKING:
-    from distributed import Worker
-
-SETTLE_SECONDS = 60
-"""Seconds that a failed run waits for what its other ranks are in the middle of."""
 CLAIM_SECONDS = 5
 """Seconds that a run waits for tasks of a dead run at the same target to end."""
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
-LIVE: weakref.WeakValueDictionary[str, RechunkRun] = weakref.WeakValueDictionary()
-"""Runs in this process, by their id."""
 Part = tuple[int, ...]
 """A piece of work that is recorded when it is done: pass, partition or batch, rank."""
 
@@ -77,7 +71,7 @@ class Opened:
     kept: KeptMessages | None
 
 
-class RechunkRun:
+class RechunkRun(Work):
     """One run of a rechunk plan, shared by its tasks.
 
     Parameters
@@ -93,7 +87,7 @@ class RechunkRun:
     def __init__(
         self,
         plan: RechunkPlan,
-        source: ArrayFile,
+        source: ArrayFile | None,
         destination: Destination,
         content: dict[str, Any],
         *,
@@ -101,34 +95,28 @@ class RechunkRun:
         done: Iterable[Part] = (),
     ) -> None:
         self.plan = plan
-        self._source: ArrayFile | bytes = source
+        self._source: ArrayFile | bytes | None = source
         self.destination = destination
         self.content = content
-        self.id = id or uuid.uuid4().hex[:12]
         self.done = frozenset(done)
-        self.journal = Journal(destination.store)
+        super().__init__(destination.store, plan.processes, id)
         self.scratch = os.path.join(destination.scratch, f".oocarrays-{self.id}")
-        self._here()
 
     def _here(self) -> None:
         """What belongs to this process."""
-        self.meter = Meter()
+        super()._here()
         self.buffers = Pool()
         self._pool_of = 0
-        self.failure: BaseException | None = None
-        self._running = 0
-        self._idle = threading.Condition()
         self._opening = threading.RLock()
         self._passes: dict[int, Opened] = {}
         self._target: ArrayFile | None = None
         self._hold: Hold | None = None
         self._remove_scratch: weakref.finalize | None = None
-        LIVE[self.id] = self
 
     def __getstate__(self) -> dict[str, Any]:
-        if self.plan.processes is None:
+        if self.processes is None:
             raise UnsupportedError(ONE_PROCESS)
-        names = ("plan", "destination", "content", "id", "done", "journal", "scratch")
+        names = ("plan", "destination", "content", "id", "processes", "done", "journal", "scratch")
         source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
         return {name: getattr(self, name) for name in names} | {"_source": source}
 
@@ -140,61 +128,19 @@ class RechunkRun:
     def source(self) -> ArrayFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
         with self._opening:
-            source: ArrayFile = (
-                pickle.loads(self._source) if isinstance(self._source, bytes) else self._source  # our own bytes
-            )
-            self._source = source
-            return source
+            if isinstance(self._source, bytes):
+                self._source = pickle.loads(self._source)  # our own bytes
+            assert self._source is not None, "what has no source yet opens it itself"
+            return self._source
 
     @property
-    def topic(self) -> str:
-        """The name under which a cluster tells what happens in this run."""
-        return f"oocarrays-{self.id}"
-
-    @staticmethod
-    def task(run: RechunkRun, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
-        """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        with run._counted():
-            if run.failure and verb != "create":
-                raise run.failure
-            try:
-                with nullcontext() if verb == "copy" else run.meter.phase(verb):
-                    result = run._verb(verb)(*args, *inputs[:buffers])
-            except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
-                raise run.abort(error) from error.__cause__
-        run._tell(verb, args)
-        return result
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def _verb(self, verb: str) -> Callable[..., Any]:
-        together = (slabs if self.plan.processes is None else exchange).VERBS
-        return partial(together[verb], self) if verb in together else getattr(self, f"_{verb}")  # type: ignore[no-any-return]
-
-    def _tell(self, verb: str, args: tuple[int, ...]) -> None:
-        """On a cluster, say what has been done and counted here."""
-        if self.plan.processes is None:
-            return
-        worker = this_worker()
-        if worker:  # or these tasks run on threads after all
-            told = {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()}
-            worker.log_event(self.topic, told)
-
-    @property
-    def running(self) -> int:
-        """Tasks that this process is in the middle of."""
-        return self._running
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """Count a task while it runs."""
-        with self._idle:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._let_go()
-                self._idle.notify_all()
+        together = (slabs if self.processes is None else exchange).VERBS
+        return partial(together[verb], self) if verb in together else super()._verb(verb)
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed.
@@ -202,9 +148,8 @@ class RechunkRun:
         Scratch goes too, unless what it holds can be of use, or is another's: a run on threads that was refused at
         its beginning holds none.
         """
-        with self._idle:
-            self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
-        self._close(keep_scratch=resumable or (self._hold is None and self.plan.processes is None))
+        self._wait()
+        self._close(keep_scratch=resumable or (self._hold is None and self.processes is None))
 
     def _close(self, *, keep_scratch: bool = False) -> None:
         if self._remove_scratch:
@@ -215,19 +160,6 @@ class RechunkRun:
         if not keep_scratch:
             array_file.remove_scratch(self.scratch)
         self.journal.release()
-
-    def abort(self, error: BaseException) -> BaseException:
-        """Stop: tasks that have not begun will not. The target stays marked unfinished.
-
-        What failed first is what every later task raises, whichever of them the scheduler hears of first.
-        """
-        self.failure = self.failure or error
-        return self.failure
-
-    def _let_go(self) -> None:
-        """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
-        if self.failure and not self._running:
-            self.journal.release()
 
     # ------------------------------------------------------------------ beginning and end
 
@@ -242,6 +174,9 @@ class RechunkRun:
             self.source.zarr.attrs.asdict()
         except NotFoundError as error:
             raise RunError(f"{error} on this worker: source and target must be shared") from error
+        self._check_folder()
+
+    def _check_folder(self) -> None:
         folder = array_file.local_folder(self.destination.store)
         if folder and not os.path.isdir(os.path.dirname(folder)):
             raise RunError(f"the folder of {folder} is not there on this worker: source and target must be shared")
@@ -249,10 +184,10 @@ class RechunkRun:
     def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
         self._check_placement(probes)
         destination, mine = self.destination, self._is_mine()
-        if self.plan.processes is None or not mine:
+        if self.processes is None or not mine:
             self._begin_anew()
         if mine:
-            alone = self.plan.processes is None or destination.settings is None
+            alone = self.processes is None or destination.settings is None
             self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
             self._find_journal()
             self._forget_what_is_gone()
@@ -261,7 +196,7 @@ class RechunkRun:
             return self
         if destination.settings is None:
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
-        array_file.check_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
+        self._check_target()
         self._check_room()
         if array_file.unfinished_run(destination.store):
             self.journal.claim()
@@ -272,6 +207,9 @@ class RechunkRun:
         self.journal.claim()
         self.journal.begin(self.id, self.content)
         return self
+
+    def _check_target(self) -> None:
+        array_file.check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
 
     def _find_journal(self) -> None:
         """Begin the journal where a worker was lost between making the target and that."""
@@ -341,8 +279,8 @@ class RechunkRun:
         """Say that scratch is in use, until this process has done with it."""
         if self._hold is None:
             self._hold = hold(self.scratch)
-            if self.plan.processes is None:
-                self._remove_scratch = weakref.finalize(self, _discard, self.scratch, self._hold)
+            if self.processes is None:
+                self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
 
     def opened(self, number: int) -> Opened:
         """What a pass reads from and writes to; opened once in each process."""
@@ -372,7 +310,9 @@ class RechunkRun:
             if self._target is None:
                 self.journal.join()
                 store = self.destination.store
-                self._target = array_file.describe(array_file.open_array(store, mode="r+", unfinished=True))
+                self._target = array_file.describe(
+                    array_file.open_array(store, mode="r+", unfinished=True), written=True
+                )
             return self._target
 
     def _scratch_array(self, number: int) -> ArrayFile:
@@ -413,7 +353,7 @@ class RechunkRun:
     def _build(self, number: int, box: ChunkBox, holding: Holding) -> None:
         """Build one region, and write it."""
         step = self.plan.passes[number]
-        region, section = self.region(step, box, holding.region), step.section(box)
+        region, section = self.region(number, box, holding.region), step.section(box)
         with self.meter.phase("read"):
             for piece, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
                 scatter(region, section.lower, piece, self.fill(data))
@@ -476,7 +416,7 @@ class RechunkRun:
 
     def is_done(self, part: Part) -> bool:
         """Whether a part was done, before the run was resumed or a worker was lost; when it has ended, all are."""
-        if part in self.done or self.plan.processes is None:
+        if part in self.done or self.processes is None:
             return part in self.done
         return self.journal.has(part) if self.journal.is_there() else array_file.is_finished(self.destination.store)
 
@@ -498,18 +438,19 @@ class RechunkRun:
         elif step.access == "ranges":
             yield from reader.tiles(indices, section, step.tile)
         else:
-            for index, data in reader.whole(indices, repeat(self.chunk_view(step, chunk))):
+            for index, data in reader.whole(indices, repeat(self.chunk_view(number, chunk))):
                 yield from common(step.source.grid.section(index), section, data)
 
-    def chunk_view(self, step: Pass, buffer: np.ndarray) -> np.ndarray:
-        """A buffer as one source chunk."""
-        return shaped(buffer, step.source.grid.chunks, self.source.dtype)
+    def chunk_view(self, number: int, buffer: np.ndarray) -> np.ndarray:
+        """A buffer as one chunk of what a pass reads."""
+        reader = self.opened(number).reader
+        return shaped(buffer, reader.grid.chunks, reader.dtype)
 
-    def region(self, step: Pass, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
+    def region(self, number: int, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
         """The chunks of a box, one contiguous chunk after the other, those at the edge padded with the fill value."""
-        grid = step.target.grid
+        grid = self.plan.passes[number].target.grid
         counts = tuple(b - a for a, b in zip(*box, strict=True))
-        region = shaped(buffer, counts + grid.chunks, self.source.dtype)
+        region = shaped(buffer, counts + grid.chunks, self.opened(number).writer.file.dtype)
         if blank:
             for axis, (last, n, c) in enumerate(zip(box[1], grid.shape, grid.chunks, strict=True)):
                 if last * c > n:
@@ -543,7 +484,7 @@ def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str) -> set[Part]
     return usable
 
 
-def _discard(scratch: str, held: Hold) -> None:
+def discard(scratch: str, held: Hold) -> None:
     """Remove the scratch of a run that nobody waits for, unless another goes on with it."""
     held.close()
     with suppress(Busy):
@@ -551,16 +492,6 @@ def _discard(scratch: str, held: Hold) -> None:
         array_file.remove_scratch(scratch)
         if lock is not None:
             os.close(lock)
-
-
-def this_worker() -> Worker | None:
-    """The worker that runs this task; None on threads."""
-    from distributed import get_worker
-
-    try:
-        return get_worker()
-    except ValueError:
-        return None
 
 
 def live_workers() -> set[str]:

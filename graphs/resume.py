@@ -57,7 +57,7 @@ def resumed(target: StoreLike, source: Any) -> tuple[RechunkPlan, ArrayFile, Des
     id, content = journal.read()
     plan = _plan(content, target)
     file = _source(content, source, target)
-    there = array_file.describe(array_file.open_array(target, unfinished=True)).stored
+    there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the array of run {mark}")
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
@@ -83,6 +83,10 @@ def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
 
 def _source(content: dict[str, Any], given: StoreLike | zarr.Array | None, target: StoreLike) -> ArrayFile:
     place = content["source"] if given is None else getattr(given, "zarr", given)
+    if content.get("blocks") and not (place and os.path.isdir(place)):
+        raise NotFoundError(
+            f"{target} was being written from a lazy array, whose blocks are not kept: write it again with overwrite"
+        )
     if place is None:
         raise NotFoundError(f"the source of {target} is no local path: give source=")
     file = array_file.describe(array_file.open_array(place))

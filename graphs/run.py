@@ -15,8 +15,9 @@ from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
 from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
 from oocarrays.graphs.rechunk import Key, build_graph
-from oocarrays.graphs.rechunk_tasks import LIVE, SETTLE_SECONDS, RechunkRun
+from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.settings import setting
+from oocarrays.graphs.work import LIVE, SETTLE_SECONDS
 from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
@@ -105,14 +106,16 @@ class GraphJob(DaskMethodsMixin):
 
     def _on_threads(self) -> str:
         """Run the graph on as many threads as can have work."""
-        threads = max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
         try:
-            name: str = dask.threaded.get(self._graph, self._key, num_workers=threads)
+            name: str = dask.threaded.get(self._graph, self._key, num_workers=self._threads())
         except BaseException as error:
             self._run.abort(error)
             self._run.settle(resumable=not isinstance(error, Exception))
             raise
         return name
+
+    def _threads(self) -> int:
+        return max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
 
     def _on_cluster(self, cluster: Cluster) -> str:
         client = cluster.client
@@ -171,8 +174,13 @@ class GraphJob(DaskMethodsMixin):
         if self._cluster and self._is_fresh():
             client = self._cluster.client
             client.subscribe_topic(self._run.topic, hearing(self._run, self.moves))
-            pin(client, self._key[0].rpartition("-")[2], self._addresses, self._run.topic)
+            for suffix, addresses in self._homes().items():
+                pin(client, suffix, addresses, self._run.topic)
         return self._graph
+
+    def _homes(self) -> dict[str, Sequence[str]]:
+        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        return {self._key[0].rpartition("-")[2]: self._addresses}
 
     def _is_fresh(self) -> bool:
         """Whether the graph is still to be run: after `persist` it holds the result."""
@@ -214,7 +222,8 @@ def hearing(run: RechunkRun, moves: list[dict[str, Any]]) -> Callable[[tuple[flo
     def hear(event: tuple[float, dict[str, Any]]) -> None:
         _, told = event
         if "moved" in told:
-            moves.append(told)
+            if told not in moves:  # the tasks of every array of a group are moved, in the same way
+                moves.append(told)
         elif (run := there()) is not None:
             run.meter.put(told)
 
@@ -233,8 +242,7 @@ def _check_reach(run: RechunkRun) -> None:
     PlacementError
         Where source or target is one.
     """
-    stores = {"source": run.source.zarr.store_path.store, "target": run.destination.store}
-    for name, store in stores.items():
+    for name, store in run.stores.items():
         while isinstance(store, WrapperStore):
             store = store._store
         if isinstance(store, MemoryStore):
@@ -243,9 +251,9 @@ def _check_reach(run: RechunkRun) -> None:
 
 async def _settled(id: str) -> None:
     """Wait until this worker has done with a run that is given up."""
-    run = LIVE.get(id)
+    mine = [run for name, run in LIVE.items() if name.startswith(id)]
     for _ in range(SETTLE_SECONDS * 20):
-        if run is None or not run.running:
+        if not any(run.running for run in mine):
             return
         await asyncio.sleep(0.05)
 

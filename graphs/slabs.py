@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from oocarrays.graphs.buffers import Slab, allocate, shaped
+from oocarrays.graphs.buffers import Slab, shaped
 
 from oocarrays.plan.passes import Part, Pass
 from oocarrays.storage.access import common, scatter
 from oocarrays.storage.blobs import padded
 from oocarrays.storage.kept import Reader
+from oocarrays.storage.pages import allocate
 
 if TYPE_CHECKING:
     from oocarrays.graphs.rechunk_tasks import RechunkRun
@@ -25,7 +26,7 @@ def read(run: RechunkRun, number: int, unit: int, turn: int, rank: int, former: 
     step = run.plan.passes[number]
     size = step.source.chunk_bytes
     buffer = former.buffer if former else allocate(step.slab * size)
-    outs = (run.chunk_view(step, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
+    outs = (run.chunk_view(number, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
     slab = Slab(buffer)
     for chunk in run.opened(number).reader.whole(step.reads(unit, turn, rank), outs):
         if not slab.chunks:  # the first one is here: the device may go on to the next round
@@ -47,7 +48,7 @@ def exchange(
     box = step.share(unit, rank)
     if box is None:
         return buffer
-    region = run.region(step, box, buffer, blank=turn == stage == 0)
+    region = run.region(number, box, buffer, blank=turn == stage == 0)
     section = step.section(box)
     for index, chunk in slab.chunks:
         for part, data in common(step.source.grid.section(index), section, chunk):
@@ -79,7 +80,7 @@ def take(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray 
     box = step.share(unit, rank)
     if box is None:
         return buffer
-    region, section, kept = run.region(step, box, buffer), step.section(box), run.kept(number)
+    region, section, kept = run.region(number, box, buffer), step.section(box), run.kept(number)
     pages = _message_pages(step, buffer)
 
     def unpack(reader: Reader) -> None:
@@ -122,7 +123,7 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray
         run.kept(number).announce(unit + 1, rank)
     box = step.share(unit, rank)
     if box is not None and not run.is_done((number, unit, rank)):
-        run.store(number, box, run.region(step, box, buffer, blank=False))
+        run.store(number, box, run.region(number, box, buffer, blank=False))
         run.record((number, unit, rank))
     return buffer
 

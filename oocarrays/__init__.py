@@ -17,6 +17,18 @@ from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import OocError
+from oocarrays.lazy import FromDaskJob, from_dask
 
 __version__ = "0.1.0"
-__all__ = ["OocError", "OutOfCoreArray", "RechunkJob", "clean", "errors", "open_array", "rechunk", "resume"]
+__all__ = [
+    "FromDaskJob",
+    "OocError",
+    "OutOfCoreArray",
+    "RechunkJob",
+    "clean",
+    "errors",
+    "from_dask",
+    "open_array",
+    "rechunk",
+    "resume",
+]

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import importlib
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import zarr
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.contents import array_facts
+from oocarrays.asked import cluster_of, means_of, scratch_folder
+from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.lazy_dataset import is_lazy, lazy_job
 from oocarrays.notebook import plan_html
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.plan.shown import lend
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class RechunkJob(GraphJob):
         """
         ran = self.measured_seconds is not None
         phases = report.phase_seconds(self.meter) | {"wall": self.measured_seconds or 0.0} if ran else None
-        names = array_facts(self._run.source.zarr).dimension_names
+        names = dimension_names(self._run.source.zarr)
         figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
         return figure
 
@@ -134,13 +133,15 @@ def rechunk(
     source: StoreLike | zarr.Array | OutOfCoreArray,
     target: StoreLike,
     *,
-    chunks: tuple[int, ...] | int | None = None,
+    chunks: ChunksLike | None = None,
+    shards: ChunksLike | None = None,
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
     method: Literal["auto", "independent", "two-phase", "kept", "staged"] = "auto",
     compressors: Any = None,
     filters: Any = None,
+    zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     scheduler: Client | str | None = None,
@@ -151,12 +152,17 @@ def rechunk(
     Parameters
     ----------
     source : path, Zarr store, zarr.Array or OutOfCoreArray
-        What to read: Zarr format 3, regular chunks, any codec.
+        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec.
     target : path or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
-    chunks : tuple of int, or int for all axes
-        Chunk length in each axis, in elements; -1 for the whole axis. It may be left out where ``orientation`` is
+    chunks : int, str, tuple or dict
+        Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
+        dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
+        to have it chosen, as multiples of the source's. It may be left out where ``orientation`` is
         given: chunks then run along the fastest axes and are about as large as those of the source.
+    shards : int, str, tuple or dict
+        Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for all chunks of the
+        axis. By default chunks are not put in shards.
     orientation : "row", "column" or tuple of int
         The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
         tuple names the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
@@ -169,6 +175,8 @@ def rechunk(
         ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
+    zarr_format : 2 or 3
+        By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS``, as xarray does.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
     scratch : path
@@ -205,25 +213,40 @@ def rechunk(
     array([1, 5, 9])
     """
     settings.refuse_array_expressions()
+    if is_lazy(source):
+        return lazy_job(  # type: ignore[return-value]
+            source, target, chunks,
+            shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
+            overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
+            others={"orientation": orientation, "ranks": ranks, "method": None if method == "auto" else method},
+        )  # fmt: skip
     opened = array_file.open_array(source.zarr if isinstance(source, OutOfCoreArray) else source)
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
-    shape = _chunks(chunks, order, file.stored.grid, opened.dtype.itemsize)
-    made = array_file.target_settings(opened, shape, compressors=compressors, filters=filters, order=order)
+    shape = _chunks(chunks, order, file)
+    made = target_settings(
+        opened,
+        shape,
+        shards=regular_shards(shards, shape, file.stored.grid.shape, file.dtype, dimension_names(opened)),
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+        order=order,
+    )
     array_file.check_target(opened, target, overwrite=overwrite)
-    cluster = _cluster(scheduler, workers)
+    cluster = cluster_of(scheduler, workers)
     plan = plan_rechunk(
         file.stored,
         array_file.preview(made, target),
         ranks=settings.setting("ranks") if ranks is None else ranks,
         method=method,
-        **_means(cluster, memory),
+        **means_of(cluster, memory),
     )
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
         overwrite=overwrite,
-        scratch=_scratch_folder(scratch, target),
+        scratch=scratch_folder(scratch, target),
         past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
     )
     return _job(plan, file, destination, cluster)
@@ -280,7 +303,7 @@ def _cluster_for(plan: RechunkPlan, scheduler: Client | str | None, workers: Seq
     """
     if plan.processes is None:
         return None
-    cluster = _cluster(scheduler, workers)
+    cluster = cluster_of(scheduler, workers)
     if cluster is None:
         raise PlacementError(f"the run was planned for {plan.processes} workers: give scheduler=, or make a client")
     there = cluster.workers()
@@ -326,38 +349,8 @@ def _job(
     return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
 
 
-def _cluster(scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
-    client = client_of(scheduler)
-    if client is None and workers is not None:
-        raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
-    return None if client is None else Cluster(client=client, chosen=None if workers is None else tuple(workers))
-
-
-def _means(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
-    """What a plan may use: memory, and what it takes to use it."""
-    if cluster is None:
-        return {"budget": settings.budget(memory), "costs": settings.costs()}
-    there = cluster.workers()
-    given = settings.setting("memory") if memory is None else memory
-    return {
-        "budget": budget_of(there) if given is None else settings.budget(given),
-        "costs": settings.costs(cores_of(there)),
-        "processes": len(there),
-        "threads": min(w.threads for w in there),
-        "synchronous": settings.setting("assembly") == "synchronous",
-    }
-
-
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
-
-
-def _scratch_folder(scratch: str | os.PathLike[str] | None, target: StoreLike) -> str:
-    chosen = scratch or settings.setting("scratch")
-    if chosen:
-        return os.path.abspath(chosen)
-    folder = array_file.local_folder(target)
-    return os.path.dirname(folder) if folder else tempfile.gettempdir()
 
 
 def _axis_order(orientation: Any, ndim: int) -> tuple[int, ...] | None:
@@ -373,22 +366,14 @@ def _axis_order(orientation: Any, ndim: int) -> tuple[int, ...] | None:
     return tuple(orientation)
 
 
-def _chunks(chunks: Any, order: tuple[int, ...] | None, grid: ChunkGrid, itemsize: int) -> tuple[int, ...]:
+def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
     """The target's chunks, checked."""
-    shape = grid.shape
-    if chunks is None:
-        if order is None:
-            raise ChunksError(f"chunks are needed: one length for each of the {len(shape)} axes of shape {shape}")
-        return _along(order, shape, grid.chunk_size)
-    if isinstance(chunks, int | np.integer):
-        chunks = (int(chunks),) * len(shape)
-    try:
-        lengths = tuple(int(c) for c in chunks)
-    except (TypeError, ValueError):
-        raise ChunksError(f"chunks={chunks!r} are not whole numbers, one for each axis of shape {shape}") from None
-    if len(lengths) == len(shape):
-        lengths = tuple(max(n, 1) if c == -1 else c for c, n in zip(lengths, shape, strict=True))
-    return ChunkGrid.of(shape, lengths).chunks
+    grid = file.stored.grid
+    if chunks is not None:
+        return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr))
+    if order is None:
+        raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
+    return _along(order, grid.shape, grid.chunk_size)
 
 
 def _along(order: tuple[int, ...], shape: tuple[int, ...], size: int) -> tuple[int, ...]:

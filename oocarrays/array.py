@@ -12,6 +12,7 @@ from oocarrays.notebook import array_html
 from oocarrays.report import array_line
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.formats import dimension_names
 
 
 class OutOfCoreArray:
@@ -60,8 +61,8 @@ class OutOfCoreArray:
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
-        """Names of the axes, where they have names."""
-        return array_facts(self._array).dimension_names
+        """Names of the axes, where they have names; in format 2 as xarray keeps them."""
+        return dimension_names(self._array)
 
     @property
     def fill_value(self) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import zarr
@@ -21,6 +21,7 @@ from dask.utils import format_bytes
 from oocarrays import report
 from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
 from oocarrays.array import open_array
+from oocarrays.chunks import parsed_chunks
 from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.errors import ChunksError, InputError, OocError
 from oocarrays.graphs.calibrate import calibrate, keep
@@ -73,14 +74,14 @@ def _what_now(options: argparse.Namespace) -> str:
 
 
 def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:
-    """Let ``--chunks -1,8`` be written as it is read: argparse takes ``-1,8`` for an option.
+    """Let ``--chunks -1,8`` and ``--shards -1,8`` be written as they are read: argparse takes ``-1,8`` for an option.
 
     >>> _with_negative_chunks(["a", "--chunks", "-1,8"])
     ['a', '--chunks=-1,8']
     """
     joined: list[str] = []
     for word in arguments:
-        if joined and joined[-1] == "--chunks" and word.startswith("-"):
+        if joined and joined[-1] in ("--chunks", "--shards") and word.startswith("-"):
             joined[-1] += f"={word}"
         else:
             joined.append(word)
@@ -117,7 +118,13 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
     parser.add_argument("target", metavar="TARGET", help="where to write")
     parser.add_argument(
-        "--chunks", type=_lengths, help="chunk length in each axis, such as 16384,256; -1 for a whole axis"
+        "--chunks",
+        type=_chunks,
+        help="chunk length in each axis, such as 16384,256, or by name: time=-1,lat=20; -1 for a whole axis, auto or a "
+        "size such as 128MiB to have it chosen",
+    )
+    parser.add_argument(
+        "--shards", type=_lengths, help="shard length in each axis, a multiple of the chunk's (default: none)"
     )
     parser.add_argument(
         "--memory",
@@ -129,6 +136,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
     parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
+    parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of the target (default: the source's)")
     parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
@@ -163,6 +171,15 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_clean)
 
 
+def _chunks(text: str) -> Any:
+    try:
+        return parsed_chunks(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of lengths such as 16384,256, nor time=-1,lat=20, auto or 128MiB"
+        ) from None
+
+
 def _lengths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(",") if part)
@@ -192,12 +209,14 @@ def _rechunk(options: argparse.Namespace) -> None:
         options.source,
         options.target,
         chunks=options.chunks,
+        shards=options.shards,
         orientation=options.orientation,
         memory=options.memory,
         ranks=options.ranks,
         method=options.method,
         compressors=None if options.codec is None else CODECS[options.codec],
         filters=None if options.codec is None else (),
+        zarr_format=options.zarr_format,
         overwrite=options.overwrite,
         scratch=options.scratch,
         scheduler=options.scheduler or "threads",

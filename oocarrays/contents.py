@@ -25,9 +25,8 @@ from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.report import shape_text, shortened
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import MARK, StoreLike
+from oocarrays.storage.formats import DIMENSIONS, dimension_names
 
-XARRAY_NAMES = "_ARRAY_DIMENSIONS"
-"""The attribute in which xarray keeps the names of axes where the format, 2, has no place for them."""
 COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs")
 
 
@@ -104,13 +103,15 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
     """
     attributes = dict(array.attrs.asdict())
     unfinished = attributes.pop(MARK, None)
-    names: Any = getattr(array.metadata, "dimension_names", None) or attributes.pop(XARRAY_NAMES, None)
+    names = dimension_names(array)
+    if array.metadata.zarr_format == 2 and names:
+        del attributes[DIMENSIONS]
     chunks, shards = _pieces(array)
     return ArrayFacts(
         store=array_file.location(array),
         zarr_format=array.metadata.zarr_format,
         shape=tuple(array.shape),
-        dimension_names=tuple(names) if names else None,
+        dimension_names=names or None,
         dtype=str(array.dtype),
         itemsize=array.dtype.itemsize,
         chunks=chunks,

@@ -13,6 +13,7 @@ from dask.utils import format_bytes
 
 from oocarrays.contents import ArrayFacts, chunks_text
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.plan.blocks import BlockLengths, BlocksPlan
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.report import considered_rows, plan_rows, shape_text, shortened
 
@@ -26,8 +27,8 @@ CELL = "text-align:left"
 TOP = "text-align:left;vertical-align:top"
 
 
-def picture(grid: ChunkGrid) -> str:
-    """The chunks of an array as an SVG image; empty where there is nothing to draw.
+def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
+    """The chunks of an array, or its blocks, as an SVG image; empty where there is nothing to draw.
 
     >>> picture(ChunkGrid.of((4, 6), (2, 6))).count("<line"), picture(ChunkGrid.of((), ()))
     (5, '')
@@ -37,7 +38,8 @@ def picture(grid: ChunkGrid) -> str:
     from dask.array.svg import svg
 
     most = MOST_PIECES if len(grid.shape) <= 3 else MOST_PIECES_OF_MANY_AXES
-    lengths = tuple(_pieces(n, c, most) for n, c in zip(grid.shape, grid.chunks, strict=True))
+    chunks = (_pieces(n, c, most) for n, c in zip(grid.shape, grid.chunks, strict=True))
+    lengths = tuple(chunks if blocks is None else (_merged(axis, most) for axis in blocks))
     drawn: str = svg(lengths, size=SIZE)
     lines = (line.strip() for line in drawn.splitlines() if line.strip() and "<!--" not in line)
     ink = "stroke:currentColor;fill:currentColor;max-width:none"
@@ -58,6 +60,16 @@ def _pieces(extent: int, chunk: int, most: int) -> tuple[int, ...]:
     """
     length = chunk * ceil_div(ceil_div(extent, chunk), most)
     return tuple(min(length, extent - start) for start in range(0, extent, length))
+
+
+def _merged(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Blocks of any lengths, where they are many as many together as need be.
+
+    >>> _merged((1, 2, 3, 4, 5), 2)
+    (6, 9)
+    """
+    together = ceil_div(len(lengths), most)
+    return tuple(sum(lengths[i : i + together]) for i in range(0, len(lengths), together))
 
 
 # ---------------------------------------------------------------------- arrays
@@ -131,18 +143,37 @@ def plan_html(
     )
 
 
+def lazy_html(plan: BlocksPlan, rows: Sequence[tuple[str, ...]], *, title: str, places: Sequence[str]) -> str:
+    """A lazy array that will be written: its blocks beside the target's chunks, what will be done below."""
+    target = plan.rechunk.target
+    longest = ChunkGrid(plan.shape, tuple(max((*axis, 1)) for axis in plan.blocks))
+    text = [
+        ("Bytes", format_bytes(target.nbytes), format_bytes(longest.chunk_size * target.itemsize)),
+        ("Shape", shape_text(plan.shape), shape_text(longest.chunks)),
+        ("Count", "", str(plan.count)),
+    ]
+    what = f"<strong>Source</strong> {escape(places[0])}{_table(text, head=('', 'Array', 'Longest block'))}"
+    source = _beside(what, picture(longest, plan.blocks))
+    return rows_html(rows, title=title, above=_beside(source, "→", _side("Target", places[1], target)))
+
+
+def rows_html(rows: Sequence[tuple[str, ...]], *, title: str, above: str = "") -> str:
+    """A table below a title."""
+    return f"<div><div><strong>{escape(title)}</strong></div>{above}{_table(rows)}</div>"
+
+
 def _side(word: str, place: str, stored: Stored) -> str:
     """Source or target, its chunks drawn."""
-    grid = stored.grid
+    shape, shards = stored.grid.shape, stored.shard_chunks is not None
+    grids = [ChunkGrid(shape, stored.shard_chunks or stored.grid.chunks), *([stored.grid] if shards else [])]
     rows = [
-        ("", "Array", "Chunk"),
-        ("Bytes", format_bytes(stored.nbytes), format_bytes(stored.chunk_bytes)),
-        ("Shape", shape_text(grid.shape), shape_text(grid.chunks)),
-        ("Count", "", str(grid.count)),
+        ("Bytes", format_bytes(stored.nbytes), *(format_bytes(grid.chunk_size * stored.itemsize) for grid in grids)),
+        ("Shape", shape_text(shape), *(shape_text(grid.chunks) for grid in grids)),
+        ("Count", "", *(str(grid.count) for grid in grids)),
         ("Codec", stored.codec or "none"),
     ]
-    text = f"<strong>{word}</strong> {escape(place)}{_table(rows[1:], head=rows[0])}"
-    return _beside(text, picture(grid))
+    table = _table(rows, head=("", "Array", "Chunk", *(["Shard"] if shards else [])))
+    return _beside(f"<strong>{word}</strong> {escape(place)}{table}", picture(grids[0]))
 
 
 # ---------------------------------------------------------------------- HTML

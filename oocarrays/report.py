@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dask.utils import format_bytes, format_time
 
+from oocarrays.plan.blocks import BlocksPlan
 from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage.meter import Meter
@@ -155,7 +156,7 @@ def phase_seconds(meter: Meter) -> dict[str, float]:
     return {name: sum(meter.seconds.get(verb, 0.0) for verb in verbs) for name, verbs in PHASES.items()}
 
 
-def measured_rows(plan: RechunkPlan, meter: Meter, seconds: float) -> list[tuple[str, str, str]]:
+def measured_rows(plan: RechunkPlan | BlocksPlan, meter: Meter, seconds: float) -> list[tuple[str, str, str]]:
     """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
     t = plan.traffic
     phases = [
@@ -187,7 +188,7 @@ def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
 
 
 @contextmanager
-def progress_bar(plan: RechunkPlan, run: Any, stream: TextIO | None = None) -> Iterator[None]:
+def progress_bar(plan: RechunkPlan | BlocksPlan, run: Any, stream: TextIO | None = None) -> Iterator[None]:
     """Show, while the block runs, how many of a plan's bytes have been read and written."""
     out = stream or sys.stderr
     stop = threading.Event()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import dask.array as da
 import pytest
 import zarr
 
@@ -93,6 +94,22 @@ def test_an_empty_job_is_shown(tmp_path: Path) -> None:
     z = zarr.create_array({}, shape=(0, 4), chunks=(1, 4), dtype="f4")
     job = plan(z, tmp_path / "target.zarr", chunks=(1, 2))
     assert "nothing to move" in cells(page_of(job)[1])
+
+
+def test_a_job_shows_shards_of_its_target(tmp_path: Path) -> None:
+    _, parsed = page_of(plan(make({}), tmp_path / "target.zarr", chunks=(24, 10), shards=(96, 20)))
+    assert {"Shard", "24 × 10", "96 × 20"} <= set(cells(parsed))
+    assert [svg.get("aria-label") for svg in parsed.iter("svg")][1] == "96 × 80 in chunks of 24 × 10"
+
+
+@pytest.mark.parametrize("rows", [(1, 3, 2, 90), (1,) * 96, (96,)], ids=["unequal", "many", "one"])
+def test_a_lazy_array_shows_its_blocks_beside_the_target(tmp_path: Path, rows: tuple[int, ...]) -> None:
+    x = da.from_array(DATA, chunks=(rows, 80))
+    job = ooc.from_dask(x, tmp_path / "target.zarr", chunks=(96, 10), memory="128MiB")
+    page, parsed = page_of(job)
+    assert len(page) < 12_000
+    assert len(list(parsed.iter("svg"))) == 2
+    assert {"Longest block", f"{max(rows)} × 80", "96 × 10", str(len(rows))} <= set(cells(parsed))
 
 
 def test_reprs_are_lines(source: Path, tmp_path: Path) -> None:

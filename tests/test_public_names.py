@@ -13,7 +13,18 @@ import pytest
 
 import oocarrays
 
-PUBLIC = ["OocError", "OutOfCoreArray", "RechunkJob", "clean", "errors", "open_array", "rechunk", "resume"]
+PUBLIC = [
+    "FromDaskJob",
+    "OocError",
+    "OutOfCoreArray",
+    "RechunkJob",
+    "clean",
+    "errors",
+    "from_dask",
+    "open_array",
+    "rechunk",
+    "resume",
+]
 
 
 def test_all_is_pinned() -> None:

@@ -165,11 +165,37 @@ class Stored:
     """Bytes that writing one chunk needs beside the chunk itself."""
     behind_workspace: int = 0
     """Bytes more, where one chunk is written while the next is encoded."""
+    shard_chunks: tuple[int, ...] | None = None
+    """Length in each axis of the chunks in a shard, where the grid's chunks are shards, the unit of writing."""
+    index_bytes: int = 0
+    """Bytes of the index of each of these shards."""
+    shards: int = 0
+    """Shards in which the grid's chunks lie, where they do: chunks are the unit of reading."""
+    index_workspace: int = 0
+    """Bytes that a process keeps to know where chunks lie in those shards."""
 
     @property
     def coded(self) -> bool:
         """Whether a chunk's bytes are not simply its elements in C order."""
         return self.codec is not None
+
+    @property
+    def made(self) -> bool:
+        """Whether it takes work to make a chunk's bytes of its elements: a codec, or packing a shard."""
+        return self.coded or self.shard_chunks is not None
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes of all chunks, those in shards too, decoded: those at the edge are stored whole.
+
+        >>> grid = ChunkGrid.of((10,), (8,))
+        >>> Stored(grid=grid, itemsize=1, local=True).padded_bytes
+        16
+        >>> Stored(grid=grid, itemsize=1, local=True, shard_chunks=(4,)).padded_bytes
+        12
+        """
+        chunks = self.shard_chunks or self.grid.chunks
+        return math.prod(ceil_div(n, c) * c for n, c in zip(self.grid.shape, chunks, strict=True)) * self.itemsize
 
     @property
     def nbytes(self) -> int:

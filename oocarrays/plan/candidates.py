@@ -127,12 +127,12 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
 
 def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
     for access, (depth, slabs, slab), behind in product(
-        _accesses(problem, method), _holdings(problem, method), (True, False) if problem.target.coded else (False,)
+        _accesses(problem, method), _holdings(problem, method), (True, False) if problem.target.made else (False,)
     ):
         shape = _Shape(
             method=method, access=access, region=(), split=0, slab=slab, slabs=slabs, depth=depth, behind=behind
         )
-        fixed = BASE_BYTES + MIB + problem.neighbours * _workspace(problem, shape)
+        fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * _workspace(problem, shape)
         held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
         chunks = int((problem.budget - fixed) // held)
         if method == "kept":  # a single partition has no messages to keep
@@ -261,7 +261,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         touched=ranks * (holds + workspace),
         synchronous=problem.synchronous,
         ahead=shape.slabs > 1,
-        behind=shape.behind or not target.coded,
+        behind=shape.behind or not target.made,
     )
     graph = 0 if problem.workers else traffic.tasks * TASK_BYTES
     return Pass(
@@ -284,7 +284,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         write_behind=shape.behind,
         read_ahead=source.local and traffic.read_bytes <= problem.costs.cache_bytes,
         traffic=traffic,
-        peak_bytes=BASE_BYTES + graph + problem.neighbours * (holds + workspace),
+        peak_bytes=BASE_BYTES + graph + source.index_workspace + problem.neighbours * (holds + workspace),
         seconds=seconds,
         phases=phases,
     )
@@ -329,7 +329,7 @@ def _traffic(
     source, target, ranks = problem.source, problem.target, problem.ranks
     visits = chunk_visits(axes)
     whole = visits * source.chunk_bytes
-    written = target.grid.count * target.chunk_bytes
+    written = target.padded_bytes
     if exchanges and problem.workers:
         tasks = exchanges * (3 * ranks + 1)
     elif exchanges:
@@ -339,6 +339,7 @@ def _traffic(
     return Traffic(
         read_requests=range_requests(axes) if shape.access == "ranges" else visits,
         read_bytes=int(whole * problem.costs.stored_ratio(source)) if shape.access == "chunks" else source.nbytes,
+        index_requests=source.shards * (problem.processes or 1),
         mapped_bytes=whole if shape.access == "mapped" else 0,
         decoded_bytes=whole if source.coded else 0,
         copied_bytes=source.nbytes * (2 if exchanges and problem.workers else 1),
@@ -346,7 +347,8 @@ def _traffic(
         pieces=visits * (units * ranks if shape.kept else 1),
         write_requests=target.grid.count,
         encoded_bytes=written if target.coded else 0,
-        written_bytes=int(written * problem.costs.stored_ratio(target)),
+        packed_bytes=written if target.shard_chunks else 0,
+        written_bytes=int(written * problem.costs.stored_ratio(target)) + target.grid.count * target.index_bytes,
         kept_bytes=_kept_bytes(problem, shape) if shape.kept else 0,
         messages=exchanges * (ranks - 1),
         exchanged_bytes=source.nbytes * (ranks - 1) // ranks if exchanges else 0,

@@ -95,6 +95,8 @@ class Traffic:
     """Calls that read."""
     read_bytes: int = 0
     """Stored bytes read; an estimate where the source is coded."""
+    index_requests: int = 0
+    """Calls that read where chunks lie in a shard; on a cluster the most that there can be."""
     mapped_bytes: int = 0
     """Bytes of files that are mapped as pages, and copied without being read first."""
     decoded_bytes: int = 0
@@ -109,6 +111,8 @@ class Traffic:
     """Chunks written."""
     encoded_bytes: int = 0
     """Bytes that go into codecs."""
+    packed_bytes: int = 0
+    """Bytes copied into shards."""
     written_bytes: int = 0
     """Stored bytes written; an estimate where the target is coded."""
     kept_bytes: int = 0
@@ -189,11 +193,11 @@ def pass_seconds(
     )
     move = traffic.copied_bytes / costs.copy_bandwidth + traffic.copied_runs * costs.run_seconds
     keep = 3 * traffic.kept_bytes / costs.copy_bandwidth
-    put = traffic.written_bytes / costs.copy_bandwidth + traffic.encoded_bytes / speed(
+    put = (traffic.written_bytes + traffic.packed_bytes) / costs.copy_bandwidth + traffic.encoded_bytes / speed(
         costs.encode_bandwidth, target.codec
     )
     touch = touched / costs.touch_bandwidth
-    requests = (traffic.read_requests + traffic.write_requests) * request
+    requests = (traffic.read_requests + traffic.index_requests + traffic.write_requests) * request
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
     cpu = (gather + move + keep + put + touch) * idle / min(ranks, costs.cores) + alone
     device = reading + writing + keeping

@@ -32,6 +32,8 @@ METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
 MAX_STAGES = 4
 WORTH_A_PASS = 1.1
 """Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
+ALIKE = 1.05
+"""Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
 LEAST_SCRATCH_CHUNK = MIB
 """Bytes: scratch is made of few files."""
 
@@ -212,15 +214,7 @@ def plan_rechunk(
     _check(method, ranks, processes)
     strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or processes is None)]
     if source.nbytes == 0:
-        return RechunkPlan(
-            source=source,
-            target=target,
-            budget=budget,
-            processes=processes,
-            strategy=strategies[0],
-            passes=(),
-            considered=(),
-        )
+        return nothing_to_move(source, target, budget=budget, processes=processes, strategy=strategies[0])
     counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
     problems = [
         Problem(
@@ -238,7 +232,7 @@ def plan_rechunk(
     fitting = [way for way in found if way.passes]
     if not fitting:
         raise BudgetError(budget, _least_feasible(problems, strategies, found))
-    best = min(fitting, key=lambda way: way.seconds * WORTH_A_PASS ** (way.stages - 1))
+    best = _best(fitting)
     return RechunkPlan(
         source=source,
         target=target,
@@ -247,6 +241,21 @@ def plan_rechunk(
         strategy=best.strategy,
         passes=best.passes,
         considered=(*(_considered(way, best, budget) for way in found), *_left_out(found, strategies)),
+    )
+
+
+def nothing_to_move(
+    source: Stored, target: Stored, *, budget: int, processes: int | None, strategy: Strategy = "independent"
+) -> RechunkPlan:
+    """The plan for arrays without elements, and for a target that is written by others."""
+    return RechunkPlan(
+        source=source,
+        target=target,
+        budget=budget,
+        processes=processes,
+        strategy=strategy,
+        passes=(),
+        considered=(),
     )
 
 
@@ -411,7 +420,7 @@ def _scratch_paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, .
     for start in _grown(problem.source, room):
         for stop in _grown(problem.target, room):
             if stages == 2:
-                yield (_at_least(tuple(map(min, start, stop)), shape, problem.source.itemsize),)
+                yield (at_least(tuple(map(min, start, stop)), shape, problem.source.itemsize),)
                 continue
             steps = [i / (stages - 2) for i in range(stages - 1)]
             yield tuple(_between(start, stop, step) for step in steps)
@@ -435,13 +444,20 @@ def _grown(stored: Stored, room: int) -> list[tuple[int, ...]]:
     return sorted(boxes) or [()]
 
 
-def _at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """The chunk, lengthened from the last axis until it is no tiny file."""
     box = list(chunk)
     for axis in reversed(range(len(box))):
         missing = ceil_div(LEAST_SCRATCH_CHUNK, math.prod(box) * itemsize)
         box[axis] = min(box[axis] * missing, shape[axis])
     return tuple(box)
+
+
+def _best(fitting: Sequence[_Way]) -> _Way:
+    """The way of least predicted seconds; among those that predictions cannot tell apart, the one that holds least."""
+    seconds = {way: way.seconds * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
+    least = min(seconds.values())
+    return min((way for way in fitting if seconds[way] <= ALIKE * least), key=lambda way: way.peak_bytes)
 
 
 def _left_out(found: Sequence[_Way], strategies: Sequence[Strategy]) -> Iterator[Considered]:
@@ -458,7 +474,7 @@ def _considered(way: _Way, best: _Way, budget: int) -> Considered:
         return Considered(strategy=way.name, ranks=way.ranks, seconds=None, peak_bytes=way.least, reason=reason)
     slower = f"{way.seconds / max(best.seconds, 1e-9):.2f} times the predicted seconds of the one taken"
     if way is not best and way.seconds < best.seconds:
-        slower += ", too little for another pass"
+        slower += ", too little for another pass" if way.stages > best.stages else ", too little for its memory"
     return Considered(
         strategy=way.name,
         ranks=way.ranks,

@@ -2,7 +2,7 @@
 
     ChunkReader.tiles(index, section)     byte ranges of a plain chunk, a tile at a time
     ChunkReader.whole(index, out)         a whole chunk, decoded
-    ChunkWriter.write_all(chunks)         whole chunks, each replaced at once
+    ChunkWriter.write_all(chunks)         whole chunks, or whole shards, each replaced at once
     scatter(buffer, …)                    elements to where their chunks lie, one chunk after the other
 
 The tile is PASSION's way to sieve turned round (Thakur 1995, section 5.5.1): what is read is cut so that it stays in
@@ -12,9 +12,10 @@ a core's cache until it is copied.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -24,12 +25,14 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import Blob, LocalBlob, MissingBlob, blobs_of, byte_view, open_ahead
-from oocarrays.storage.codec import compressor_of, decode_into, encode
+from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, blobs_of, byte_view, open_ahead
+from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pages import can_map
+from oocarrays.storage.pages import allocate, can_map
+from oocarrays.storage.shards import PartBlob, ShardedBlobs, ShardKey, pack_shard
 
 Index = tuple[int, ...]
+Blob = LocalBlob | StoreBlob | PartBlob
 
 
 class ChunkReader:
@@ -49,13 +52,22 @@ class ChunkReader:
         self.grid = file.stored.grid
         self.dtype = file.dtype
         self._read_ahead = read_ahead
-        self._blobs = blobs_of(file.zarr)
-        self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
+        self._codec = file.chain.compressor
+        self._blobs: Any = blobs_of(file.zarr)
+        if file.chain.shard:
+            self._blobs = ShardedBlobs(self._blobs, file.chain.shard, meter)
+
+    def _key(self, index: Index) -> str | ShardKey:
+        """Where a chunk is: in a file or object of its own, or in a shard."""
+        if self.file.chain.shard is None:
+            return self.file.chunk_key(index)
+        shard, number = self.file.chain.shard.place(index)
+        return ShardKey(self.file.chunk_key(shard), number)
 
     def announce(self, indices: Iterable[Index]) -> None:
         """Let the system fetch what will be read next, while something else is done."""
         if self._read_ahead:
-            self._blobs.announce(map(self.file.chunk_key, indices))
+            self._blobs.announce(map(self._key, indices))
 
     def tiles(
         self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]
@@ -67,8 +79,8 @@ class ChunkReader:
         bounce = np.empty(tile, self.dtype)
         for blob, origin, piece in self._pieces(indices, within):
             try:
-                if isinstance(blob, LocalBlob):
-                    self._check_bytes(blob.path, blob.size)
+                if blob is not None and not isinstance(blob, StoreBlob):
+                    self._check_bytes(blob.name, blob.size)
                 for part in _cut(piece, tile):
                     yield part, self._read_tile(blob, part.relative_to(origin), bounce)
             except MissingBlob:
@@ -88,22 +100,22 @@ class ChunkReader:
             yield blob, section.lower, piece
 
     def _in_place(self, blob: Blob, part: Section) -> np.ndarray:
-        assert isinstance(blob, LocalBlob), "only local files are planned to be mapped"
-        self._check_bytes(blob.path, blob.size)
+        assert not isinstance(blob, StoreBlob), "only local files are planned to be mapped"
+        self._check_bytes(blob.name, blob.size)
         chunk: np.ndarray = blob.pages().view(self.dtype).reshape(self.grid.chunks)[part.slices]
         self.meter.add(read_requests=1, read_bytes=chunk.nbytes)
         return chunk
 
     def _opened(self, indices: Iterable[Index]) -> Iterator[tuple[Index, Blob | None]]:
         wanted = list(indices)
-        keys = map(self.file.chunk_key, wanted)
+        keys = map(self._key, wanted)
         return zip(wanted, open_ahead(self._blobs, keys, read_ahead=self._read_ahead), strict=True)
 
     def _read_tile(self, blob: Blob | None, part: Section, bounce: np.ndarray) -> np.ndarray:
         if blob is None:
             raise MissingBlob
         data = bounce.reshape(-1)[: part.size].reshape(part.shape)
-        starts, length = _runs(part, self.grid.chunks)
+        starts, length = element_runs(part, self.grid.chunks)
         flat = byte_view(data)
         nbytes = length * self.dtype.itemsize
         rows = [flat[at : at + nbytes] for at in range(0, len(flat), nbytes)]
@@ -115,7 +127,7 @@ class ChunkReader:
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
         """Whole chunks, each in the next of ``chunks`` and cut to the array; None for one that is missing."""
-        if self.file.pipeline in ("zarr", "zarrs"):
+        if self.file.chain.pipeline in ("zarr", "zarrs"):
             yield from ((index, self._through_zarr(index)) for index in indices)
             return
         for (index, blob), out in zip(self._opened(indices), chunks, strict=False):
@@ -129,23 +141,28 @@ class ChunkReader:
     def _fill(self, blob: Blob | None, index: Index, out: np.ndarray) -> None:
         if blob is None:
             raise MissingBlob
-        name = f"chunk {self.file.chunk_key(index)} of {self.file.name}"
+        name = f"chunk {self._name(index)} of {self.file.name}"
         if self._codec is None:
             self._fill_plain(blob, name, out)
             self.meter.add(read_requests=1, read_bytes=out.nbytes)
             return
-        coded = blob.pages() if isinstance(blob, LocalBlob) and can_map() else blob.read_all()
+        coded = blob.read_all() if isinstance(blob, StoreBlob) or not (blob.local and can_map()) else blob.pages()
         self.meter.add(read_requests=1, read_bytes=len(coded), decoded_bytes=out.nbytes)
         decode_into(self._codec, coded, out, name)
 
     def _fill_plain(self, blob: Blob, name: str, out: np.ndarray) -> None:
-        if isinstance(blob, LocalBlob):
-            self._check_bytes(blob.path, blob.size)
-            blob.read_into(0, byte_view(out))
-        else:
+        if isinstance(blob, StoreBlob):
             data = blob.read_all()
             self._check_bytes(name, len(data))
             byte_view(out)[:] = data.data
+        else:
+            self._check_bytes(blob.name, blob.size)
+            blob.read_into(0, byte_view(out))
+
+    def _name(self, index: Index) -> str:
+        """A chunk's key, and its number where it is in a shard."""
+        key = self._key(index)
+        return key if isinstance(key, str) else f"{key.number} in {key.shard}"
 
     def _check_bytes(self, name: str, nbytes: int) -> None:
         if nbytes != self.file.stored.chunk_bytes:
@@ -170,7 +187,7 @@ class ChunkReader:
 
 
 class ChunkWriter:
-    """Writes whole chunks of one array file. A chunk that holds nothing but the fill value is not stored.
+    """Writes whole chunks of one array file, or whole shards. What holds nothing but the fill value is not stored.
 
     Parameters
     ----------
@@ -186,8 +203,10 @@ class ChunkWriter:
         self._past_cache = past_cache
         self._behind = behind
         self._device = threading.Lock()
+        self._free: list[np.ndarray] = []
+        """Buffers for shards: pages that are there already cost a tenth of new ones."""
         self._blobs = blobs_of(file.zarr, past_cache=past_cache)
-        self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
+        self._codec, self._shard = file.chain.compressor, file.chain.shard
         self._fill = np.full(1, file.fill_value, file.dtype).tobytes()
 
     def _turn(self) -> AbstractContextManager[Any]:
@@ -204,21 +223,38 @@ class ChunkWriter:
             for index, chunk in chunks:
                 if self._is_fill(chunk):
                     self.meter.add(skipped_chunks=1)
-                elif self._codec is None:
+                elif self._codec is None and self._shard is None:
                     self._put(index, chunk)
                 else:
-                    data = encode(self._codec, chunk)
+                    put = self._made(index, chunk)
                     if written:
                         written.result()
-                    written = behind.submit(self._put_bytes, index, data, chunk.nbytes)
-                    del data
+                    written = behind.submit(put)
+                    del put
                     if not self._behind:
                         written.result()
             if written:
                 written.result()
 
+    def _made(self, index: Index, chunk: np.ndarray) -> Callable[[], None]:
+        """Encode a chunk, or pack a shard; what is returned stores it."""
+        if self._shard is None:
+            return partial(self._put_bytes, index, self._encode(chunk), chunk.nbytes)
+        out = self._free.pop() if self._free else allocate(most_shard_bytes(self.file.chain, chunk.itemsize))
+        nbytes, elements = pack_shard(self._shard, chunk, self._encode, self._is_fill, out)
+        return partial(self._put_shard, index, out, nbytes, elements * chunk.itemsize if self._codec else 0)
+
+    def _put_shard(self, index: Index, out: np.ndarray, nbytes: int, encoded_bytes: int) -> None:
+        try:
+            self._put_bytes(index, out[:nbytes].data, encoded_bytes)
+        finally:
+            self._free.append(out)
+
+    def _encode(self, chunk: np.ndarray) -> memoryview:
+        return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
+
     def _put(self, index: Index, chunk: np.ndarray) -> None:
-        if self.file.pipeline == "plain":
+        if self.file.chain.pipeline == "plain":
             self._put_bytes(index, byte_view(chunk), 0)
             return
         self._through_zarr(index, chunk)
@@ -231,7 +267,9 @@ class ChunkWriter:
     def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
         section = self.file.stored.grid.section(index)
         try:
-            self.file.zarr[section.slices] = chunk[section.relative_to(section.lower).slices]
+            data = chunk[section.relative_to(section.lower).slices]
+            local = self.file.folder is not None
+            self.file.zarr[section.slices] = data if local else data.copy()  # a store in memory keeps what it is given
         except OSError as error:
             raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
 
@@ -252,12 +290,12 @@ def _cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
         yield Section(lower, tuple(min(l + t, u) for l, t, u in zip(lower, tile, piece.upper, strict=True)))
 
 
-def _runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
+def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
     """Where the contiguous runs of ``part`` start in a chunk, and how long each is, in elements.
 
-    >>> _runs(Section((1, 2), (3, 4)), (4, 8))
+    >>> element_runs(Section((1, 2), (3, 4)), (4, 8))
     (array([10, 18]), 2)
-    >>> _runs(Section((1, 0), (3, 8)), (4, 8))
+    >>> element_runs(Section((1, 0), (3, 8)), (4, 8))
     (array([8]), 16)
     """
     axis = len(chunks)

@@ -6,22 +6,24 @@ then, through us, is told so; other Zarr readers see the attribute.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import takewhile
+from operator import mul
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 from zarr.abc.store import Store
-from zarr.codecs import BytesCodec, TransposeCodec
+from zarr.codecs import BytesCodec
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore
@@ -30,8 +32,16 @@ from zarr.storage._common import make_store_path
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
-from oocarrays.storage.codec import DECODE_IN_PLACE, Pipeline, codec_name, compressor_of, is_plain, most_coded_bytes
+from oocarrays.storage.codec import (
+    DECODE_IN_PLACE,
+    Chain,
+    chain_of,
+    check_codecs,
+    most_coded_bytes,
+    most_shard_bytes,
+)
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.shards import most_indices
 
 StoreLike = str | os.PathLike[str] | Store
 MARK = "oocarrays:unfinished"
@@ -39,6 +49,8 @@ MARK = "oocarrays:unfinished"
 METADATA = "zarr.json"
 """The file that makes a folder a Zarr array."""
 ZARRS = "zarrs.ZarrsCodecPipeline"
+PYTHON_BYTES = 1024
+"""Bytes that a process holds for each thing that it keeps by name, beside the thing itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,28 +61,24 @@ class ArrayFile:
     """The array."""
     stored: Stored
     """What a planner may know of it."""
-    pipeline: Pipeline
-    """Who decodes and encodes its chunks."""
+    chain: Chain
+    """How its chunks are coded, and who does it."""
 
     def __reduce__(self) -> Any:
         place = self.zarr.store_path
-        return _opened_again, (absolute(place.store), place.path, self.zarr.read_only)
+        written = self.stored.shard_chunks is not None
+        return _opened_again, (absolute(place.store), place.path, self.zarr.read_only, written)
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of an element in memory."""
-        return self.zarr.dtype
-
-    @property
-    def data_type(self) -> Any:
-        """Zarr's own name for the type of an element."""
-        metadata: Any = self.zarr.metadata
-        return metadata.data_type
+        """The type of an element in memory: format 3 keeps no byte order, whatever the array was made with."""
+        dtype: np.dtype = self.zarr.dtype
+        return dtype if self.zarr.metadata.zarr_format == 2 else dtype.newbyteorder("=")
 
     @property
     def fill_value(self) -> Any:
         """The value of what is not stored."""
-        return self.zarr.fill_value
+        return np.zeros((), self.dtype)[()] if self.zarr.fill_value is None else self.zarr.fill_value
 
     @property
     def name(self) -> str:
@@ -92,13 +100,13 @@ class ArrayFile:
         )
 
     def chunk_key(self, index: tuple[int, ...]) -> str:
-        """The key of a chunk below the array."""
+        """The key of a chunk below the array, or of a shard."""
         return self.zarr.metadata.encode_chunk_key(index)
 
 
-def _opened_again(store: StoreLike, path: str, read_only: bool) -> ArrayFile:
+def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool) -> ArrayFile:
     """An array file in another process."""
-    return describe(_open(store, "r" if read_only else "r+", path))
+    return describe(_open(store, "r" if read_only else "r+", path), written=written)
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
@@ -187,54 +195,65 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
         raise StoreFailure(f"cannot open {store}: {error}") from error
 
 
-def describe(array: zarr.Array) -> ArrayFile:
-    """How the chunks of an open array are read and written; a shard is its chunk, for it has one writer.
+def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
+    """How the chunks of an open array are read, or ``written``: the unit of writing is a shard, where there are any.
 
     Raises
     ------
     UnsupportedError
-        For Zarr format 2, chunks that are not regular, and elements of no fixed size.
+        For chunks that are not regular, and elements of no fixed size.
     """
-    if array.metadata.zarr_format != 3:
-        raise UnsupportedError(f"{location(array)} is in Zarr format 2; this version takes format 3")
     if array.dtype.kind in "OT" or array.dtype.itemsize == 0:
         raise UnsupportedError(f"{location(array)} has dtype {array.dtype}: its elements have no fixed size")
     try:
-        chunks = array.shards or array.chunks
+        shards = array.shards
     except NotImplementedError:
         raise UnsupportedError(f"{location(array)} has chunks of unequal length; regular ones are taken") from None
-    array, pipeline = _with_pipeline(array)
-    own = isinstance(array.store_path.store, LocalStore) and pipeline in ("plain", "numcodecs")
-    return ArrayFile(zarr=array, stored=_stored(array, tuple(chunks), pipeline, own), pipeline=pipeline)
+    array, chain = _with_pipeline(array)
+    if shards is not None and not written and chain.shard is not None:
+        return ArrayFile(zarr=array, stored=_read_by_chunks(array, chain), chain=chain)
+    return ArrayFile(zarr=array, stored=_stored(array, tuple(shards or array.chunks), chain), chain=chain)
 
 
-def _stored(array: zarr.Array, chunks: tuple[int, ...], pipeline: Pipeline, local: bool) -> Stored:
-    grid = ChunkGrid.of(tuple(array.shape), chunks)
-    codec = codec_name(array, pipeline)
-    decoding, encoding = _workspace(pipeline, codec, local, grid.chunk_size * array.dtype.itemsize)
+def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
+    """An array whose shards are read chunk by chunk."""
+    layout = chain.shard
+    assert layout is not None
+    stored = _stored(array, layout.chunks, replace(chain, shard=None))
+    shards = ChunkGrid.of(stored.grid.shape, tuple(map(mul, layout.chunks, layout.counts))).count
+    kept = min(shards, most_indices(layout)) * (layout.index_bytes + PYTHON_BYTES)
+    return replace(stored, shards=shards, index_workspace=kept)
+
+
+def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, local: bool | None = None) -> Stored:
+    """What a planner may know of an array in ``chunks``, which are shards where the chain has any."""
+    if local is None:
+        local = isinstance(array.store_path.store, LocalStore)
+    local = local and chain.pipeline in ("plain", "numcodecs")
+    grid, itemsize = ChunkGrid.of(tuple(array.shape), chunks), array.dtype.itemsize
+    decoding, encoding, behind = _workspace(chain, local, grid.chunk_size * itemsize, itemsize)
     return Stored(
         grid=grid,
-        itemsize=array.dtype.itemsize,
+        itemsize=itemsize,
         local=local,
-        codec=codec,
+        codec=chain.name,
         decode_workspace=decoding,
         encode_workspace=encoding,
-        behind_workspace=most_coded_bytes(grid.chunk_size * array.dtype.itemsize) if pipeline == "numcodecs" else 0,
+        behind_workspace=behind,
+        shard_chunks=chain.shard.chunks if chain.shard else None,
+        index_bytes=chain.shard.index_bytes if chain.shard else 0,
     )
 
 
-def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Pipeline]:
-    if is_plain(array):
-        return array, "plain"
-    if compressor_of(array) is not None:
-        return array, "numcodecs"
-    simple = array.dtype.kind in "biuf" and array.dtype.isnative
-    if simple and isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
+def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Chain]:
+    chain = chain_of(array)
+    simple = array.dtype.kind in "biuf" and array.dtype.isnative and array.metadata.zarr_format == 3
+    if chain.pipeline == "zarr" and simple and isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
         try:
-            return _reopen_with_zarrs(array), "zarrs"
+            return _reopen_with_zarrs(array), Chain(pipeline="zarrs")
         except Exception:  # noqa: BLE001  it refuses codecs and dtypes in ways of its own; zarr-python takes them
             pass
-    return array, "zarr"
+    return array, chain
 
 
 def _reopen_with_zarrs(array: zarr.Array) -> zarr.Array:
@@ -244,50 +263,20 @@ def _reopen_with_zarrs(array: zarr.Array) -> zarr.Array:
         return zarr.open_array(path.store, path=path.path, mode="r" if array.read_only else "r+")
 
 
-def _workspace(pipeline: Pipeline, codec: str | None, local: bool, chunk_bytes: int) -> tuple[int, int]:
-    """Bytes beside a chunk while it is decoded, and while it is encoded."""
+def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tuple[int, int, int]:
+    """Bytes beside a chunk while it is decoded, while it is encoded, and more where it is written behind."""
+    if chain.shard is not None:
+        inner = math.prod(chain.shard.chunks) * itemsize
+        _, encoding, behind = _workspace(replace(chain, shard=None), True, inner, itemsize)
+        shard = most_shard_bytes(chain, itemsize)
+        return 0, inner + encoding + behind + shard * (1 if local else 2), shard
     coded = most_coded_bytes(chunk_bytes)
-    if pipeline == "plain":
-        return (0, STAGING_BYTES) if local else (chunk_bytes, chunk_bytes)
-    if pipeline == "numcodecs":
-        in_place = local and can_map() and codec in DECODE_IN_PLACE
-        return 0 if in_place else coded, 2 * coded + STAGING_BYTES if local else 3 * coded
-    return 3 * coded, 3 * coded
-
-
-def target_settings(
-    source: zarr.Array,
-    chunks: tuple[int, ...],
-    *,
-    compressors: Any = None,
-    filters: Any = None,
-    order: tuple[int, ...] | None = None,
-) -> dict[str, Any]:
-    """The arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks.
-
-    Parameters
-    ----------
-    compressors, filters
-        As ``zarr.create_array`` takes them; None carries over those of the source.
-    order : tuple of int, optional
-        The order in which a chunk's axes are stored, the fastest last; None carries over that of the source.
-    """
-    if order is not None and filters is None:
-        filters = [f for f in source.filters if not isinstance(f, TransposeCodec)]
-        if order != tuple(range(len(order))):
-            filters.append(TransposeCodec(order=order))
-    metadata: Any = source.metadata
-    return {
-        "shape": source.shape,
-        "dtype": metadata.data_type,
-        "chunks": chunks,
-        "compressors": source.compressors if compressors is None else compressors or None,
-        "filters": source.filters if filters is None else filters,
-        "serializer": source.serializer,
-        "fill_value": source.fill_value,
-        "attributes": dict(source.attrs.asdict()),
-        "dimension_names": metadata.dimension_names,
-    }
+    if chain.pipeline == "plain":
+        return (0, STAGING_BYTES, 0) if local else (chunk_bytes, chunk_bytes, 0)
+    if chain.pipeline == "numcodecs":
+        in_place = local and can_map() and chain.name in DECODE_IN_PLACE
+        return 0 if in_place else coded, 2 * coded + STAGING_BYTES if local else 3 * coded, coded
+    return 3 * coded, 3 * coded, 0
 
 
 def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
@@ -297,14 +286,16 @@ def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
     ------
     UnsupportedError
         Where Zarr does not take the settings.
+    ChunksError
+        Where a codec does not take chunks of that size.
     """
     try:
         array = zarr.create_array({}, **settings)
     except (ValueError, TypeError, KeyError) as error:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
-    pipeline: Pipeline = "plain" if is_plain(array) else "numcodecs" if compressor_of(array) is not None else "zarr"
-    local = local_folder(store) is not None and pipeline != "zarr"
-    return _stored(array, tuple(array.chunks), pipeline, local)
+    chain = chain_of(array)
+    check_codecs(array)
+    return _stored(array, tuple(array.shards or array.chunks), chain, local_folder(store) is not None)
 
 
 def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
@@ -321,15 +312,21 @@ def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> No
         raise TargetError(f"the target {store} is the source itself")
     if here and there and os.path.commonpath([here, there]) in (here, there):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
+    check_place(store, overwrite=overwrite)
+
+
+def check_place(store: StoreLike, *, overwrite: bool) -> None:
+    """Refuse a target that is there, as `check_target` does, whatever is written to it."""
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
-    if not _is_empty(store) and not overwrite:
+    if not is_empty(store) and not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    if not _is_empty(store) and not _is_array(store):
+    if not is_empty(store) and not _is_array(store):
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
 
 
-def _is_empty(store: StoreLike) -> bool:
+def is_empty(store: StoreLike) -> bool:
+    """Whether nothing is there."""
     folder = local_folder(store)
     if folder is not None:
         return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
@@ -357,7 +354,7 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
     """
     marked = settings | {"attributes": settings["attributes"] | {MARK: run}}
     try:
-        return describe(zarr.create_array(store, **marked, overwrite=overwrite))  # type: ignore[arg-type]
+        return describe(zarr.create_array(store, **marked, overwrite=overwrite), written=True)  # type: ignore[arg-type]
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
@@ -373,7 +370,7 @@ def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
             folder,
             shape=stored.grid.shape,
             chunks=stored.grid.chunks,
-            dtype=like.data_type,
+            dtype=like.dtype.newbyteorder("="),
             fill_value=like.fill_value,
             filters=None,
             compressors=None,

@@ -13,12 +13,15 @@ from typing import Any
 COUNTERS = (
     "read_requests",
     "read_bytes",
+    "index_requests",
     "decoded_bytes",
     "write_requests",
     "written_bytes",
     "encoded_bytes",
     "kept_bytes",
     "skipped_chunks",
+    "copied_objects",
+    "copied_bytes",
     "messages",
     "sent_bytes",
 )
@@ -37,6 +40,8 @@ class Meter:
     """Calls to the store, or ``pread``\\ s, that read chunks."""
     read_bytes: int
     """Bytes that those calls brought."""
+    index_requests: int
+    """Calls that read where chunks lie in a shard."""
     decoded_bytes: int
     """Bytes that came out of codecs."""
     write_requests: int
@@ -49,6 +54,10 @@ class Meter:
     """Bytes of messages that were kept in scratch."""
     skipped_chunks: int
     """Chunks that hold the fill value only, and so are not stored."""
+    copied_objects: int
+    """Stored objects of a group's other arrays that were copied as they are."""
+    copied_bytes: int
+    """Bytes of those objects."""
     messages: int
     """Pieces of work handed from one rank to another."""
     sent_bytes: int

@@ -29,6 +29,17 @@ ANNOUNCED_BYTES = 2**28
 """Bytes of files that the system is asked to fetch while something else is done."""
 
 
+def allocate(nbytes: int) -> np.ndarray:
+    """``nbytes`` of page-aligned memory that goes back to the system when the last view of it is gone.
+
+    >>> allocate(10).shape, allocate(0).shape
+    ((10,), (0,))
+    """
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+
+
 @functools.cache
 def can_map() -> bool:
     """Whether this system fills pages on demand."""
@@ -39,23 +50,25 @@ def can_map() -> bool:
     return True
 
 
-def mapped(file: int, path: str) -> np.ndarray:
-    """All bytes of an open file, read only, in memory when this returns.
+def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> np.ndarray:
+    """Bytes of an open file from ``offset`` on, by default all, read only, in memory when this returns.
 
     Raises
     ------
     StoreFailure
         Where the device does not give them.
     """
-    size = os.fstat(file).st_size
-    if size == 0:
+    size = os.fstat(file).st_size - offset if nbytes is None else nbytes
+    if size <= 0:
         return np.empty(0, np.uint8)
+    before = offset % mmap.ALLOCATIONGRANULARITY
     try:
-        pages = np.frombuffer(mmap.mmap(file, size, prot=mmap.PROT_READ), np.uint8)
+        page_map = mmap.mmap(file, before + size, prot=mmap.PROT_READ, offset=offset - before)
+        pages = np.frombuffer(page_map, np.uint8)
         _populate(pages)
     except OSError as error:
         raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
-    return pages
+    return pages[before:]
 
 
 def _populate(pages: np.ndarray) -> None:
@@ -81,17 +94,17 @@ def _fetch(paths: Sequence[str]) -> None:
         with suppress(OSError):
             file = os.open(path, os.O_RDONLY)
             try:
-                left -= want_all(file)
+                size = os.fstat(file).st_size
+                want(file, 0, size)
+                left -= size
             finally:
                 os.close(file)
         if left <= 0:
             return
 
 
-def want_all(file: int) -> int:
-    """Ask the system to fetch an open file, and return its length: it takes no more than a read-ahead at a time."""
-    size = os.fstat(file).st_size
+def want(file: int, offset: int, nbytes: int) -> None:
+    """Ask the system to fetch bytes of an open file: it takes no more than a read-ahead at a time."""
     if hasattr(os, "posix_fadvise"):
-        for start in range(0, size, READ_AHEAD_BYTES):
-            os.posix_fadvise(file, start, READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-    return size
+        for start in range(offset, offset + nbytes, READ_AHEAD_BYTES):
+            os.posix_fadvise(file, start, min(READ_AHEAD_BYTES, offset + nbytes - start), os.POSIX_FADV_WILLNEED)

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.buffers import Holding, allocate
+from oocarrays.graphs.buffers import Holding
 from oocarrays.graphs.rechunk import build_graph
 
 from oocarrays.api import RechunkJob
@@ -17,6 +17,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import METHODS, plan_rechunk
+from oocarrays.storage.pages import allocate
 from tests.edges import Edges, follow_each_other, run_of
 from tests.small import DATA, make, plan
 from tests.strategies import MIB, stored

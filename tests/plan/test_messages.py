@@ -25,6 +25,7 @@ from oocarrays.plan.messages import Block, blocks, message_blocks, sent_sections
 from oocarrays.plan.passes import Pass, box_count
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
+from oocarrays.storage.formats import target_settings
 from tests.strategies import MIB, chunks_for, shapes, stored
 
 many = settings(deadline=None, max_examples=60)
@@ -213,7 +214,7 @@ def test_packing_and_unpacking_gives_the_right_target(step: Pass) -> None:
 
 
 def run_of(step: Pass, source: zarr.Array, target: Path) -> RechunkRun:
-    settings = array_file.target_settings(source, step.target.grid.chunks)
+    settings = target_settings(source, step.target.grid.chunks)
     destination = Destination(
         store=str(target), settings=settings, overwrite=False, scratch=str(target.parent), past_cache_above=2**40
     )

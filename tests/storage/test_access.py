@@ -129,5 +129,5 @@ def test_the_shortest_way_through_a_codec_is_found(tmp_path, store, codecs, pipe
     place = MemoryStore() if store is MemoryStore else LocalStore(tmp_path / "a")
     array = zarr.create_array(place, shape=(4, 4), chunks=(2, 2), dtype="f8", **codecs)
     file = describe(array)
-    assert file.pipeline == pipeline
+    assert file.chain.pipeline == pipeline
     assert file.stored.local == (store is LocalStore)

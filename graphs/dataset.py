@@ -1,0 +1,164 @@
+"""Several lazy arrays of one dataset, in one graph: what they are computed from is computed once for all of them.
+
+    frame ──┬─► put, put, … ──┬─► rechunk ─► rechunk ─► … ─► finish      one array after the other, where blocks
+            └─► put, put, … ──┘                                          are not aligned
+
+The frame is all that xarray writes: attributes, coordinates, and every array that is not lazy. All blocks are written
+before the first rechunk begins, so that blocks and rechunks are not held at one time.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import zarr
+from dask.base import flatten
+from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.blocks import BlocksBuilder, LazyRun
+from oocarrays.graphs.placement import spread
+from oocarrays.graphs.rechunk import Key, new_suffix
+from oocarrays.graphs.work import Work
+
+from oocarrays.errors import TargetError
+from oocarrays.plan.blocks import DatasetPlan
+from oocarrays.storage import array_file
+from oocarrays.storage.array_file import MARK
+from oocarrays.storage.meter import Meter
+
+
+class DatasetRun(Work):
+    """One run of a dataset.
+
+    Parameters
+    ----------
+    frame : callable
+        Writes all that is not lazy; it takes attributes to be added, and whether it may replace what is there.
+    runs : sequence of LazyRun
+        Those of the lazy arrays, which tell under this run's topic.
+    """
+
+    def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
+        self.plan = plan
+        self.store = store
+        self.frame = frame
+        self.runs: tuple[LazyRun, ...] = ()
+        super().__init__(store, plan.processes, id)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("plan", "store", "id", "processes", "journal")
+        return {name: getattr(self, name) for name in names} | {"frame": pickle.dumps(self.frame)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"runs": ()})
+        self._here()
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it writes."""
+        return {"target": self.store}
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and pieces and chunks that are written."""
+        each = [run.expected for run in self.runs]
+        return sum(reads for reads, _ in each), sum(writes for _, writes in each)
+
+    @property
+    def destination(self) -> DatasetRun:
+        """Where it writes: ``destination.store``."""
+        return self
+
+    def count_with(self, meter: Meter) -> None:
+        """Count what is read and written in ``meter``, in this process."""
+        self.meter = meter
+        for run in self.runs:
+            run.count_with(meter)
+
+    def abort(self, error: BaseException) -> BaseException:
+        """Stop all."""
+        for run in self.runs:
+            run.abort(error)
+        return super().abort(error)
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """As of every run; what is in scratch is of no use without the rest."""
+        for run in self.runs:
+            run.settle()
+        super().settle()
+
+    def _create(self) -> None:
+        """Let what is not lazy be written, into a group that is marked unfinished; again, where a worker was lost."""
+        self.failure = None
+        mine = self._is_mine()
+        if not mine and not array_file.is_empty(self.store):
+            raise TargetError(f"the target {self.store} has appeared meanwhile")
+        write = pickle.loads(self.frame) if isinstance(self.frame, bytes) else self.frame  # our own bytes
+        write({MARK: self.id}, mine)
+
+    def _is_mine(self) -> bool:
+        try:
+            return zarr.open_group(self.store, mode="r", use_consolidated=False).attrs.get(MARK) == self.id
+        except FileNotFoundError:
+            return False
+
+    def _finish(self) -> str:
+        """Every array is written: take the mark away, and keep all metadata in one place, as xarray does."""
+        group = zarr.open_group(self.store, mode="r+", use_consolidated=False)
+        attributes = dict(group.attrs.asdict())
+        attributes.pop(MARK, None)
+        group.attrs.put(attributes)
+        consolidate(self.store)
+        return self.store
+
+
+def consolidate(store: str) -> None:
+    """Keep all metadata of a group in one place."""
+    with warnings.catch_warnings():  # format 3 has not agreed on it; xarray writes it, and asks for it
+        warnings.simplefilter("ignore", UserWarning)
+        zarr.consolidate_metadata(store)
+
+
+class DatasetBuilder:
+    """Builds the graph of a dataset.
+
+    Parameters
+    ----------
+    tasks : mapping
+        The graph that computes the blocks of all lazy arrays.
+    keys : sequence of nested lists
+        The keys of each array's blocks.
+    """
+
+    def __init__(
+        self, run: DatasetRun, addresses: Sequence[str], tasks: Mapping[Any, Any], keys: Sequence[Any]
+    ) -> None:
+        self.run = run
+        self.graph: dict[Any, Any] = dict(tasks)
+        self.homes: dict[str, Sequence[str]] = {}
+        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        self.suffix = new_suffix()
+        workers = list(dict.fromkeys(addresses))
+        self._builders = list(self._each(workers, keys))
+
+    def _each(self, workers: list[str], keys: Sequence[Any]) -> Iterator[BlocksBuilder]:
+        for run, blocks in zip(self.run.runs, keys, strict=True):
+            suffix = new_suffix()
+            self.homes[suffix] = spread(run.plan.ranks, workers) if workers else ()
+            yield BlocksBuilder(run, suffix, self.homes[suffix], {}, list(flatten(blocks)))
+
+    def build(self) -> Key:
+        """Add every task; returns the key of the last one."""
+        frame: Any = f"frame-{self.suffix}"
+        self.graph[frame] = Task(frame, Work.task, self.run, "create", (), 0)
+        done = [builder.blocks([frame]) for builder in self._builders]
+        for builder in self._builders:
+            last = builder.rest(done)
+            done = done if last is None else [last]
+        for builder in self._builders:
+            self.graph |= builder.graph
+        finish: Any = (f"finish dataset-{self.suffix}",)
+        self.graph[finish] = Task(finish, Work.task, self.run, "finish", (), 0, *map(TaskRef, done))
+        return finish

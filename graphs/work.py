@@ -1,0 +1,134 @@
+"""What the tasks of one run have in common: they are counted, they say what they did, and the first failure stops all.
+
+A run is one object for all its tasks. Between threads they share it; on a cluster it travels once to each worker.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.journal import Journal
+from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+SETTLE_SECONDS = 60
+"""Seconds that a failed run waits for what its other tasks are in the middle of."""
+LIVE: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
+"""Runs in this process, by their id."""
+
+
+class Work:
+    """One run, shared by its tasks.
+
+    Parameters
+    ----------
+    store : path or Store
+        Its target, beside which its journal is.
+    processes : int, optional
+        Workers that it is planned for; None for threads of one process.
+    id : str, optional
+        The id of the run that is resumed.
+    """
+
+    def __init__(self, store: StoreLike, processes: int | None, id: str | None) -> None:
+        self.id = id or uuid.uuid4().hex[:12]
+        self.processes = processes
+        self.journal = Journal(store)
+        self._here()
+
+    def _here(self) -> None:
+        """What belongs to this process."""
+        self.meter = Meter()
+        self.failure: BaseException | None = None
+        self._running = 0
+        self._idle = threading.Condition()
+        LIVE[self.id] = self
+
+    @property
+    def topic(self) -> str:
+        """The name under which a cluster tells what happens in this run."""
+        return f"oocarrays-{self.id}"
+
+    @staticmethod
+    def task(run: Work, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
+        """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
+        with run._counted():
+            if run.failure and verb != "create":
+                raise run.failure
+            try:
+                with nullcontext() if verb == "copy" else run.meter.phase(verb):
+                    result = run._verb(verb)(*args, *inputs[:buffers])
+            except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
+                raise run.abort(error) from error.__cause__
+        run._tell(verb, args)
+        return result
+
+    def _verb(self, verb: str) -> Callable[..., Any]:
+        return getattr(self, f"_{verb}")  # type: ignore[no-any-return]
+
+    def _tell(self, verb: str, args: tuple[int, ...]) -> None:
+        """On a cluster, say what has been done and counted here."""
+        if self.processes is None:
+            return
+        worker = this_worker()
+        if worker:  # or these tasks run on threads after all
+            told = {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()}
+            worker.log_event(self.topic, told)
+
+    @property
+    def running(self) -> int:
+        """Tasks that this process is in the middle of."""
+        return self._running
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a task while it runs."""
+        with self._idle:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._let_go()
+                self._idle.notify_all()
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
+        self._wait()
+        self.journal.release()
+
+    def _wait(self) -> None:
+        with self._idle:
+            self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
+
+    def abort(self, error: BaseException) -> BaseException:
+        """Stop: tasks that have not begun will not. The target stays marked unfinished.
+
+        What failed first is what every later task raises, whichever of them the scheduler hears of first.
+        """
+        self.failure = self.failure or error
+        return self.failure
+
+    def _let_go(self) -> None:
+        """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
+        if self.failure and not self._running:
+            self.journal.release()
+
+
+def this_worker() -> Worker | None:
+    """The worker that runs this task; None on threads."""
+    from distributed import get_worker
+
+    try:
+        return get_worker()
+    except ValueError:
+        return None

@@ -1,0 +1,223 @@
+"""Every way in which a person may ask for chunks, as one regular chunk shape.
+
+    8                   for every axis            "auto", "128MiB"      chunks of about so many bytes
+    (8, -1, None)       for each axis             {"time": 8, 1: -1}    for some axes, by name or number
+    (8, "auto")         some given, some chosen   ((8, 8, 4), (30,))    blocks, as Dask writes them
+
+As in Dask, -1 is a whole axis, None and an axis that a dict leaves out keep the chunks that are there, and what is
+chosen is, where it can be, a multiple of those.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from dask.utils import parse_bytes
+
+from oocarrays.errors import ChunksError
+from oocarrays.mapping.grid import ChunkGrid, ceil_div
+
+ChunksLike = int | str | Sequence[Any] | Mapping[Any, Any]
+"""An int or text for every axis, a sequence with one of these or the blocks' lengths for each axis, or a dict."""
+
+SIZE = re.compile(r"auto|\d+(\.\d+)?\s*[a-zA-Z]+")
+"""What is written where a length is to be chosen."""
+
+
+def regular_chunks(
+    chunks: ChunksLike, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
+) -> tuple[int, ...]:
+    """The chunk length in each axis, in elements: one for each axis of ``grid.shape``.
+
+    Parameters
+    ----------
+    chunks : int, str, sequence or dict
+        As above; a size in bytes is the most that a chunk may have, ``"auto"`` takes Dask's ``array.chunk-size``.
+    grid : ChunkGrid
+        The array's shape, and the chunks that it has.
+    dtype : numpy.dtype
+        Its elements.
+    names : sequence of str, optional
+        Its dimension names.
+
+    Raises
+    ------
+    ChunksError
+        Where they do not fit the array, or cannot be read.
+
+    Examples
+    --------
+    >>> grid, dtype = ChunkGrid.of((100, 60), (10, 60)), np.dtype("f8")
+    >>> regular_chunks((-1, None), grid, dtype), regular_chunks({"lat": 20}, grid, dtype, ("time", "lat"))
+    ((100, 60), (10, 20))
+    >>> regular_chunks("16kiB", grid, dtype), regular_chunks(("auto", 6), grid, dtype)
+    ((30, 60), (100, 6))
+    """
+    try:
+        wanted = [_one_axis(c, n) for c, n in zip(_each_axis(chunks, grid, names), grid.shape, strict=True)]
+        kept = (old if c is None else c for c, old in zip(wanted, grid.chunks, strict=True))
+        lengths = tuple(max(n, 1) if c == -1 else c for c, n in zip(kept, grid.shape, strict=True))
+        return ChunkGrid.of(grid.shape, _chosen(lengths, grid, dtype)).chunks
+    except ChunksError as error:
+        raise ChunksError(str(error) if str(error).startswith("chunks=") else f"chunks={chunks!r}: {error}") from None
+
+
+def regular_shards(
+    shards: ChunksLike | None,
+    chunks: tuple[int, ...],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    names: Sequence[str | None] | None = None,
+) -> tuple[int, ...] | None:
+    """The shard length in each axis, in elements: -1 and what is chosen are whole numbers of ``chunks``.
+
+    Raises
+    ------
+    ChunksError
+        As of `regular_chunks`.
+
+    Examples
+    --------
+    >>> regular_shards((-1, 8), (3, 4), (10, 10), np.dtype("f8")), regular_shards(None, (3,), (9,), np.dtype("f8"))
+    ((12, 8), None)
+    """
+    if shards is None:
+        return None
+    grid = ChunkGrid.of(shape, chunks)
+    asked = _each_axis(shards, grid, names)
+    lengths = regular_chunks(shards, grid, dtype, names)
+    axes = zip(lengths, asked, chunks, strict=True)
+    return tuple(ceil_div(s, c) * c if a == -1 else s // c * c or c if isinstance(a, str) else s for s, a, c in axes)
+
+
+def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None) -> Sequence[Any]:
+    """What is asked for in each axis."""
+    ndim = len(grid.shape)
+    if chunks is None or isinstance(chunks, int | str | np.integer):
+        return [chunks] * ndim
+    if isinstance(chunks, Mapping):
+        by_axis = {_axis(name, ndim, names): length for name, length in chunks.items()}
+        return [by_axis.get(axis) for axis in range(ndim)]
+    try:
+        axes = list(chunks)
+    except TypeError:
+        raise ChunksError(f"not {_forms(grid)}") from None
+    if ndim == 1 and len(axes) > 1 and all(isinstance(c, int) and c > 0 for c in axes) and sum(axes) == grid.shape[0]:
+        return [axes]
+    if len(axes) != ndim:
+        raise ChunksError(f"chunks={chunks!r} has {len(axes)} axes; the array has {ndim}: shape {grid.shape}")
+    return axes
+
+
+def _axis(name: Any, ndim: int, names: Sequence[str | None] | None) -> int:
+    """The axis of a name or a number.
+
+    >>> _axis("lat", 2, ("time", "lat")), _axis(-1, 2, None)
+    (1, 1)
+    """
+    if isinstance(name, int) and -ndim <= name < ndim:
+        return name % ndim
+    if names and isinstance(name, str) and name in names:
+        return list(names).index(name)
+    known = f", or by name {', '.join(map(repr, names))}" if names else " and has no dimension names"
+    raise ChunksError(f"{name!r} is no axis of the array, which has axes 0 to {ndim - 1}{known}")
+
+
+def _one_axis(length: Any, extent: int) -> int | str | None:
+    """One length, a size as text, or None; blocks of one length are that length.
+
+    >>> _one_axis((8, 8, 4), 20), _one_axis(-1, 20), _one_axis("auto", 20)
+    (8, -1, 'auto')
+    """
+    if length is None or isinstance(length, str):
+        return length
+    if isinstance(length, Sequence | np.ndarray):
+        return _of_blocks(tuple(length), extent)
+    try:
+        return operator.index(length)
+    except TypeError:
+        raise ChunksError(f"{length!r} is not a whole number, -1, None, 'auto' or a size such as '128MiB'") from None
+
+
+def _of_blocks(blocks: tuple[int, ...], extent: int) -> int:
+    first = blocks[0] if blocks else 0
+    if not blocks or any(b != first for b in blocks[:-1]) or blocks[-1] > first:
+        raise ChunksError(f"blocks {blocks} are not all of one length, the last one no longer; name one length")
+    if sum(blocks) != extent:
+        raise ChunksError(f"blocks {blocks} add up to {sum(blocks)}; the axis has {extent}")
+    return max(int(first), 1)
+
+
+def _chosen(lengths: tuple[Any, ...], grid: ChunkGrid, dtype: np.dtype) -> tuple[int, ...]:
+    """Lengths with Dask's choice for those that are sizes, or "auto"."""
+    sizes = {c for c in lengths if isinstance(c, str) and c != "auto"}
+    if not any(isinstance(c, str) for c in lengths):
+        return lengths
+    if len(sizes) > 1:
+        raise ChunksError(f"sizes {', '.join(sorted(sizes))} differ; a chunk has one size")
+    from dask.array.core import normalize_chunks
+
+    extents = tuple(max(n, 1) for n in grid.shape)
+    there = tuple(blocks_of(n, c) for n, c in zip(extents, grid.chunks, strict=True))
+    limit = _size(sizes.pop()) if sizes else None
+    auto = tuple("auto" if isinstance(c, str) else min(c, n) for c, n in zip(lengths, extents, strict=True))
+    found = normalize_chunks(auto, extents, limit=limit, dtype=dtype, previous_chunks=there)
+    return tuple(blocks[0] if isinstance(c, str) else c for blocks, c in zip(found, lengths, strict=True))
+
+
+def blocks_of(extent: int, chunk: int) -> tuple[int, ...]:
+    """The lengths of an axis' chunks, as Dask writes them.
+
+    >>> blocks_of(10, 4), blocks_of(0, 4)
+    ((4, 4, 2), (0,))
+    """
+    whole, rest = divmod(extent, chunk)
+    return (chunk,) * whole + ((rest,) if rest or not whole else ())
+
+
+def _size(text: str) -> int:
+    try:
+        size = parse_bytes(text)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise ChunksError(f"{text!r} is not 'auto' or a size such as '128MiB'")
+    return int(size)
+
+
+def _forms(grid: ChunkGrid) -> str:
+    return f"whole numbers, one for each axis of shape {grid.shape}"
+
+
+def parsed_chunks(text: str) -> Any:
+    """Chunks as they are written on a command line.
+
+    >>> parsed_chunks("16384,-1"), parsed_chunks("auto"), parsed_chunks("8,auto"), parsed_chunks("time=-1,lat=20")
+    ((16384, -1), 'auto', (8, 'auto'), {'time': -1, 'lat': 20})
+
+    Raises
+    ------
+    ValueError
+        Where some axes are named and others are not.
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    named = [part.partition("=") for part in parts]
+    if any(equals for _, equals, _ in named):
+        if not all(name and equals and value for name, equals, value in named):
+            raise ValueError(text)
+        return {_number(name): _number(value) for name, _, value in named}
+    lengths = tuple(map(_number, parts))
+    if any(isinstance(c, str) and not SIZE.fullmatch(c) for c in lengths):
+        raise ValueError(text)
+    return lengths[0] if len(lengths) == 1 and isinstance(lengths[0], str) else lengths
+
+
+def _number(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -1,0 +1,207 @@
+"""What an array says of itself, carried over to an array in other chunks, shards, or another Zarr format.
+
+format 3        codecs in one chain: transpose, bytes, a compressor     dimension names
+format 2        order C or F, byte order in the dtype, a compressor     the attribute _ARRAY_DIMENSIONS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numcodecs
+import zarr
+from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
+
+from oocarrays.errors import ChunksError, UnsupportedError
+from oocarrays.storage.codec import SHUFFLES
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""The attribute in which xarray keeps the names of axes, in format 2."""
+AUTOSHUFFLE = -1
+
+
+def target_settings(
+    source: zarr.Array,
+    chunks: tuple[int, ...],
+    *,
+    shards: tuple[int, ...] | None = None,
+    zarr_format: int | None = None,
+    compressors: Any = None,
+    filters: Any = None,
+    order: tuple[int, ...] | None = None,
+) -> dict[str, Any]:
+    """The arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks.
+
+    Parameters
+    ----------
+    shards : tuple of int, optional
+        Length of a shard in each axis, in elements.
+    zarr_format : 2 or 3, optional
+        None keeps that of the source.
+    compressors, filters
+        As ``zarr.create_array`` takes them; None carries over those of the source.
+    order : tuple of int, optional
+        The order in which a chunk's axes are stored, the fastest last; None carries over that of the source.
+
+    Raises
+    ------
+    ChunksError
+        Where a shard is not made of whole chunks.
+    UnsupportedError
+        Where the format does not have what is asked for.
+    """
+    metadata: Any = source.metadata
+    wanted = zarr_format or metadata.zarr_format
+    if wanted not in (2, 3):
+        raise UnsupportedError(f"zarr_format={zarr_format!r} is not 2 or 3")
+    _check_shards(chunks, shards, wanted)
+    stored = (stored_order(source) if filters is None else None) if order is None else order
+    settings = {
+        "shape": source.shape,
+        "chunks": chunks,
+        "compressors": compressors_in(wanted, source) if compressors is None else compressors or None,
+        "fill_value": metadata.fill_value,
+        "attributes": dict(source.attrs.asdict()),
+        "zarr_format": wanted,
+    }
+    made = _format_2 if wanted == 2 else _format_3
+    return settings | made(source, settings["attributes"], filters, stored, shards)
+
+
+def _check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int) -> None:
+    if shards is None:
+        return
+    if zarr_format == 2:
+        raise UnsupportedError(f"shards={shards}: Zarr format 2 has none")
+    if len(shards) != len(chunks) or any(s % c for s, c in zip(shards, chunks, strict=True)):
+        raise ChunksError(f"shards={shards} are not whole chunks of {chunks}: in each axis a multiple is needed")
+
+
+def _format_2(
+    source: zarr.Array, attributes: dict[str, Any], filters: Any, order: tuple[int, ...] | None, shards: Any
+) -> dict[str, Any]:
+    metadata: Any = source.metadata
+    rows = tuple(range(source.ndim))
+    if order not in (None, rows, rows[::-1]):
+        raise UnsupportedError(f"axes stored in order {order}: Zarr format 2 has the first or the last axis fastest")
+    names = dimension_names(source)
+    if names and None not in names:
+        attributes[DIMENSIONS] = list(names)
+    same = metadata.zarr_format == 2
+    kept = metadata.filters if same else _filters_2(source)
+    separator = metadata.dimension_separator if same else "."
+    return {
+        "dtype": metadata.dtype if same else metadata.data_type,
+        "filters": kept if filters is None else filters or None,
+        "order": "C" if order in (None, rows) else "F",
+        "chunk_key_encoding": {"name": "v2", "separator": separator},
+    }
+
+
+def _format_3(
+    source: zarr.Array, attributes: dict[str, Any], filters: Any, order: tuple[int, ...] | None, shards: Any
+) -> dict[str, Any]:
+    metadata: Any = source.metadata
+    same = metadata.zarr_format == 3
+    names = dimension_names(source)
+    if shards is not None and (source.dtype.names or not source.ndim):
+        raise UnsupportedError(
+            f"shards={shards}: zarr-python reads no elements with fields, or without axes, from shards"
+        )
+    if not same:
+        attributes.pop(DIMENSIONS, None)
+    kept = list(_filters_3(source)) if filters is None else list(filters or ())
+    if order not in (None, tuple(range(source.ndim))):
+        kept.append(TransposeCodec(order=order))
+    return {
+        "dtype": metadata.data_type if same else source.dtype.newbyteorder("="),
+        "filters": kept,
+        "serializer": source.serializer if same else "auto",
+        "dimension_names": names,
+        "shards": shards,
+    }
+
+
+def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
+    """Names of the axes, where they have names: in format 2 as xarray keeps them."""
+    metadata: Any = array.metadata
+    if metadata.zarr_format == 3:
+        names: tuple[str | None, ...] | None = metadata.dimension_names
+        return names
+    found = array.attrs.get(DIMENSIONS)
+    return tuple(map(str, found)) if isinstance(found, Sequence) and len(found) == array.ndim else None
+
+
+def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
+    """The order in which the axes of a chunk are stored, the fastest last; None where that is their own."""
+    metadata: Any = array.metadata
+    if metadata.zarr_format == 2:
+        return tuple(reversed(range(array.ndim))) if metadata.order == "F" else None
+    orders = [f.order for f in array.filters if isinstance(f, TransposeCodec)]
+    if len(orders) > 1:
+        raise UnsupportedError(f"{array.store_path} transposes its chunks {len(orders)} times; once is taken")
+    return tuple(orders[0]) if orders else None
+
+
+def _filters_3(source: zarr.Array) -> Sequence[Any]:
+    """The filters of an array but for its order, for one in format 3."""
+    if source.metadata.zarr_format == 2:
+        _refuse_filters(source)
+    return [f for f in source.filters if not isinstance(f, TransposeCodec)]
+
+
+def _filters_2(source: zarr.Array) -> None:
+    """Nothing: what filters format 3 has beside transposition have no name in format 2."""
+    if any(not isinstance(f, TransposeCodec) for f in source.filters):
+        _refuse_filters(source)
+
+
+def _refuse_filters(source: zarr.Array) -> None:
+    if source.filters:
+        names = ", ".join(map(str, source.filters))
+        raise UnsupportedError(f"filters {names} are not carried over to another Zarr format: give filters=()")
+
+
+def compressors_in(zarr_format: int, source: zarr.Array) -> Any:
+    """The compressors of an array, as a format has them."""
+    metadata: Any = source.metadata
+    if metadata.zarr_format == zarr_format:
+        return source.compressors or None
+    if not source.compressors:
+        return None
+    to_format = _compressor_2 if zarr_format == 2 else _compressor_3
+    return [to_format(codec, source.dtype.itemsize) for codec in source.compressors]
+
+
+def _compressor_2(codec: Any, itemsize: int) -> numcodecs.abc.Codec:
+    settings = codec.to_dict().get("configuration", {})
+    if isinstance(codec, ZstdCodec):
+        return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
+    if isinstance(codec, GzipCodec):
+        return numcodecs.GZip(level=settings["level"])
+    if isinstance(codec, BloscCodec):
+        shuffle = SHUFFLES[settings["shuffle"]]
+        return numcodecs.Blosc(settings["cname"], settings["clevel"], shuffle, settings["blocksize"])
+    raise _unknown(codec, 2)
+
+
+def _compressor_3(codec: Any, itemsize: int) -> Any:
+    settings = codec.get_config()
+    if codec.codec_id == "zstd":
+        return ZstdCodec(level=settings["level"], checksum=settings.get("checksum", False))
+    if codec.codec_id in ("gzip", "zlib"):
+        return GzipCodec(level=settings["level"])
+    if codec.codec_id == "blosc":
+        names = {number: name for name, number in SHUFFLES.items()}
+        auto = "bitshuffle" if itemsize == 1 else "shuffle"
+        shuffle = auto if settings["shuffle"] == AUTOSHUFFLE else names[settings["shuffle"]]
+        return BloscCodec(
+            cname=settings["cname"], clevel=settings["clevel"], shuffle=shuffle, blocksize=settings["blocksize"],
+            typesize=itemsize,
+        )  # fmt: skip
+    raise _unknown(codec, 3)
+
+
+def _unknown(codec: Any, zarr_format: int) -> UnsupportedError:
+    return UnsupportedError(f"codec {codec} has no counterpart in Zarr format {zarr_format}: give compressors=")

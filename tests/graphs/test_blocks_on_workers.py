@@ -1,0 +1,78 @@
+"""Lazy arrays on a cluster: their own tasks run where Dask puts them, each once; ours stay where they were put."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+
+import oocarrays as ooc
+from tests.graphs.clusters import cluster, events, home_of, within
+
+FIELD = np.arange(240 * 96, dtype="f8").reshape(240, 96)
+BLOCKS = {"aligned": (40, 96), "joined": ((31, 49, 160), (50, 46))}
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    with cluster(2) as client:
+        yield client
+
+
+def counting(folder: Path, block: np.ndarray, block_id: Any = None) -> np.ndarray:
+    """The block; a byte more in a file of its own says that it was computed."""
+    with open(folder / "-".join(map(str, block_id)), "ab") as file:
+        file.write(b"x")
+    return block * 2
+
+
+def counted(folder: Path, blocks: Any) -> da.Array:
+    folder.mkdir()
+    x = da.from_array(FIELD, chunks=blocks)
+    return x.map_blocks(lambda block, block_id=None: counting(folder, block, block_id), meta=np.empty(0))
+
+
+def times(folder: Path) -> list[int]:
+    return [path.stat().st_size for path in folder.iterdir()]
+
+
+@pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
+def test_each_block_is_computed_once_and_ranks_stay(two: Client, tmp_path: Path, blocks: Any) -> None:
+    x = counted(tmp_path / "times", blocks)
+    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(40, 12), memory="64MiB")
+    a = within(job.run)
+    np.testing.assert_array_equal(a[...], 2 * FIELD)
+    assert times(tmp_path / "times") == [1] * x.npartitions
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "times"]
+    pinned = [event for event in events(two, job) if event["verb"] not in ("put", "join")]
+    assert pinned
+    assert all(event["worker"] == home_of(job, event) for event in pinned)
+    assert job.meter.write_requests == job.plan.traffic.write_requests
+
+
+def test_computed_by_dask_from_a_persisted_array(two: Client, tmp_path: Path) -> None:
+    x = counted(tmp_path / "times", BLOCKS["joined"]).persist()
+    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
+    (a,) = within(lambda: dask.compute(job))
+    np.testing.assert_array_equal(a[...], 2 * FIELD)
+    assert times(tmp_path / "times") == [1] * x.npartitions
+
+
+def failing(block: np.ndarray, block_id: Any = None) -> np.ndarray:
+    if block_id == (2, 1):
+        raise ZeroDivisionError("of the user")
+    return block
+
+
+def test_a_block_that_fails_leaves_no_scratch(two: Client, tmp_path: Path) -> None:
+    x = da.from_array(FIELD, chunks=BLOCKS["joined"]).map_blocks(failing, meta=np.empty(0))
+    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
+    with pytest.raises(ZeroDivisionError, match="of the user"):
+        within(job.run)
+    assert not list(tmp_path.iterdir())
