@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
@@ -14,7 +16,7 @@ from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of, scratch_folder
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
-from oocarrays.errors import ChunksError, InputError, PlacementError
+from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
@@ -22,8 +24,10 @@ from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.groups import group_job, resume_group
 from oocarrays.lazy_dataset import is_lazy, lazy_job
+from oocarrays.notebook import plan_html
 from oocarrays.plan.group import GroupPlan
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
+from oocarrays.plan.shown import lend
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
@@ -32,6 +36,7 @@ from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
     from distributed import Client
+    from matplotlib.figure import Figure
 
 
 class RechunkJob(GraphJob[RechunkRun]):
@@ -83,14 +88,53 @@ class RechunkJob(GraphJob[RechunkRun]):
     def _build(self) -> None:
         self._graph, self._key = build_graph(self._run, self._addresses)
 
-    def _title(self) -> str:
-        return f"rechunk {self._run.source.name} → {self._run.destination.store}"
+    def draw(self) -> Figure:
+        """As ``plan.draw()``, with the names of the axes, and after a run the measured seconds beside the predicted.
+
+        Raises
+        ------
+        UnsupportedError
+            Where matplotlib is not installed.
+        """
+        ran = self.measured_seconds is not None
+        phases = report.phase_seconds(self.meter) | {"wall": self.measured_seconds or 0.0} if ran else None
+        names = dimension_names(self._run.source.zarr)
+        figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
+        return figure
 
     def __repr__(self) -> str:
-        return f"<oocarrays.RechunkJob {self._title()}>\n{report.table(report.plan_rows(self.plan), indent='  ')}"
+        ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
+        title = f"<oocarrays.RechunkJob rechunk {self._run.source.name} → {self._run.destination.store}{ran}>"
+        return f"{title}\n{report.table(report.plan_rows(self.plan), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return report.html_table(self._title(), report.plan_rows(self.plan))
+        ran = self.measured_seconds
+        return plan_html(
+            self.plan,
+            title="oocarrays.RechunkJob",
+            places=(self._run.source.name, str(self._run.destination.store)),
+            measured=() if ran is None else report.measured_rows(self.plan, self.meter, ran),
+        )
+
+
+def load_picture() -> ModuleType:
+    """The room that draws, which needs matplotlib.
+
+    Raises
+    ------
+    UnsupportedError
+        Where that is not installed.
+    """
+    try:
+        return importlib.import_module("oocarrays.picture")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise UnsupportedError("drawing needs matplotlib: pip install 'oocarrays[plot]'") from None
+
+
+lend("draw", lambda plan: load_picture().draw(plan))
+lend("html", plan_html)
 
 
 def rechunk(

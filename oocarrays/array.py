@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.report import array_html, array_line
+from oocarrays.contents import array_facts
+from oocarrays.notebook import array_html
+from oocarrays.report import array_line
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import dimension_names
@@ -98,7 +100,7 @@ class OutOfCoreArray:
         return array_line(self)
 
     def _repr_html_(self) -> str:
-        return array_html(self)
+        return array_html(array_facts(self._array))
 
 
 def open_array(store: StoreLike | zarr.Array, *, mode: str = "r") -> OutOfCoreArray:

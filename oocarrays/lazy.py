@@ -23,6 +23,7 @@ from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.notebook import lazy_html
 from oocarrays.plan.blocks import BlocksPlan, plan_blocks
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
@@ -114,7 +115,8 @@ class FromDaskJob(GraphJob):
         return f"<oocarrays.FromDaskJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return report.html_table(self._title(), self._rows())
+        places = (self._lazy.name, str(self._run.destination.store))
+        return lazy_html(self.plan, self._rows(), title="oocarrays.FromDaskJob", places=places)
 
 
 def from_dask(

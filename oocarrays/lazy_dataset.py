@@ -27,6 +27,7 @@ from oocarrays.graphs.dataset import DatasetBuilder, DatasetRun
 from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.lazy import block_grid, check_array, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.notebook import rows_html
 from oocarrays.plan.blocks import DatasetPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
@@ -126,7 +127,7 @@ class DatasetJob(GraphJob):
         return f"<oocarrays.DatasetJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return report.html_table(self._title(), self._rows())
+        return rows_html(self._rows(), title=self._title())
 
 
 def _way(aligned: bool) -> str:
@@ -294,7 +295,7 @@ def write_frame(
 def is_dataset(source: Any) -> bool:
     """Whether it is xarray's, without importing that.
 
-    >>> is_dataset(np.zeros(3))
+    >>> is_dataset([1, 2, 3])
     False
     """
     return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,7 @@ def members(kind: type) -> list[tuple[str, str]]:
         ("RechunkJob", "plan"),
         ("RechunkJob", "run"),
         ("RechunkJob", "explain"),
+        ("RechunkJob", "draw"),
     ],
     ids=lambda name: name,
 )
@@ -66,6 +68,12 @@ def test_every_error_is_in_the_tree_and_in_its_drawing() -> None:
         assert kind.__name__ in (oocarrays.errors.__doc__ or "")
 
 
+def test_an_error_that_comes_from_another_process_says_the_same() -> None:
+    error = oocarrays.errors.BudgetError(1, 2, "this slab")
+    assert repr(pickle.loads(pickle.dumps(error))) == repr(error)
+    assert "this slab" in repr(error)
+
+
 def test_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
@@ -76,7 +84,8 @@ IMPORTED = """
 import json, sys, threading
 import oocarrays
 import dask.threaded
-heavy = [name for name in ("distributed", "dask.array", "dask.dataframe", "pandas", "zarrs") if name in sys.modules]
+names = ("distributed", "dask.array", "dask.dataframe", "pandas", "zarrs", "matplotlib")
+heavy = [name for name in names if name in sys.modules]
 pools = [dask.threaded.default_pool is not None, bool(dask.threaded.pools)]
 print(json.dumps({"heavy": heavy, "threads": threading.active_count(), "pools": pools}))
 """
