@@ -63,7 +63,7 @@ def plugins(client: Client) -> list[str]:
 
 def test_every_rank_runs_where_it_was_put(three: Client, group: Path) -> None:
     job = job_of(group)
-    assert job.plan.tasks == len(job.__dask_graph__())
+    assert job.plan.tasks == len(job._graph)
     check(group, within(job.run))
     told = events(three, job)
     workers = list(dict.fromkeys(job.placement.values()))
