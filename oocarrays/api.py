@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
+from zarr.storage import StorePath
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.array import OutOfCoreArray, open_array, placer
 from oocarrays.errors import ChunksError, InputError, PlacementError
 from oocarrays.graphs import settings
 from oocarrays.graphs.placement import budget_of, client_of, cores_of
@@ -24,6 +25,7 @@ from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.leftovers import Leftover, find_leftovers
+from oocarrays.storage.urls import scratch_place
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -98,6 +100,7 @@ def rechunk(
     filters: Any = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RechunkJob:
@@ -105,9 +108,9 @@ def rechunk(
 
     Parameters
     ----------
-    source : path, Zarr store, zarr.Array or OutOfCoreArray
+    source : path, URL, Zarr store, zarr.Array or OutOfCoreArray
         What to read: Zarr format 3, regular chunks, any codec.
-    target : path or Zarr store
+    target : path, URL or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
     chunks : tuple of int, or int for all axes
         Chunk length in each axis, in elements; -1 for the whole axis. It may be left out where ``orientation`` is
@@ -126,8 +129,11 @@ def rechunk(
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
-    scratch : path
-        Folder for what a kept or staged plan writes on its way; by default beside the target.
+    scratch : path or URL
+        Where a kept or staged plan writes what is on its way; by default beside the target, where that is local, else
+        in the system's temporary folder.
+    storage_options : mapping
+        How URLs are opened, by the names that fsspec has for it; where its keys are schemes, each has its own.
     scheduler : Client, address or "threads"
         Where ranks are: on the workers of a cluster, or threads of this process. By default the workers of the active
         client, if there is one. Workers see source, target and scratch under the same paths.
@@ -160,25 +166,30 @@ def rechunk(
     array([1, 5, 9])
     """
     settings.refuse_array_expressions()
-    opened = array_file.open_array(source.zarr if isinstance(source, OutOfCoreArray) else source)
+    place = placer(storage_options)
+    source, target, scratch = place(source), place(target), place(scratch or settings.setting("scratch"))
+    opened = array_file.open_array(source)
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file.stored.grid, opened.dtype.itemsize)
     made = array_file.target_settings(opened, shape, compressors=compressors, filters=filters, order=order)
     array_file.check_target(opened, target, overwrite=overwrite)
+    on_the_way = _scratch_place(scratch, target)
     cluster = _cluster(scheduler, workers)
     plan = plan_rechunk(
         file.stored,
         array_file.preview(made, target),
         ranks=settings.setting("ranks") if ranks is None else ranks,
         method=method,
+        requests=settings.ways().requests,
+        remote_scratch=not isinstance(on_the_way, str),
         **_means(cluster, memory),
     )
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
         overwrite=overwrite,
-        scratch=_scratch_folder(scratch, target),
+        scratch=on_the_way,
         past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
     )
     return _job(plan, file, destination, cluster)
@@ -188,6 +199,7 @@ def resume(
     target: StoreLike,
     *,
     source: StoreLike | zarr.Array | OutOfCoreArray | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RechunkJob:
@@ -195,10 +207,12 @@ def resume(
 
     Parameters
     ----------
-    target : path or Zarr store
+    target : path, URL or Zarr store
         Where the run was writing.
-    source : path, Zarr store, zarr.Array or OutOfCoreArray
-        What it was reading; needed where that was no local path.
+    source : path, URL, Zarr store, zarr.Array or OutOfCoreArray
+        What it was reading; needed where that was no path or URL.
+    storage_options : mapping
+        As in `rechunk`: how URLs are opened is not written down.
     scheduler, workers
         As in `rechunk`. A run that was planned for workers goes on on workers, one on threads on threads.
 
@@ -221,7 +235,8 @@ def resume(
         ...
     oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
     """
-    plan, file, destination, left_by = resumed(target, source)
+    place = placer(storage_options)
+    plan, file, destination, left_by = resumed(place(target), source, place)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 
@@ -307,10 +322,9 @@ def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
 
 
-def _scratch_folder(scratch: str | os.PathLike[str] | None, target: StoreLike) -> str:
-    chosen = scratch or settings.setting("scratch")
-    if chosen:
-        return os.path.abspath(chosen)
+def _scratch_place(scratch: Any, target: StoreLike) -> str | StorePath:
+    if scratch is not None:
+        return scratch_place(scratch)
     folder = array_file.local_folder(target)
     return os.path.dirname(folder) if folder else tempfile.gettempdir()
 

@@ -165,6 +165,10 @@ class Stored:
     """Bytes that writing one chunk needs beside the chunk itself."""
     behind_workspace: int = 0
     """Bytes more, where one chunk is written while the next is encoded."""
+    remote: bool = False
+    """True where each request travels over a network."""
+    travel_bytes: int = 0
+    """Bytes that a whole chunk takes while it is under way; 0 where only one request can be at a time."""
 
     @property
     def coded(self) -> bool:

@@ -11,6 +11,7 @@ a core's cache until it is copied.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,12 +20,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from zarr.abc.store import RangeByteRequest
 
 from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import Blob, LocalBlob, MissingBlob, blobs_of, byte_view, open_ahead
+from oocarrays.storage.blobs import Blob, LocalBlob, MissingBlob, StoreBlobs, blobs_of, byte_view, open_ahead
 from oocarrays.storage.codec import compressor_of, decode_into, encode
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import can_map
@@ -41,15 +43,17 @@ class ChunkReader:
         The array.
     read_ahead : bool
         Whether the system is asked to fetch the next chunks whole.
+    requests : int
+        Requests that each rank has under way at one time, in stores that are not on this machine.
     """
 
-    def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False) -> None:
+    def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False, requests: int = 1) -> None:
         self.file = file
         self.meter = meter
         self.grid = file.stored.grid
         self.dtype = file.dtype
         self._read_ahead = read_ahead
-        self._blobs = blobs_of(file.zarr)
+        self._blobs = blobs_of(file.zarr, requests=requests)
         self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
 
     def announce(self, indices: Iterable[Index]) -> None:
@@ -73,6 +77,27 @@ class ChunkReader:
                     yield part, self._read_tile(blob, part.relative_to(origin), bounce)
             except MissingBlob:
                 yield piece, None
+
+    def sieved(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """The elements of plain chunks that lie in ``within``, each chunk's by one byte range from the first to the
+        last of them, what lies between left out; None for a missing chunk."""
+        wanted, spans = list(indices), []
+        for index in wanted:
+            section = self.grid.section(index)
+            piece = section.intersection(within)
+            assert piece is not None, "a touched chunk shares an element with the region"
+            spans.append((piece, *_span(piece.relative_to(section.lower), self.grid.chunks, self.dtype.itemsize)))
+        assert isinstance(self._blobs, StoreBlobs), "local files are planned to be mapped, or read in ranges"
+        keys = map(self.file.chunk_key, wanted)
+        ranges = (RangeByteRequest(start, stop) for _, start, stop in spans)
+        for (piece, start, stop), data in zip(spans, self._blobs.fetched(zip(keys, ranges, strict=True)), strict=True):
+            if data is None:
+                yield piece, None
+                continue
+            if len(data) != stop - start:
+                raise CorruptChunkError(f"a chunk of {self.file.name} is cut short: {len(data)} bytes at {start}")
+            self.meter.add(read_requests=1, read_bytes=len(data))
+            yield piece, _strided(data.view(self.dtype), piece.shape, self.grid.chunks)
 
     def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
         """The elements of plain chunks in local files that lie in ``within``, in place; None for a missing chunk."""
@@ -118,6 +143,9 @@ class ChunkReader:
         if self.file.pipeline in ("zarr", "zarrs"):
             yield from ((index, self._through_zarr(index)) for index in indices)
             return
+        if isinstance(self._blobs, StoreBlobs):
+            yield from self._whole_fetched(list(indices), chunks)
+            return
         for (index, blob), out in zip(self._opened(indices), chunks, strict=False):
             section = self.grid.section(index)
             try:
@@ -126,26 +154,38 @@ class ChunkReader:
             except MissingBlob:
                 yield index, None
 
+    def _whole_fetched(
+        self, indices: list[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        assert isinstance(self._blobs, StoreBlobs), "local files are opened"
+        keys = ((self.file.chunk_key(index), None) for index in indices)
+        for index, data, out in zip(indices, self._blobs.fetched(keys), chunks, strict=False):
+            section = self.grid.section(index)
+            if data is not None:
+                self._take(data, f"chunk {self.file.chunk_key(index)} of {self.file.name}", out)
+            yield index, None if data is None else out[section.relative_to(section.lower).slices]
+
+    def _take(self, data: np.ndarray, name: str, out: np.ndarray) -> None:
+        """Fill ``out`` with the elements of a stored chunk."""
+        if self._codec is None:
+            self._check_bytes(name, len(data))
+            byte_view(out)[:] = data.data
+            self.meter.add(read_requests=1, read_bytes=out.nbytes)
+            return
+        self.meter.add(read_requests=1, read_bytes=len(data), decoded_bytes=out.nbytes)
+        decode_into(self._codec, data, out, name)
+
     def _fill(self, blob: Blob | None, index: Index, out: np.ndarray) -> None:
         if blob is None:
             raise MissingBlob
+        assert isinstance(blob, LocalBlob), "what is in other stores is fetched"
         name = f"chunk {self.file.chunk_key(index)} of {self.file.name}"
         if self._codec is None:
-            self._fill_plain(blob, name, out)
-            self.meter.add(read_requests=1, read_bytes=out.nbytes)
-            return
-        coded = blob.pages() if isinstance(blob, LocalBlob) and can_map() else blob.read_all()
-        self.meter.add(read_requests=1, read_bytes=len(coded), decoded_bytes=out.nbytes)
-        decode_into(self._codec, coded, out, name)
-
-    def _fill_plain(self, blob: Blob, name: str, out: np.ndarray) -> None:
-        if isinstance(blob, LocalBlob):
             self._check_bytes(blob.path, blob.size)
             blob.read_into(0, byte_view(out))
-        else:
-            data = blob.read_all()
-            self._check_bytes(name, len(data))
-            byte_view(out)[:] = data.data
+            self.meter.add(read_requests=1, read_bytes=out.nbytes)
+            return
+        self._take(blob.pages() if can_map() else blob.read_all(), name, out)
 
     def _check_bytes(self, name: str, nbytes: int) -> None:
         if nbytes != self.file.stored.chunk_bytes:
@@ -178,15 +218,19 @@ class ChunkWriter:
         Whether to write past the system's cache: local files only.
     behind : bool
         Whether a coded chunk is written while the next is encoded.
+    requests : int
+        Chunks of each rank that are under way at one time, to stores that are not on this machine.
     """
 
-    def __init__(self, file: ArrayFile, meter: Meter, *, past_cache: bool = False, behind: bool = True) -> None:
+    def __init__(
+        self, file: ArrayFile, meter: Meter, *, past_cache: bool = False, behind: bool = True, requests: int = 1
+    ) -> None:
         self.file = file
         self.meter = meter
         self._past_cache = past_cache
         self._behind = behind
         self._device = threading.Lock()
-        self._blobs = blobs_of(file.zarr, past_cache=past_cache)
+        self._blobs = blobs_of(file.zarr, past_cache=past_cache, requests=requests)
         self._codec = compressor_of(file.zarr) if file.pipeline == "numcodecs" else None
         self._fill = np.full(1, file.fill_value, file.dtype).tobytes()
 
@@ -199,6 +243,9 @@ class ChunkWriter:
 
     def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
         """Store whole chunks, each padded to its full length."""
+        if self.file.stored.travel_bytes:
+            self._send_all(chunks)
+            return
         with self._turn(), ThreadPoolExecutor(1, "write") as behind:
             written: Future[None] | None = None
             for index, chunk in chunks:
@@ -216,6 +263,19 @@ class ChunkWriter:
                         written.result()
             if written:
                 written.result()
+
+    def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
+        """The same over a network: each chunk is on its way while the next is encoded, or waits for its answer."""
+        assert isinstance(self._blobs, StoreBlobs), "what travels is in a store"
+        with self._blobs.putting() as under_way:
+            for index, chunk in chunks:
+                if self._is_fill(chunk):
+                    self.meter.add(skipped_chunks=1)
+                    continue
+                data = byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
+                under_way.put(self.file.chunk_key(index), data)
+                coded = chunk.nbytes if self._codec else 0
+                self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=coded)
 
     def _put(self, index: Index, chunk: np.ndarray) -> None:
         if self.file.pipeline == "plain":
@@ -250,6 +310,23 @@ def _cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
     for index in product(*map(range, counts)):
         lower = tuple(l + i * t for l, i, t in zip(piece.lower, index, tile, strict=True))
         yield Section(lower, tuple(min(l + t, u) for l, t, u in zip(lower, tile, piece.upper, strict=True)))
+
+
+def _span(part: Section, chunks: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Where the first element of ``part`` begins in a chunk, and where the last one ends, in bytes.
+
+    >>> _span(Section((1, 2), (3, 4)), (4, 8), 4)
+    (40, 80)
+    """
+    steps = [math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks))]
+    start = sum(l * step for l, step in zip(part.lower, steps, strict=True))
+    return start, sum((u - 1) * step for u, step in zip(part.upper, steps, strict=True)) + itemsize
+
+
+def _strided(elements: np.ndarray, shape: tuple[int, ...], chunks: tuple[int, ...]) -> np.ndarray:
+    """The piece of ``shape`` whose first element begins ``elements``, which lie as in a chunk."""
+    steps = [math.prod(chunks[axis + 1 :]) * elements.itemsize for axis in range(len(chunks))]
+    return np.lib.stride_tricks.as_strided(elements, shape, steps, writeable=False)
 
 
 def _runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:

@@ -24,16 +24,17 @@ from zarr.abc.store import Store
 from zarr.codecs import BytesCodec, TransposeCodec
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
-from zarr.storage import LocalStore
-from zarr.storage._common import make_store_path
+from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
 from oocarrays.storage.codec import DECODE_IN_PLACE, Pipeline, codec_name, compressor_of, is_plain, most_coded_bytes
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.remote import RemoteStore, is_remote
 
-StoreLike = str | os.PathLike[str] | Store
+StoreLike = str | os.PathLike[str] | Store | StorePath
 MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
@@ -121,6 +122,13 @@ def absolute(store: StoreLike) -> StoreLike:
     return store if isinstance(store, Store) or "://" in str(store) else os.path.abspath(store)
 
 
+def place_name(store: Any, path: str = "") -> str | None:
+    """The folder of a local store, or the URL of one that is not on this machine; None for others."""
+    if isinstance(store, RemoteStore):
+        return f"{store.name}/{path}".rstrip("/")
+    return local_folder(store, path)
+
+
 def location(array: zarr.Array) -> str:
     """Where an array is: its directory, or its store and path."""
     path = array.store_path
@@ -204,11 +212,13 @@ def describe(array: zarr.Array) -> ArrayFile:
     except NotImplementedError:
         raise UnsupportedError(f"{location(array)} has chunks of unequal length; regular ones are taken") from None
     array, pipeline = _with_pipeline(array)
-    own = isinstance(array.store_path.store, LocalStore) and pipeline in ("plain", "numcodecs")
-    return ArrayFile(zarr=array, stored=_stored(array, tuple(chunks), pipeline, own), pipeline=pipeline)
+    store = array.store_path.store
+    own = isinstance(store, LocalStore) and pipeline in ("plain", "numcodecs")
+    stored = _stored(array, tuple(chunks), pipeline, own, is_remote(store))
+    return ArrayFile(zarr=array, stored=stored, pipeline=pipeline)
 
 
-def _stored(array: zarr.Array, chunks: tuple[int, ...], pipeline: Pipeline, local: bool) -> Stored:
+def _stored(array: zarr.Array, chunks: tuple[int, ...], pipeline: Pipeline, local: bool, remote: bool) -> Stored:
     grid = ChunkGrid.of(tuple(array.shape), chunks)
     codec = codec_name(array, pipeline)
     decoding, encoding = _workspace(pipeline, codec, local, grid.chunk_size * array.dtype.itemsize)
@@ -220,7 +230,15 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], pipeline: Pipeline, loca
         decode_workspace=decoding,
         encode_workspace=encoding,
         behind_workspace=most_coded_bytes(grid.chunk_size * array.dtype.itemsize) if pipeline == "numcodecs" else 0,
+        remote=remote,
+        travel_bytes=_travel_bytes(pipeline, grid.chunk_size * array.dtype.itemsize) if remote else 0,
     )
+
+
+def _travel_bytes(pipeline: Pipeline, chunk_bytes: int) -> int:
+    """Bytes that a chunk under way takes, as it is stored; those that go through Zarr travel one by one."""
+    stored = {"plain": chunk_bytes, "numcodecs": most_coded_bytes(chunk_bytes)}
+    return TRAVEL_COPIES * stored.get(pipeline, 0)
 
 
 def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Pipeline]:
@@ -304,7 +322,7 @@ def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
     pipeline: Pipeline = "plain" if is_plain(array) else "numcodecs" if compressor_of(array) is not None else "zarr"
     local = local_folder(store) is not None and pipeline != "zarr"
-    return _stored(array, tuple(array.chunks), pipeline, local)
+    return _stored(array, tuple(array.chunks), pipeline, local, is_remote(store))
 
 
 def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
@@ -316,10 +334,10 @@ def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> No
         Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
         for; and where it is a directory that is no Zarr array, whatever is asked for.
     """
-    here, there = local_folder(source.store_path.store, source.store_path.path), local_folder(store)
+    here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
-    if here and there and os.path.commonpath([here, there]) in (here, there):
+    if here and there and (f"{here}/".startswith(f"{there}/") or f"{there}/".startswith(f"{here}/")):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
@@ -333,8 +351,13 @@ def _is_empty(store: StoreLike) -> bool:
     folder = local_folder(store)
     if folder is not None:
         return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
-    place = sync(make_store_path(store))
+    place = store_path(store)
     return sync(place.store.is_empty(place.path))
+
+
+def store_path(store: StoreLike) -> StorePath:
+    """A store, or a prefix of one, that is not a local folder."""
+    return store if isinstance(store, StorePath) else StorePath(store)  # type: ignore[arg-type]
 
 
 def _is_array(store: StoreLike) -> bool:
@@ -364,7 +387,7 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
         raise write_error(str(store), error) from error
 
 
-def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
+def create_scratch(folder: str | StorePath, like: ArrayFile, stored: Stored) -> ArrayFile:
     """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
@@ -380,17 +403,23 @@ def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
             serializer=BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
         )
     except OSError as error:
-        raise write_error(folder, error) from error
+        raise write_error(str(folder), error) from error
     return describe(array)
 
 
-def is_scratch(folder: str) -> bool:
+def is_scratch(folder: str | StorePath) -> bool:
     """Whether there is a scratch array in a folder."""
+    if isinstance(folder, StorePath):
+        return sync((folder / METADATA).exists())
     return os.path.exists(os.path.join(folder, METADATA))
 
 
-def remove_scratch(folder: str) -> None:
+def remove_scratch(folder: str | StorePath) -> None:
     """Remove a scratch array, or a folder of them, their metadata first: what a removal cut short leaves is none."""
+    if isinstance(folder, StorePath):
+        with suppress(StoreFailure):
+            sync(folder.store.delete_dir(folder.path))
+        return
     for metadata in (Path(folder, METADATA), *Path(folder).glob(f"*/{METADATA}")):
         with suppress(OSError):
             metadata.unlink()
