@@ -27,10 +27,10 @@ DEFAULTS: dict[str, Any] = {
     "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
-    "requests": 64,  # requests that a process has under way at one time, at most, to stores that are not on this machine
+    "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine
     "retries": 6,  # attempts after one that such a store failed in passing: waits grow from 0.1 s to 5 s
     "request-timeout": "60s",  # time that one such attempt may take
-    "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is installed and knows all that is asked for
+    "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()

@@ -167,8 +167,8 @@ def rechunk(
     """
     settings.refuse_array_expressions()
     place = placer(storage_options)
-    source, target, scratch = place(source), place(target), place(scratch or settings.setting("scratch"))
-    opened = array_file.open_array(source)
+    target, scratch = place(target), place(scratch or settings.setting("scratch"))
+    opened = array_file.open_array(place(source))
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file.stored.grid, opened.dtype.itemsize)

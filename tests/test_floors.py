@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = {"errors": 0, "mapping": 1, "plan": 2, "storage": 3, "graphs": 4, "array": 5, "api": 5, "cli": 5, "report": 5}
 ROOF = 6
 """``oocarrays/__init__.py``, which shows the rooms' names and which no room imports."""
-OUTSIDE = {"numpy": 1, "zarr": 3, "numcodecs": 3, "dask": 4, "distributed": 4}
+OUTSIDE = {"numpy": 1, "zarr": 3, "numcodecs": 3, "fsspec": 3, "obstore": 3, "dask": 4, "distributed": 4}
 """The lowest floor that may import a package."""
 
 

@@ -49,8 +49,8 @@ class Pass:
     """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
     ``"kept"``: the same for all partitions at once; messages for all but the first wait in scratch."""
     access: Access
-    """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"sieved"``: of each chunk one byte
-    range, from the first element that is wanted to the last. ``"chunks"``: whole chunks."""
+    """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of
+    each chunk, from the first element that is wanted to the last. ``"chunks"``: whole chunks."""
     ranks: int
     """Logical processors."""
     region: tuple[int, ...]

@@ -119,7 +119,7 @@ def absolute(store: StoreLike) -> StoreLike:
     """
     if isinstance(store, LocalStore):
         return LocalStore(os.path.abspath(store.root), read_only=store.read_only)
-    return store if isinstance(store, Store) or "://" in str(store) else os.path.abspath(store)
+    return store if isinstance(store, Store | StorePath) or "://" in str(store) else os.path.abspath(store)
 
 
 def place_name(store: Any, path: str = "") -> str | None:

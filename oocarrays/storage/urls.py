@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+import zarr
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore, StorePath
 
@@ -85,6 +86,8 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     """
     if isinstance(place, FsspecStore | ObjectStore):
         return RemoteStore(place, _name_of(place), ways.patience)
+    if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore):
+        return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
     if not isinstance(place, str) or "://" not in place:
         return place
     scheme = place.partition("://")[0].lower()
@@ -155,13 +158,15 @@ def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> S
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
+    opener: Any = from_url
+
     client = {
         "allow_http": True,
         "timeout": f"{ways.patience.timeout:.0f}s",
         "pool_max_idle_per_host": str(ways.requests),
     }
     try:
-        store = from_url(url, config=config, client_options=client, retry_config={"max_retries": 0})  # type: ignore[arg-type]
+        store = opener(url, config=config, client_options=client, retry_config={"max_retries": 0})
     except (BaseError, ValueError, TypeError) as error:
         raise InputError(f"{url} cannot be opened: {str(error).splitlines()[0]}") from error
     return ObjectStore(store)
