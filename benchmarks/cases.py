@@ -33,6 +33,10 @@ class Case:
     """Chunk shape of the source, in elements."""
     target_chunks: tuple[int, ...]
     """Chunk shape asked for, in elements."""
+    source_per_shard: tuple[int, ...] = ()
+    """Chunks of one shard of the source in each axis; none where chunks stand alone."""
+    target_per_shard: tuple[int, ...] = ()
+    """The same of the target."""
     codec: str = "none"
     """`none`, `zstd` (Zarr's default) or `blosc` (lz4 and shuffle), of source and target alike."""
     memory: int = GIB
@@ -94,6 +98,10 @@ class Job:
     """Chunk shape of the target, in elements."""
     codec: str
     """Codec of source and target."""
+    source_per_shard: tuple[int, ...]
+    """Chunks of one shard of the source in each axis; none where chunks stand alone."""
+    target_per_shard: tuple[int, ...]
+    """The same of the target."""
     memory: int
     """Budget, in bytes."""
     cores: int
@@ -142,12 +150,19 @@ def job_for(case: Case, source: str, folder: str, factor: float = 1, variant: st
         source_chunks=case.source_chunks,
         target_chunks=case.target_chunks,
         codec=case.codec,
+        source_per_shard=case.source_per_shard,
+        target_per_shard=case.target_per_shard,
         memory=int(case.memory * factor),
         cores=cores(),
         variant=variant,
         workers=case.workers,
         fault=fault,
     )
+
+
+def shards(chunks: tuple[int, ...], per_shard: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Shard shape in elements: chunks × chunks of one shard; None where chunks stand alone."""
+    return tuple(c * n for c, n in zip(chunks, per_shard, strict=True)) if per_shard else None
 
 
 def cores() -> int:

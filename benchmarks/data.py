@@ -22,7 +22,7 @@ from math import prod
 
 import numpy as np
 import zarr
-from cases import ITEM, MIB, Job, cores
+from cases import ITEM, MIB, Job, cores, shards
 
 NOISE_BITS = 8
 """Bits of noise in one element."""
@@ -84,12 +84,13 @@ def codecs(codec: str, zarr_format: int):
     return {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=ITEM, cname="lz4", shuffle="shuffle")}[codec]
 
 
-def create(store: str, job: Job, chunks: tuple[int, ...], zarr_format: int = 3) -> zarr.Array:
-    """An empty array at `store` of the job's shape and codec."""
+def create(store: str, job: Job, zarr_format: int = 3) -> zarr.Array:
+    """An empty source at `store` of the job's shape and codec."""
     return zarr.create_array(
         store,
         shape=job.shape,
-        chunks=chunks,
+        chunks=job.source_chunks,
+        shards=shards(job.source_chunks, job.source_per_shard),
         dtype="float32",
         compressors=codecs(job.codec, zarr_format),
         zarr_format=zarr_format,
@@ -101,9 +102,9 @@ def make(store: str, job: Job, zarr_format: int) -> None:
     """Write the source; it appears under its name only when it is whole."""
     unfinished = store + ".unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
-    array = create(unfinished, job, job.source_chunks, zarr_format)
+    array = create(unfinished, job, zarr_format)
     with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(lambda s: array.__setitem__(s, values(s)), blocks(job.shape, job.source_chunks)))
+        list(pool.map(lambda s: array.__setitem__(s, values(s)), blocks(job.shape, array.shards or array.chunks)))
     os.sync()
     os.rename(unfinished, store)
 
@@ -111,8 +112,9 @@ def make(store: str, job: Job, zarr_format: int) -> None:
 def check(store: str, job: Job) -> str:
     """`ok`, or what is wrong with the array at `store`: layout first, then every element."""
     array = zarr.open_array(store, mode="r")
-    if array.shape != job.shape or array.chunks != job.target_chunks or array.dtype != np.float32:
-        return f"WRONG LAYOUT {array.shape} {array.chunks} {array.dtype}"
+    asked = (job.shape, job.target_chunks, shards(job.target_chunks, job.target_per_shard), np.float32)
+    if (array.shape, array.chunks, array.shards, array.dtype) != asked:
+        return f"WRONG LAYOUT {array.shape} {array.chunks} {array.shards} {array.dtype}"
     if [_kind(c) for c in array.compressors] != [
         _kind(c) for c in _listed(codecs(job.codec, array.metadata.zarr_format))
     ]:
@@ -132,7 +134,7 @@ def _kind(codec) -> str:
 
 def describe(store: str, job: Job) -> None:
     """A source with metadata and no data, for planning."""
-    create(store, job, job.source_chunks)
+    create(store, job)
 
 
 def main(verb: str, store: str, line: str, zarr_format: str = "3") -> None:

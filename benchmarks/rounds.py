@@ -132,7 +132,9 @@ def clean(folder: str, pause: float) -> str:
 
 def job_of(case: Case, peer: Entry, folder: str, options: argparse.Namespace) -> Job:
     """The case as a job of this peer; its source is made where it is not there yet."""
-    sizes = "-".join("x".join(map(str, lengths)) for lengths in (case.shape, case.source_chunks))
+    sizes = "-".join(
+        "x".join(map(str, lengths)) for lengths in (case.shape, case.source_chunks, case.source_per_shard) if lengths
+    )
     source = os.path.join(options.workdir, "sources", f"{sizes}-{case.codec}-v{peer.zarr_format}")
     job = job_for(case, source, folder, peer.factor, peer.variant, peer.fault)
     if not os.path.exists(source):

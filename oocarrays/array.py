@@ -14,6 +14,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.report import array_html, array_line
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.formats import dimension_names
 
 
 class OutOfCoreArray:
@@ -62,10 +63,8 @@ class OutOfCoreArray:
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
-        """Names of the axes, where they have names."""
-        metadata: Any = self._array.metadata
-        names: tuple[str | None, ...] | None = metadata.dimension_names
-        return names
+        """Names of the axes, where they have names; in format 2 as xarray keeps them."""
+        return dimension_names(self._array)
 
     @property
     def fill_value(self) -> Any:

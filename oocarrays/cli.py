@@ -72,14 +72,14 @@ def _what_now(options: argparse.Namespace) -> str:
 
 
 def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:
-    """Let ``--chunks -1,8`` be written as it is read: argparse takes ``-1,8`` for an option.
+    """Let ``--chunks -1,8`` and ``--shards -1,8`` be written as they are read: argparse takes ``-1,8`` for an option.
 
     >>> _with_negative_chunks(["a", "--chunks", "-1,8"])
     ['a', '--chunks=-1,8']
     """
     joined: list[str] = []
     for word in arguments:
-        if joined and joined[-1] == "--chunks" and word.startswith("-"):
+        if joined and joined[-1] in ("--chunks", "--shards") and word.startswith("-"):
             joined[-1] += f"={word}"
         else:
             joined.append(word)
@@ -121,6 +121,9 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
         "size such as 128MiB to have it chosen",
     )
     parser.add_argument(
+        "--shards", type=_lengths, help="shard length in each axis, a multiple of the chunk's (default: none)"
+    )
+    parser.add_argument(
         "--memory",
         help="bytes to hold at most, on a cluster in each worker, such as 1GiB (default: half of what is free, or what "
         "the workers' limits leave)",
@@ -130,6 +133,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
     parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
+    parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of the target (default: the source's)")
     parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
@@ -196,12 +200,14 @@ def _rechunk(options: argparse.Namespace) -> None:
         options.source,
         options.target,
         chunks=options.chunks,
+        shards=options.shards,
         orientation=options.orientation,
         memory=options.memory,
         ranks=options.ranks,
         method=options.method,
         compressors=None if options.codec is None else CODECS[options.codec],
         filters=None if options.codec is None else (),
+        zarr_format=options.zarr_format,
         overwrite=options.overwrite,
         scratch=options.scratch,
         scheduler=options.scheduler or "threads",

@@ -34,6 +34,14 @@ def test_the_benchmark_runs_and_our_numbers_hold(tmp_path: Path, case: str) -> N
         assert meter["written_bytes"] == plan["written_bytes"]
 
 
+def test_the_benchmark_of_shards_runs(tmp_path: Path) -> None:
+    runs = results(tmp_path, "shards.py", "--codec", "zstd")
+    assert {name: run["verdict"] for name, run in runs.items()} == dict.fromkeys(
+        ["plain", "source in shards", "target in shards", "both in shards"], "ok"
+    )
+    assert all(run["peak"] <= run["told"]["plan"]["peak_bytes"] for run in runs.values())
+
+
 def test_the_cluster_benchmark_runs_and_watches_every_worker(tmp_path: Path) -> None:
     runs = results(tmp_path, "cluster.py", "two", "--peers", "oocarrays,p2p")
     assert {name: run["verdict"] for name, run in runs.items()} == {"oocarrays": "ok", "p2p": "ok"}

@@ -165,7 +165,11 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a folder of other files": (rechunk("folder"), r"no Zarr array in folder"),
     "a file": (rechunk("file.txt"), r"file\.txt"),
     "below a file": (rechunk("file.txt/rows.zarr"), r"file\.txt/rows\.zarr"),
-    "format 2": (rechunk("two.zarr"), r"two\.zarr is in Zarr format 2.*takes format 3"),
+    "format 4": (rechunk("rows.zarr", "new.zarr", "60,8", "--zarr-format", "4"), r"invalid choice: 4"),
+    "shards of half a chunk": (
+        rechunk("rows.zarr", "new.zarr", "60,8", "--shards", "60,12"),
+        r"whole chunks of \(60, 8\)",
+    ),
     "too few chunks": (rechunk(chunks="60"), r"\(60,\) has 1 axes; the array has 2"),
     "too many chunks": (rechunk(chunks="60,8,1"), r"\(60, 8, 1\) has 3 axes; the array has 2"),
     "no chunks": (["rechunk", "rows.zarr", "new.zarr"], r"--chunks is needed"),

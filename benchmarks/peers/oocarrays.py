@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from cases import MIB, Job
+from cases import MIB, Job, shards
 
 import oocarrays as ooc
 
 
 def run(job: Job) -> dict:
     """Plan, run, and tell what the plan promised beside what the meter counted."""
-    work = ooc.rechunk(job.source, job.target, chunks=job.target_chunks, memory=f"{job.memory // MIB}MiB")
+    work = ooc.rechunk(
+        job.source,
+        job.target,
+        chunks=job.target_chunks,
+        shards=shards(job.target_chunks, job.target_per_shard),
+        memory=f"{job.memory // MIB}MiB",
+    )
     work.run()
     return told(work)
 

@@ -214,8 +214,7 @@ class ChunkWriter:
 
         Without turns ranks fall into step: all read, then all write, and processors and device wait for each other.
         """
-        straight = self._past_cache and not self.file.stored.coded and self._shard is None
-        return self._device if straight else nullcontext()
+        return self._device if self._past_cache and not self.file.stored.coded else nullcontext()
 
     def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
         """Store whole chunks, each padded to its full length."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import google_crc32c
 import numpy as np
+from numcodecs.checksum32 import CRC32C
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ShardingCodecIndexLocation
 
 from oocarrays.errors import CorruptChunkError
@@ -96,7 +96,7 @@ class ShardLayout:
 
 
 def _checksum(data: bytes) -> bytes:
-    checksum: int = google_crc32c.value(data)
+    checksum: int = CRC32C.checksum(data)
     return checksum.to_bytes(CHECKSUM_BYTES, "little")
 
 
@@ -203,9 +203,10 @@ class ShardedBlobs:
         return PartBlob(blob, offset, nbytes)
 
     def _check_inside(self, shard: LocalBlob, end: int) -> None:
-        if end > shard.size:
+        size = shard.size
+        if end > size:
             shard.close()
-            raise CorruptChunkError(f"{shard.name} is cut short: it has {shard.size} bytes, its index says {end}")
+            raise CorruptChunkError(f"{shard.name} is cut short: it has {size} bytes, its index says {end}")
 
     def announce(self, keys: Iterable[ShardKey]) -> None:
         """Ask the system to fetch the shards of chunks that will be wanted, and do not wait for them."""

@@ -59,6 +59,20 @@ def on_scheduler(client: Client) -> tuple[int, list[str]]:
 # ---------------------------------------------------------------------- where, and in which order
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("formats", [(3, 3), (2, 3), (3, 2)], ids=str)
+def test_shards_and_formats_on_workers(three: Client, tmp_path: Path, method: str, formats: tuple[int, int]) -> None:
+    given, wanted = ({"shards": (150, 768)} if number == 3 else {} for number in formats)
+    values = FIELD.astype(">f4") if formats[0] == 2 else FIELD
+    make(tmp_path / "field.zarr", values, chunks=(50, 384), zarr_format=formats[0], **given)
+    wanted = wanted and {"shards": (1024, 128)}
+    job = job_of(tmp_path / "field.zarr", method, zarr_format=formats[1], chunks=(512, 64), memory="64MiB", **wanted)
+    np.testing.assert_array_equal(within(job.run), FIELD)
+    assert zarr.open_array(tmp_path / "target.zarr").shards == wanted.get("shards")
+    assert job.meter.read_requests == job.plan.read_requests
+    assert job.meter.index_requests <= job.plan.traffic.index_requests
+
+
 @pytest.mark.parametrize("ranks", [None, 2, 7], ids=["any ranks", "2 ranks", "7 ranks"])
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_of_several_threads(three: Client, tmp_path: Path, method: str, ranks: int | None) -> None:
