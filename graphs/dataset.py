@@ -43,13 +43,14 @@ class DatasetRun(Work):
     def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
         self.plan = plan
         self.store = store
-        self.frame = frame
+        self.frame: bytes | Callable[[dict[str, Any], bool], None] = frame
         self.runs: tuple[LazyRun, ...] = ()
         super().__init__(store, plan.processes, id)
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "store", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names} | {"frame": pickle.dumps(self.frame)}
+        frame = self.frame if isinstance(self.frame, bytes) else pickle.dumps(self.frame)
+        return {name: getattr(self, name) for name in names} | {"frame": frame}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"runs": ()})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import uuid
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -284,11 +283,9 @@ def write_frame(
 ) -> None:
     """Let xarray write a dataset but for its lazy data, with more attributes."""
     mode: Any = "w" if replace else "w-"
-    with warnings.catch_warnings():  # format 3 has not agreed on every dtype that xarray writes
-        warnings.simplefilter("ignore", UserWarning)
-        skeleton.assign_attrs(attributes).to_zarr(
-            store, mode=mode, compute=False, consolidated=False, safe_chunks=False, zarr_format=zarr_format
-        )  # type: ignore[call-overload]
+    skeleton.assign_attrs(attributes).to_zarr(
+        store, mode=mode, compute=False, consolidated=False, safe_chunks=False, zarr_format=zarr_format
+    )  # type: ignore[call-overload]
 
 
 def is_dataset(source: Any) -> bool:
