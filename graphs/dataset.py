@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import zarr
-from dask.base import flatten
+from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.blocks import BlocksBuilder, LazyRun
 from oocarrays.graphs.placement import spread
@@ -160,6 +160,6 @@ class DatasetBuilder:
             done = done if last is None else [last]
         for builder in self._builders:
             self.graph |= builder.graph
-        finish: Any = (f"finish dataset-{self.suffix}",)
+        finish: Key = (f"finish dataset-{self.suffix}",)
         self.graph[finish] = Task(finish, Work.task, self.run, "finish", (), 0, *map(TaskRef, done))
         return finish

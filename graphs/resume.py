@@ -83,7 +83,7 @@ def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
 
 def _source(content: dict[str, Any], given: StoreLike | zarr.Array | None, target: StoreLike) -> ArrayFile:
     place = content["source"] if given is None else getattr(given, "zarr", given)
-    if content.get("blocks") and not (place and os.path.isdir(place)):
+    if content.get("blocks") and not (isinstance(place, str) and os.path.isdir(place)):
         raise NotFoundError(
             f"{target} was being written from a lazy array, whose blocks are not kept: write it again with overwrite"
         )

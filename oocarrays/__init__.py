@@ -18,9 +18,11 @@ from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import OocError
 from oocarrays.lazy import FromDaskJob, from_dask
+from oocarrays.lazy_dataset import DatasetJob
 
 __version__ = "0.1.0"
 __all__ = [
+    "DatasetJob",
     "FromDaskJob",
     "OocError",
     "OutOfCoreArray",

@@ -26,6 +26,8 @@ from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
+    import dask.array as da
+    import xarray as xr
     from distributed import Client
 
 
@@ -86,7 +88,7 @@ class RechunkJob(GraphJob):
 
 
 def rechunk(
-    source: StoreLike | zarr.Array | OutOfCoreArray,
+    source: StoreLike | zarr.Array | OutOfCoreArray | da.Array | xr.Dataset | xr.DataArray,
     target: StoreLike,
     *,
     chunks: ChunksLike | None = None,
@@ -107,8 +109,9 @@ def rechunk(
 
     Parameters
     ----------
-    source : path, Zarr store, zarr.Array or OutOfCoreArray
-        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec.
+    source : path, Zarr store, zarr.Array, OutOfCoreArray, dask.array.Array, xarray.Dataset or xarray.DataArray
+        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec. Of what is lazy each block is
+        computed once (see `from_dask`); xarray writes the rest, and ``chunks`` may name dimensions and variables.
     target : path or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
     chunks : int, str, tuple or dict
@@ -146,7 +149,8 @@ def rechunk(
     Returns
     -------
     RechunkJob
-        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
+        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too. A FromDaskJob or DatasetJob,
+        which have the same, where the source is lazy.
 
     Raises
     ------
@@ -170,13 +174,14 @@ def rechunk(
     """
     settings.refuse_array_expressions()
     if is_lazy(source):
-        return lazy_job(  # type: ignore[return-value]
+        return lazy_job(  # type: ignore[no-any-return]
             source, target, chunks,
             shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
             overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
             others={"orientation": orientation, "ranks": ranks, "method": None if method == "auto" else method},
         )  # fmt: skip
-    opened = array_file.open_array(source.zarr if isinstance(source, OutOfCoreArray) else source)
+    stored: Any = source.zarr if isinstance(source, OutOfCoreArray) else source
+    opened = array_file.open_array(stored)
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file)

@@ -156,11 +156,12 @@ def dataset_job(
     settings.refuse_array_expressions()
     store = _place(target, overwrite)
     single = not hasattr(source, "data_vars")
-    ds: xr.Dataset = _as_dataset(source) if single else source.copy()  # type: ignore[assignment, union-attr]
-    lazy = [name for name, v in ds.variables.items() if v.chunks is not None and v.size]
-    encoded = _encoded(ds, lazy, zarr_format or 3)
+    zarr_format = zarr_format or 3
+    ds: Any = _as_dataset(source) if single else source.copy()
+    lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
+    encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)
-    made = _settings(ds, lazy, zarr_format or 3)
+    made = _settings(ds, lazy, zarr_format)
     cluster = cluster_of(scheduler, workers)
     means, id = means_of(cluster, memory), uuid.uuid4().hex[:12]
     runs = {
@@ -175,7 +176,7 @@ def dataset_job(
         budget=means["budget"],
         processes=means.get("processes"),
     )
-    frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format or 3)
+    frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format)
     run = DatasetRun(plan, store, frame, id)
     run.runs = tuple(runs.values())
     return DatasetJob(encoded, run, single, cluster)
@@ -191,7 +192,7 @@ def _place(target: StoreLike, overwrite: bool) -> str:
     return folder or str(target)
 
 
-def _as_dataset(array: xr.DataArray) -> xr.Dataset:
+def _as_dataset(array: Any) -> xr.Dataset:
     """As xarray's own ``DataArray.to_zarr`` makes one."""
     name: Any = "__xarray_dataarray_variable__" if array.name is None else array.name
     if name in array.coords:
@@ -199,7 +200,7 @@ def _as_dataset(array: xr.DataArray) -> xr.Dataset:
     return array.to_dataset(name=name)
 
 
-def _encoded(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, da.Array]:
+def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:
     """The lazy variables as xarray stores them: times as numbers, packed ones packed; still lazy."""
     import dask.array
     from xarray.backends.zarr import encode_zarr_variable
@@ -209,7 +210,7 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str,
         variable = ds.variables[name]
         if variable.dtype.hasobject:
             raise UnsupportedError(f"variable {name!r} has dtype {variable.dtype}: its elements have no fixed size")
-        data = encode_zarr_variable(variable, name=name, zarr_format=zarr_format).data
+        data = encode_zarr_variable(variable, name=name, zarr_format=2 if zarr_format == 2 else 3).data
         found[str(name)] = dask.array.asarray(data)
         check_array(found[str(name)])
     return found
@@ -291,7 +292,7 @@ def write_frame(
 def is_dataset(source: Any) -> bool:
     """Whether it is xarray's, without importing that.
 
-    >>> is_dataset(np.zeros(3))
+    >>> is_dataset([3])
     False
     """
     return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dask.utils import format_bytes, format_time
 
-from oocarrays.plan.blocks import BlocksPlan
+from oocarrays.plan.blocks import BlocksPlan, DatasetPlan
 from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage.meter import Meter
@@ -165,7 +165,9 @@ PHASES = {"read": ("read",), "exchange": ("exchange", "take", "send", "receive",
 """Phases of a plan, and what its tasks count their seconds under."""
 
 
-def measured_rows(plan: RechunkPlan | BlocksPlan, meter: Meter, seconds: float) -> list[tuple[str, str, str]]:
+def measured_rows(
+    plan: RechunkPlan | BlocksPlan | DatasetPlan, meter: Meter, seconds: float
+) -> list[tuple[str, str, str]]:
     """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
     t = plan.traffic
     phases = [
@@ -201,7 +203,9 @@ def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
 
 
 @contextmanager
-def progress_bar(plan: RechunkPlan | BlocksPlan, run: Any, stream: TextIO | None = None) -> Iterator[None]:
+def progress_bar(
+    plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any, stream: TextIO | None = None
+) -> Iterator[None]:
     """Show, while the block runs, how many of a plan's bytes have been read and written."""
     out = stream or sys.stderr
     stop = threading.Event()

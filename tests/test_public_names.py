@@ -13,6 +13,7 @@ import pytest
 import oocarrays
 
 PUBLIC = [
+    "DatasetJob",
     "FromDaskJob",
     "OocError",
     "OutOfCoreArray",
