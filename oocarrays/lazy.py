@@ -229,12 +229,13 @@ def planned(
     stored = array_file.preview(made, target)
     threads = means.get("threads", settings.local_cores())
     plan = plan_blocks(x.chunks, stored, local_threads=threads, straight=straight, **means, **choices)
+    past_cache_above = settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above")
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
         overwrite=overwrite,
         scratch=scratch_folder(scratch, target),
-        past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
+        past_cache_above=max(past_cache_above - plan.scratch_bytes, 0),  # the cache takes the pieces in scratch, too
     )
     if plan.aligned:
         return AlignedRun(plan, x.dtype, destination, topic)

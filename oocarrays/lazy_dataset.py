@@ -197,7 +197,8 @@ def _as_dataset(array: Any) -> xr.Dataset:
     name: Any = "__xarray_dataarray_variable__" if array.name is None else array.name
     if name in array.coords:
         raise UnsupportedError(f"the array and one of its coordinates are both named {name!r}: rename one")
-    return array.to_dataset(name=name)
+    made: xr.Dataset = array.to_dataset(name=name)
+    return made
 
 
 def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:
