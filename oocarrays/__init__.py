@@ -17,6 +17,7 @@ from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import OocError
+from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
 
@@ -24,13 +25,16 @@ __version__ = "0.1.0"
 __all__ = [
     "DatasetJob",
     "FromDaskJob",
+    "GroupJob",
     "OocError",
     "OutOfCoreArray",
+    "OutOfCoreGroup",
     "RechunkJob",
     "clean",
     "errors",
     "from_dask",
     "open_array",
+    "open_group",
     "rechunk",
     "resume",
 ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
@@ -13,25 +16,32 @@ from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of, scratch_folder
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
-from oocarrays.errors import ChunksError, InputError, PlacementError
+from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
+from oocarrays.groups import group_job, resume_group
 from oocarrays.lazy_dataset import is_lazy, lazy_job
+from oocarrays.notebook import plan_html
+from oocarrays.plan.group import GroupPlan
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
+from oocarrays.plan.shown import lend
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
+from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
     import dask.array as da
     import xarray as xr
     from distributed import Client
+    from matplotlib.figure import Figure
 
 
-class RechunkJob(GraphJob):
+class RechunkJob(GraphJob[RechunkRun]):
     """A rechunk that has been planned and not yet run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
@@ -77,14 +87,56 @@ class RechunkJob(GraphJob):
         moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
         return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}{moves}"
 
-    def _title(self) -> str:
-        return f"rechunk {self._run.source.name} → {self._run.destination.store}"
+    def _build(self) -> None:
+        self._graph, self._key = build_graph(self._run, self._addresses)
+
+    def draw(self) -> Figure:
+        """As ``plan.draw()``, with the names of the axes, and after a run the measured seconds beside the predicted.
+
+        Raises
+        ------
+        UnsupportedError
+            Where matplotlib is not installed.
+        """
+        ran = self.measured_seconds is not None
+        phases = report.phase_seconds(self.meter) | {"wall": self.measured_seconds or 0.0} if ran else None
+        names = dimension_names(self._run.source.zarr)
+        figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
+        return figure
 
     def __repr__(self) -> str:
-        return f"<oocarrays.RechunkJob {self._title()}>\n{report.table(report.plan_rows(self.plan), indent='  ')}"
+        ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
+        title = f"<oocarrays.RechunkJob rechunk {self._run.source.name} → {self._run.destination.store}{ran}>"
+        return f"{title}\n{report.table(report.plan_rows(self.plan), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return report.html_table(self._title(), report.plan_rows(self.plan))
+        ran = self.measured_seconds
+        return plan_html(
+            self.plan,
+            title="oocarrays.RechunkJob",
+            places=(self._run.source.name, str(self._run.destination.store)),
+            measured=() if ran is None else report.measured_rows(self.plan, self.meter, ran),
+        )
+
+
+def load_picture() -> ModuleType:
+    """The room that draws, which needs matplotlib.
+
+    Raises
+    ------
+    UnsupportedError
+        Where that is not installed.
+    """
+    try:
+        return importlib.import_module("oocarrays.picture")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise UnsupportedError("drawing needs matplotlib: pip install 'oocarrays[plot]'") from None
+
+
+lend("draw", lambda plan: load_picture().draw(plan))
+lend("html", plan_html)
 
 
 def rechunk(
@@ -180,8 +232,44 @@ def rechunk(
             overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
             others={"orientation": orientation, "ranks": ranks, "method": None if method == "auto" else method},
         )  # fmt: skip
-    stored: Any = source.zarr if isinstance(source, OutOfCoreArray) else source
-    opened = array_file.open_array(stored)
+    given: Any = getattr(source, "zarr", source)
+    cluster = cluster_of(scheduler, workers)
+    means = means_of(cluster, memory)
+    planner = partial(
+        _planned,
+        orientation=orientation,
+        ranks=settings.setting("ranks") if ranks is None else ranks,
+        method=method,
+        shards=shards,
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+        overwrite=overwrite,
+        scratch=scratch_folder(scratch, target),
+        means=means,
+    )
+    if holds_group(given):
+        return group_job(given, target, chunks, planner, means, overwrite=overwrite, cluster=cluster)
+    return _job(*planner(array_file.open_array(given), target, chunks), cluster)
+
+
+def _planned(
+    opened: zarr.Array,
+    target: StoreLike,
+    chunks: Any,
+    *,
+    orientation: Any,
+    ranks: int | None,
+    method: Literal["auto", "independent", "two-phase", "kept", "staged"],
+    shards: ChunksLike | None,
+    zarr_format: Literal[2, 3] | None,
+    compressors: Any,
+    filters: Any,
+    overwrite: bool,
+    scratch: str,
+    means: Mapping[str, Any],
+) -> tuple[RechunkPlan, ArrayFile, Destination]:
+    """What is to be done with one array, and where."""
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file)
@@ -195,22 +283,15 @@ def rechunk(
         order=order,
     )
     array_file.check_target(opened, target, overwrite=overwrite)
-    cluster = cluster_of(scheduler, workers)
-    plan = plan_rechunk(
-        file.stored,
-        array_file.preview(made, target),
-        ranks=settings.setting("ranks") if ranks is None else ranks,
-        method=method,
-        **means_of(cluster, memory),
-    )
+    plan = plan_rechunk(file.stored, array_file.preview(made, target), ranks=ranks, method=method, **means)
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
         overwrite=overwrite,
-        scratch=scratch_folder(scratch, target),
+        scratch=scratch,
         past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
     )
-    return _job(plan, file, destination, cluster)
+    return plan, file, destination
 
 
 def resume(
@@ -250,11 +331,15 @@ def resume(
         ...
     oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
     """
+    if holds_group(target):
+        return resume_group(target, source, lambda plan: _cluster_for(plan, scheduler, workers))
     plan, file, destination, left_by = resumed(target, source)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 
-def _cluster_for(plan: RechunkPlan, scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+def _cluster_for(
+    plan: RechunkPlan | GroupPlan, scheduler: Client | str | None, workers: Sequence[str] | None
+) -> Cluster | None:
     """Where a plan that was made before is to run.
 
     Raises

@@ -9,9 +9,11 @@ import zarr
 from dask.base import tokenize
 
 from oocarrays.chunks import ChunksLike, blocks_of, regular_chunks
+from oocarrays.contents import array_facts
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.report import array_html, array_line
+from oocarrays.notebook import array_html
+from oocarrays.report import array_line
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import dimension_names
@@ -128,7 +130,7 @@ class OutOfCoreArray:
         return array_line(self)
 
     def _repr_html_(self) -> str:
-        return array_html(self)
+        return array_html(array_facts(self._array))
 
 
 def open_array(store: StoreLike | zarr.Array, *, mode: str = "r") -> OutOfCoreArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -18,16 +19,20 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.api import RechunkJob, clean, rechunk, resume
+from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
 from oocarrays.array import open_array
 from oocarrays.chunks import parsed_chunks
-from oocarrays.errors import ChunksError, InputError, OocError
+from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
+from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.calibrate import calibrate, keep
 from oocarrays.graphs.calibrate_workers import calibrate_workers
 from oocarrays.graphs.placement import client_of
 from oocarrays.graphs.settings import costs, size_in_bytes
+from oocarrays.group_chunks import read_chunks
+from oocarrays.groups import GroupJob
 from oocarrays.plan.rechunk import METHODS
 from oocarrays.storage.array_file import unfinished_run
+from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 
@@ -94,8 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     _rechunk_options(commands.add_parser("rechunk", help="write an array again in other chunks"))
     _resume_options(commands.add_parser("resume", help="go on with a run that stopped"))
     _clean_options(commands.add_parser("clean", help="remove what dead runs have left in a folder"))
-    info = commands.add_parser("info", help="show what a store holds")
+    info = commands.add_parser("info", help="show what a store holds: an array, or a group as a tree")
     info.add_argument("store", metavar="STORE")
+    info.add_argument("--json", action="store_true", help="for machines")
     info.set_defaults(command=_info)
     measure = commands.add_parser("calibrate", help="measure this machine, and plan by what was measured from now on")
     measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
@@ -112,13 +118,15 @@ def _demo_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _rechunk_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
+    parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
     parser.add_argument("target", metavar="TARGET", help="where to write")
     parser.add_argument(
         "--chunks",
-        type=_chunks,
+        action="append",
         help="chunk length in each axis, such as 16384,256, or by name: time=-1,lat=20; -1 for a whole axis, auto or a "
-        "size such as 128MiB to have it chosen",
+        "size such as 128MiB to have it chosen. Of a group: NAME=LENGTHS for each array that is to be rechunked, as in "
+        "air=16384,256,time=-1, in one word or in several --chunks; by dimensions: air=time:-1,lat:20. Arrays that are "
+        "not named are copied as they are stored",
     )
     parser.add_argument(
         "--shards", type=_lengths, help="shard length in each axis, a multiple of the chunk's (default: none)"
@@ -139,6 +147,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
+    _draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_rechunk)
 
@@ -151,8 +160,13 @@ def _resume_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
     _scheduler_option(parser, "the cluster to run on, where the run was planned for one")
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
+    _draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_resume)
+
+
+def _draw_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--draw", metavar="FILE", help="draw the plan, and what a run measured: .png, .svg, .pdf")
 
 
 def _clean_options(parser: argparse.ArgumentParser) -> None:
@@ -162,12 +176,15 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_clean)
 
 
-def _chunks(text: str) -> Any:
+def _chunks(source: str, words: Sequence[str]) -> Any:
+    """What ``--chunks`` options say of one array, or of the arrays of a group."""
+    if holds_group(source):
+        return read_chunks(words)
     try:
-        return parsed_chunks(text)
+        return parsed_chunks(",".join(words))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of lengths such as 16384,256, nor time=-1,lat=20, auto or 128MiB"
+        raise ChunksError(
+            f"--chunks {','.join(words)!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
         ) from None
 
 
@@ -199,7 +216,7 @@ def _rechunk(options: argparse.Namespace) -> None:
     job = rechunk(
         options.source,
         options.target,
-        chunks=options.chunks,
+        chunks=None if options.chunks is None else _chunks(options.source, options.chunks),
         shards=options.shards,
         orientation=options.orientation,
         memory=options.memory,
@@ -215,13 +232,22 @@ def _rechunk(options: argparse.Namespace) -> None:
     _show_and_run(job, options)
 
 
-def _show_and_run(job: RechunkJob, options: argparse.Namespace) -> None:
+def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> None:
+    if options.draw:
+        if isinstance(job, GroupJob):
+            raise UnsupportedError(
+                "--draw shows the plan of one array; of a group: dict(job.plan.members)[NAME].draw()"
+            )
+        load_picture().check_file(options.draw)
     if options.dry_run:
         print(job.explain())
-        return
-    if not options.quiet:
-        print(job)
-    _run(job, progress=not options.quiet)
+    else:
+        if not options.quiet:
+            print(job)
+        _run(job, progress=not options.quiet)
+    if options.draw and isinstance(job, RechunkJob):
+        job.draw().savefig(options.draw)
+        print(f"drew {options.draw}")
 
 
 def _resume(options: argparse.Namespace) -> None:
@@ -243,7 +269,7 @@ def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, 
     return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
 
 
-def _run(job: RechunkJob, *, progress: bool) -> None:
+def _run(job: RechunkJob | GroupJob, *, progress: bool) -> None:
     with MemoryWatch() as watch:
         target = job.run(progress=progress)
     seconds = job.measured_seconds or 1e-9
@@ -257,10 +283,13 @@ def _run(job: RechunkJob, *, progress: bool) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    array = open_array(options.store)
-    stored = array.zarr.nbytes_stored()
-    rows = [*report.array_rows(array), ("bytes stored", f"{format_bytes(stored)} ({stored})")]
-    print(report.table(rows))
+    found = contents(options.store)
+    if options.json:
+        print(json.dumps(as_json(found), ensure_ascii=False, indent=2, allow_nan=False))
+    elif isinstance(found, GroupFacts):
+        print(tree(found, options.store))
+    else:
+        print(report.table(array_rows(found)))
 
 
 def _calibrate(options: argparse.Namespace) -> None:

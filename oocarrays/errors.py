@@ -40,17 +40,20 @@ class BudgetError(InputError):
         Bytes that were offered.
     least : int
         Bytes that are needed at least.
+    what : str
+        What needs them.
     """
 
     def __init__(self, budget: int, least: int, what: str = "this rechunk"):
         self.budget = budget
         self.least = least
+        self.what = what
         super().__init__(
             f"memory={_mib(budget)} ({budget} bytes) is too small: {what} needs at least {_mib(least)} ({least} bytes)"
         )
 
-    def __reduce__(self) -> tuple[type[BudgetError], tuple[int, int]]:
-        return BudgetError, (self.budget, self.least)
+    def __reduce__(self) -> tuple[type[BudgetError], tuple[int, int, str]]:
+        return BudgetError, (self.budget, self.least, self.what)
 
 
 class NotFoundError(InputError):

@@ -23,6 +23,7 @@ from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.notebook import lazy_html
 from oocarrays.plan.blocks import BlocksPlan, plan_blocks
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
@@ -34,19 +35,18 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class FromDaskJob(GraphJob):
+class FromDaskJob(GraphJob[LazyRun]):
     """A lazy array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
-        self._lazy_run = run
         folder = array_file.local_folder(target)
         super().__init__(run, open_array if folder else lambda name: open_array(target), cluster)
 
     @property
     def plan(self) -> BlocksPlan:
         """What will be computed, written and held: frozen data."""
-        return self._lazy_run.blocks
+        return self._run.blocks
 
     def run(self, *, progress: bool = False) -> OutOfCoreArray:
         """Compute each block once, and write it.
@@ -68,7 +68,7 @@ class FromDaskJob(GraphJob):
             raise is raised as it is.
         """
         bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
-        self._lazy_run.count_with(Meter())
+        self._run.count_with(Meter())
         with bar:
             target: OutOfCoreArray = self._execute()
         return target
@@ -100,7 +100,7 @@ class FromDaskJob(GraphJob):
     def _build(self) -> None:
         keys = self._lazy.__dask_keys__()
         tasks = ensure_dict(self._lazy.__dask_optimize__(self._lazy.__dask_graph__(), keys))
-        builder = BlocksBuilder(self._lazy_run, new_suffix(), self._addresses, tasks, keys)
+        builder = BlocksBuilder(self._run, new_suffix(), self._addresses, tasks, keys)
         self._key = builder.build()
         self._graph = builder.graph
 
@@ -114,7 +114,8 @@ class FromDaskJob(GraphJob):
         return f"<oocarrays.FromDaskJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return report.html_table(self._title(), self._rows())
+        places = (self._lazy.name, str(self._run.destination.store))
+        return lazy_html(self.plan, self._rows(), title="oocarrays.FromDaskJob", places=places)
 
 
 def from_dask(

@@ -26,6 +26,7 @@ from oocarrays.graphs.dataset import DatasetBuilder, DatasetRun
 from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.lazy import block_grid, check_array, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.notebook import rows_html
 from oocarrays.plan.blocks import DatasetPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
@@ -41,7 +42,7 @@ STALE = ("preferred_chunks", "shards", "chunks")
 """What a variable's encoding says of chunks that it was read from."""
 
 
-class DatasetJob(GraphJob):
+class DatasetJob(GraphJob[DatasetRun]):
     """A dataset that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     The result is what ``xarray.open_zarr(target)`` gives, or a DataArray where one was given.
@@ -49,13 +50,12 @@ class DatasetJob(GraphJob):
 
     def __init__(self, arrays: Mapping[str, da.Array], run: DatasetRun, single: bool, cluster: Cluster | None) -> None:
         self._arrays = arrays
-        self._dataset = run
-        super().__init__(run, partial(_opened, single), cluster)  # type: ignore[arg-type]
+        super().__init__(run, partial(_opened, single), cluster)
 
     @property
     def plan(self) -> DatasetPlan:
         """What will be computed, written and held: frozen data."""
-        return self._dataset.plan
+        return self._run.plan
 
     def run(self, *, progress: bool = False) -> Any:
         """Compute each block of all lazy variables once, and write them.
@@ -76,7 +76,7 @@ class DatasetJob(GraphJob):
             As `from_dask`'s job.
         """
         bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
-        self._dataset.count_with(Meter())
+        self._run.count_with(Meter())
         with bar:
             return self._execute()
 
@@ -108,7 +108,7 @@ class DatasetJob(GraphJob):
         keys = [x.__dask_keys__() for x in self._arrays.values()]
         graphs = [x.__dask_graph__() for x in self._arrays.values()]
         tasks = ensure_dict(optimize(HighLevelGraph.merge(*graphs), keys)) if graphs else {}
-        builder = DatasetBuilder(self._dataset, self._addresses, tasks, keys)
+        builder = DatasetBuilder(self._run, self._addresses, tasks, keys)
         self._key = builder.build()
         self._graph, self._suffixes = builder.graph, builder.homes
 
@@ -119,13 +119,13 @@ class DatasetJob(GraphJob):
         return self.plan.threads
 
     def _title(self) -> str:
-        return f"{', '.join(self._arrays)} → {self._dataset.store}"
+        return f"{', '.join(self._arrays)} → {self._run.store}"
 
     def __repr__(self) -> str:
         return f"<oocarrays.DatasetJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return report.html_table(self._title(), self._rows())
+        return rows_html(self._rows(), title=self._title())
 
 
 def _way(aligned: bool) -> str:
@@ -293,7 +293,7 @@ def write_frame(
 def is_dataset(source: Any) -> bool:
     """Whether it is xarray's, without importing that.
 
-    >>> is_dataset([3])
+    >>> is_dataset([1, 2, 3])
     False
     """
     return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")

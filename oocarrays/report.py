@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import sys
 import threading
 import time
@@ -54,10 +53,14 @@ def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
     return "\n".join(indent + line.rstrip() for line in lines)
 
 
-def html_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
-    """A small HTML table, its cells escaped."""
-    cells = ("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) for row in rows)
-    return f"<table><caption>{html.escape(title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
+    """A value in one line of at most ``most`` characters.
+
+    >>> shortened("a\\nb"), shortened(list(range(100)), most=12)
+    ("'a\\\\nb'", '[0, 1, 2, 3…')
+    """
+    text = repr(value) if quoted else str(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 # ---------------------------------------------------------------------- arrays
@@ -65,34 +68,13 @@ def html_table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 def array_line(array: OutOfCoreArray) -> str:
     """An array in one line."""
-    return (
-        f"<oocarrays.OutOfCoreArray {shape_text(array.shape)} {array.dtype}, "
-        f"chunks {shape_text(array.chunks)}, {format_bytes(array.nbytes)}, {array.store}>"
-    )
-
-
-def array_rows(array: OutOfCoreArray) -> list[tuple[str, str]]:
-    """An array as rows of name and value."""
-    z = array.zarr
-    codecs = [*z.filters, z.serializer, *z.compressors]
     names = array.dimension_names
-    rows = [
-        ("store", array.store),
-        ("shape", shape_text(array.shape)),
-        ("dtype", str(array.dtype)),
-        ("chunks", shape_text(array.chunks)),
-        ("shards", shape_text(z.shards) if z.shards else "none"),
-        ("codecs", ", ".join(str(c.to_dict().get("name", c)) for c in codecs)),
-        ("fill value", str(array.fill_value)),
-        ("dimension names", ", ".join(map(str, names)) if names else "none"),
-        ("bytes", f"{format_bytes(array.nbytes)} ({array.nbytes})"),
-    ]
-    return rows + [(f"attribute {name}", repr(value)) for name, value in array.attrs.items()]
-
-
-def array_html(array: OutOfCoreArray) -> str:
-    """An array as an HTML table."""
-    return html_table("oocarrays.OutOfCoreArray", array_rows(array))
+    named = f" ({', '.join(map(str, names))})" if names else ""
+    shards = f", shards {shape_text(array.zarr.shards)}" if array.zarr.shards else ""
+    return (
+        f"<oocarrays.OutOfCoreArray {shape_text(array.shape)}{named} {array.dtype}, "
+        f"chunks {shape_text(array.chunks)}{shards}, {format_bytes(array.nbytes)}, {array.store}>"
+    )
 
 
 # ---------------------------------------------------------------------- plans
@@ -133,20 +115,24 @@ def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
     ]
 
 
+def considered_rows(plan: RechunkPlan) -> list[tuple[str, ...]]:
+    """Every strategy that was looked at, a row each, below a head."""
+    rows = [
+        (
+            c.strategy,
+            str(c.ranks),
+            "–" if c.seconds is None else f"{c.seconds:.2f}",
+            format_bytes(c.peak_bytes),
+            c.reason,
+        )
+        for c in plan.considered
+    ]
+    return [("strategy", "ranks", "seconds", "memory", ""), *rows]
+
+
 def explain(plan: RechunkPlan) -> str:
     """The plan, and every strategy that was looked at."""
-    rows: list[tuple[str, ...]] = [("strategy", "ranks", "seconds", "memory", "")]
-    for c in plan.considered:
-        rows.append(
-            (
-                c.strategy,
-                str(c.ranks),
-                "–" if c.seconds is None else f"{c.seconds:.2f}",
-                format_bytes(c.peak_bytes),
-                c.reason,
-            )
-        )
-    considered = table(rows, indent="  ") if plan.considered else "  none: the array is empty"
+    considered = table(considered_rows(plan), indent="  ") if plan.considered else "  none: the array is empty"
     return f"{table(plan_rows(plan))}\n\nconsidered\n{considered}"
 
 
@@ -165,18 +151,19 @@ PHASES = {"read": ("read",), "exchange": ("exchange", "take", "send", "receive",
 """Phases of a plan, and what its tasks count their seconds under."""
 
 
+def phase_seconds(meter: Meter) -> dict[str, float]:
+    """Seconds that all ranks of a run together spent in each phase of its plan."""
+    return {name: sum(meter.seconds.get(verb, 0.0) for verb in verbs) for name, verbs in PHASES.items()}
+
+
 def measured_rows(
     plan: RechunkPlan | BlocksPlan | DatasetPlan, meter: Meter, seconds: float
 ) -> list[tuple[str, str, str]]:
     """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
     t = plan.traffic
     phases = [
-        (
-            f"  {name}, all ranks",
-            f"{getattr(plan.phases, name):.2f}",
-            f"{sum(meter.seconds.get(v, 0) for v in verbs):.2f}",
-        )
-        for name, verbs in PHASES.items()
+        (f"  {name}, all ranks", f"{getattr(plan.phases, name):.2f}", f"{measured:.2f}")
+        for name, measured in phase_seconds(meter).items()
     ]
     return [
         ("", "planned", "measured"),

@@ -14,6 +14,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+WARMING = "+3.59 K"
 
 
 def run(program: Path, folder: Path) -> subprocess.CompletedProcess:
@@ -49,6 +50,13 @@ def test_time_series_prints_the_warming_that_numpy_finds(tmp_path: Path) -> None
     series = data["air_temperature"][(slice(None), *nearest)].astype("f8")
     warming = re.search(r"Toronto: ([+-]\d+\.\d\d) K from 1860–1889 to 2070–2099", printed)
     assert warming, printed
+    assert warming[1] in WARMING
     assert float(warming[1]) == pytest.approx(series[-30:].mean() - series[:30].mean(), abs=0.006)
     assert "predicted" in printed
     assert "240 × 37 × 49" in printed
+
+
+def test_xarray_finds_the_same_warming(tmp_path: Path) -> None:
+    printed = run(EXAMPLES / "xarray_series.py", tmp_path).stdout
+    assert f"Toronto: {WARMING} in 240 years" in printed
+    assert "<xarray.Dataset>" in printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +16,16 @@ import oocarrays
 PUBLIC = [
     "DatasetJob",
     "FromDaskJob",
+    "GroupJob",
     "OocError",
     "OutOfCoreArray",
+    "OutOfCoreGroup",
     "RechunkJob",
     "clean",
     "errors",
     "from_dask",
     "open_array",
+    "open_group",
     "rechunk",
     "resume",
 ]
@@ -42,7 +46,14 @@ def members(kind: type) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [*members(oocarrays.OutOfCoreArray), ("RechunkJob", "plan"), ("RechunkJob", "run"), ("RechunkJob", "explain")],
+    [
+        *members(oocarrays.OutOfCoreArray),
+        *members(oocarrays.OutOfCoreGroup),
+        ("RechunkJob", "plan"),
+        ("RechunkJob", "run"),
+        ("RechunkJob", "explain"),
+        ("RechunkJob", "draw"),
+    ],
     ids=lambda name: name,
 )
 def test_a_public_member_says_what_it_does(kind: str, name: str) -> None:
@@ -58,6 +69,12 @@ def test_every_error_is_in_the_tree_and_in_its_drawing() -> None:
         assert kind.__name__ in (oocarrays.errors.__doc__ or "")
 
 
+def test_an_error_that_comes_from_another_process_says_the_same() -> None:
+    error = oocarrays.errors.BudgetError(1, 2, "this slab")
+    assert repr(pickle.loads(pickle.dumps(error))) == repr(error)
+    assert "this slab" in repr(error)
+
+
 def test_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
@@ -68,7 +85,8 @@ IMPORTED = """
 import json, sys, threading
 import oocarrays
 import dask.threaded
-heavy = [name for name in ("distributed", "dask.array", "dask.dataframe", "pandas", "zarrs") if name in sys.modules]
+names = ("distributed", "dask.array", "dask.dataframe", "pandas", "zarrs", "matplotlib")
+heavy = [name for name in names if name in sys.modules]
 pools = [dask.threaded.default_pool is not None, bool(dask.threaded.pools)]
 print(json.dumps({"heavy": heavy, "threads": threading.active_count(), "pools": pools}))
 """

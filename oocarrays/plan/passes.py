@@ -21,10 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 from oocarrays.mapping.distribution import GenBlock
-from oocarrays.mapping.grid import Stored, ceil_div, unravel
+from oocarrays.mapping.grid import Stored, boxes, ceil_div, unravel
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.schedule import Schedule, complete_exchange
@@ -147,13 +148,20 @@ class Pass:
 
     def reads(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
         """The source chunks that ``rank`` reads in round ``turn`` of a partition."""
+        for first, last in self.read_boxes(unit, turn, rank):
+            yield from product(*map(range, first, last))
+
+    def read_boxes(self, unit: int, turn: int, rank: int) -> Iterator[ChunkBox]:
+        """The same as boxes of source chunks, which follow one another as their chunks do."""
         touched = self._touched(unit)
         counts = tuple(map(len, touched))
         start = turn * self.ranks * self.slab
-        here = min(self.ranks * self.slab, math.prod(counts) - start)
-        for number in GenBlock.even(here, self.ranks).part(rank):
-            index = unravel(start + number, counts)
-            yield tuple(axis[i] for axis, i in zip(touched, index, strict=True))
+        part = GenBlock.even(min(self.ranks * self.slab, math.prod(counts) - start), self.ranks).part(rank)
+        for first, last in boxes(range(start + part.start, start + part.stop), counts):
+            yield (
+                tuple(axis.start + i for axis, i in zip(touched, first, strict=True)),
+                tuple(axis.start + i for axis, i in zip(touched, last, strict=True)),
+            )
 
     def reads_after(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
         """The source chunks that ``rank`` reads in the round after this one, if there is one."""

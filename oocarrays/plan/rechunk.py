@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import Literal
+from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.plan import shown
 from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, Infeasible, Problem, best_pass
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.passes import Method, Pass
@@ -134,6 +135,35 @@ class RechunkPlan:
     def write_requests(self) -> int:
         """Chunks written."""
         return self.traffic.write_requests
+
+    def draw(self) -> Any:
+        """A ``matplotlib.figure.Figure``: which rank has which part of source and target, and when; predicted seconds.
+
+        Raises
+        ------
+        UnsupportedError
+            Where matplotlib is not installed.
+        """
+        return shown.by("draw")(self)
+
+    def _repr_html_(self) -> str:
+        html: str = shown.by("html")(self)
+        return html
+
+    def __repr__(self) -> str:
+        """One line: all fields together would be pages.
+
+        >>> grid = ChunkGrid.of((8, 6), (2, 6))
+        >>> rows = Stored(grid=grid, itemsize=4, local=True)
+        >>> plan_rechunk(rows, rows, budget=2**26, costs=Costs(), ranks=1)
+        <oocarrays.RechunkPlan independent, (8, 6) in chunks (2, 6) → (2, 6), ranks 1, passes 1, peak 24.0 of 64.0 MiB>
+        """
+        source, target = self.source.grid, self.target.grid
+        return (
+            f"<oocarrays.RechunkPlan {self.strategy}, {source.shape} in chunks {source.chunks} → {target.chunks}, "
+            f"ranks {self.ranks}, passes {len(self.passes)}, "
+            f"peak {self.peak_bytes / MIB:.1f} of {self.budget / MIB:.1f} MiB>"
+        )
 
 
 def plan_rechunk(

@@ -1,0 +1,8 @@
+"""``python -m oocarrays`` does what ``oocarrays`` does."""
+
+import sys
+
+from oocarrays.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""``oocarrays info``: an array as a table, a group as a tree, both for machines; one line where there is neither."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import MemoryStore
+
+from oocarrays.cli import main
+from oocarrays.contents import GroupFacts, contents
+from oocarrays.errors import NotFoundError
+from oocarrays.storage.array_file import MARK
+
+RUN = "0123456789ab"
+
+
+def make_group(store: Any, zarr_format: Any) -> zarr.Group:
+    """A group as xarray writes it, with a group in it that has one array that a run has left."""
+    group = zarr.create_group(store, zarr_format=zarr_format, attributes={"title": "air <& sea>", "deep": {"a": [1]}})
+    for name, shape in (("time", (30,)), ("air", (30, 20, 10))):
+        names = ("time", "lat", "lon")[: len(shape)]
+        two = {"attributes": {"_ARRAY_DIMENSIONS": names}}
+        group.create_array(
+            name,
+            data=np.ones(shape, "f4"),
+            chunks=(10, 20, 10)[: len(shape)],
+            **(two if zarr_format == 2 else {"dimension_names": names}),
+        )
+    sea = group.create_group("sea", attributes={"depth": 3})
+    shards = {} if zarr_format == 2 else {"shards": (8, 8)}
+    sea.create_array(
+        "salt", shape=(8, 8), chunks=(2, 8), dtype="i2", attributes={MARK: RUN}, compressors=None, **shards
+    )
+    return group
+
+
+def shown(store: Path, capsys: pytest.CaptureFixture, *options: str) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["info", str(store), *options]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+@pytest.mark.parametrize("consolidated", [False, True], ids=["plain", "consolidated"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_group_is_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture, zarr_format: int, consolidated: bool) -> None:
+    store = tmp_path / "weather.zarr"
+    make_group(store, zarr_format)
+    if consolidated:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            zarr.consolidate_metadata(store)
+    (store / ".oocarrays-0123456789ab").mkdir()
+    lines = shown(store, capsys).splitlines()
+    word = ", consolidated" if consolidated else ""
+    assert lines[0].startswith(f"{store}  group of 3 arrays, format {zarr_format}{word}, 23.68 kiB, ")
+    branches = [line for line in lines if "── " in line]
+    assert [line.split("  ")[0] for line in branches] == ["├── air", "├── sea", "│", "└── time"]
+    assert branches[1].split("  ", 1)[1].lstrip().startswith(f"group of 1 array, format {zarr_format}")
+    air = next(line for line in lines if "── air" in line)
+    for cell in ("30 × 20 × 10", "time, lat, lon", "float32", "10 × 20 × 10", "23.44 kiB"):
+        assert f"  {cell}  " in air, cell
+    assert air.endswith("  blosc" if zarr_format == 2 else "  bytes, zstd")
+    assert ("  8 × 8   128 B" in next(line for line in lines if "── salt" in line)) == (zarr_format == 3)
+    assert "│   │ depth: 3" in lines
+    assert "│ title: 'air <& sea>'" in lines
+    assert f"│         oocarrays resume {store}/sea/salt" in lines
+    assert any(f"unfinished: run {RUN} did not write all of it" in line for line in lines)
+    columns = next(line for line in lines if "dtype" in line)
+    assert all(line[columns.index("dtype") :].startswith(("float32", "int16")) for line in lines if " × " in line)
+
+
+def test_json_is_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_group(tmp_path / "g.zarr", 3).create_array(
+        "odd", shape=(4,), dtype="f8", fill_value=float("nan"), attributes={"valid": [float("inf"), 1.5, None, True]}
+    )
+    found = json.loads(shown(tmp_path / "g.zarr", capsys, "--json"), parse_constant=pytest.fail)
+    assert found["kind"] == "group"
+    assert found["attributes"] == {"title": "air <& sea>", "deep": {"a": [1]}}
+    assert list(found["members"]) == ["air", "odd", "sea", "time"]
+    air, salt, odd = found["members"]["air"], found["members"]["sea"]["members"]["salt"], found["members"]["odd"]
+    assert (air["kind"], air["shape"], air["chunks"], air["shards"]) == ("array", [30, 20, 10], [10, 20, 10], None)
+    assert air["dimension_names"] == ["time", "lat", "lon"]
+    assert air["codecs"] == ["bytes", "zstd"]
+    files = [file for file in (tmp_path / "g.zarr" / "air").rglob("*") if file.is_file()]
+    assert (air["nbytes"], air["stored_bytes"]) == (24000, sum(file.stat().st_size for file in files))
+    assert (salt["unfinished"], salt["shards"], salt["attributes"]) == (RUN, [8, 8], {})
+    assert odd["attributes"] == {"valid": ["inf", 1.5, None, True]}
+    assert odd["fill_value"] == "nan"
+    array = json.loads(shown(tmp_path / "g.zarr" / "air", capsys, "--json"))
+    assert array == air
+
+
+def test_format_2_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_group(tmp_path / "g.zarr", 2)
+    assert contents(tmp_path / "g.zarr" / "air").attributes == {}
+    out = shown(tmp_path / "g.zarr" / "air", capsys)
+    for row in (
+        "format +2",
+        "dimension names +time, lat, lon",
+        "shards +none",
+        "codecs +blosc",
+    ):
+        assert re.search(rf"^{row}$", out, re.MULTILINE), row
+
+
+def test_a_group_in_memory_is_looked_at_too() -> None:
+    store = MemoryStore()
+    make_group(store, 3)
+    found = contents(store, stored=False)
+    assert isinstance(found, GroupFacts)
+    assert [array.shape for array in found.arrays] == [(30, 20, 10), (8, 8), (30,)]
+    assert all(array.stored_bytes is None for array in found.arrays)
+
+
+def spoil_group(folder: Path) -> None:
+    (folder / "zarr.json").write_text("{nonsense")
+
+
+def spoil_member(folder: Path) -> None:
+    (folder / "air" / "zarr.json").write_text("{nonsense")
+
+
+@pytest.mark.parametrize("spoil", [spoil_group, spoil_member])
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, spoil: Any, capsys: pytest.CaptureFixture) -> None:
+    make_group(tmp_path / "g.zarr", 3)
+    spoil(tmp_path / "g.zarr")
+    with pytest.raises(NotFoundError, match=r"g\.zarr"):
+        contents(tmp_path / "g.zarr")
+    assert main(["info", str(tmp_path / "g.zarr")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

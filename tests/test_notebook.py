@@ -1,0 +1,123 @@
+"""What notebooks show: well-formed, escaped, legible on any ground, and short whatever is shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import dask.array as da
+import pytest
+import zarr
+
+import oocarrays as ooc
+from tests.small import DATA, each_method, make, plan
+
+ARRAYS: dict[str, dict[str, Any]] = {
+    "no axes": {"shape": (), "chunks": ()},
+    "one axis": {"shape": (10,), "chunks": (3,)},
+    "no elements": {"shape": (0, 5), "chunks": (1, 5)},
+    "three axes": {"shape": (30, 20, 10), "chunks": (1, 20, 10)},
+    "six axes": {"shape": (20,) * 6, "chunks": (1,) * 6},
+    "a million chunks": {"shape": (1000, 1000), "chunks": (1, 1)},
+    "a million chunks in a row": {"shape": (1_000_000,), "chunks": (1,)},
+    "shards": {"shape": (64, 64), "chunks": (8, 8), "shards": (32, 64)},
+    "format 2": {"shape": (64, 64), "chunks": (8, 8), "zarr_format": 2},
+    "many attributes": {"shape": (4,), "chunks": (4,), "attributes": {f"name {i}": "x" * 500 for i in range(500)}},
+}
+
+
+def page_of(shown: Any) -> tuple[str, ElementTree.Element]:
+    """What a notebook is given, and the same parsed: strictly, as XML."""
+    page = shown._repr_html_()
+    return page, ElementTree.fromstring(page)
+
+
+def cells(page: ElementTree.Element) -> list[str]:
+    return [element.text or "" for tag in ("td", "th") for element in page.iter(tag)]
+
+
+@pytest.mark.parametrize("options", ARRAYS.values(), ids=ARRAYS)
+def test_any_array_is_shown_in_a_short_well_formed_page(options: dict[str, Any]) -> None:
+    array = ooc.open_array(zarr.create_array({}, dtype="f4", **options))
+    page, parsed = page_of(array)
+    assert len(page) < 12_000
+    assert len(list(parsed.iter("svg"))) == (options["shape"] != () and 0 not in options["shape"])
+    for word in ("Bytes", "Shape", "Array", "Chunk", "Data type", "float32"):
+        assert word in cells(parsed), word
+    assert ("Shard" in cells(parsed)) == ("shards" in options)
+
+
+def test_it_tells_bytes_shapes_codecs_names_and_attributes() -> None:
+    z = make({}, dimension_names=("y", "x"), attributes={"units": "K"}, compressors=zarr.codecs.ZstdCodec())
+    _, parsed = page_of(ooc.open_array(z))
+    for word in ("96 × 80", "8 × 80", "30.00 kiB", "2.50 kiB", "12", "y, x", "bytes, zstd", "units", "'K'"):
+        assert word in cells(parsed), word
+
+
+@pytest.mark.parametrize("kind", ["array", "job", "plan"])
+def test_nothing_is_black_on_white(tmp_path: Path, kind: str) -> None:
+    job = plan(make({}), tmp_path / "target.zarr")
+    page, _ = page_of({"array": ooc.open_array(make({})), "job": job, "plan": job.plan}[kind])
+    assert "currentColor" in page
+    colours = set(re.findall(r"(?:fill|stroke|color|background)[:=]\"?([^;\"]+)", page))
+    assert colours <= {"currentColor", "none"} | {c for c in colours if c.startswith(("#ECB172", "#8B4903"))}
+
+
+def test_what_a_user_wrote_is_escaped() -> None:
+    evil = "</td><script>alert(1)</script>&\"'"
+    z = zarr.create_array({}, shape=(4,), dtype="f4", dimension_names=(evil,), attributes={evil: [evil]})
+    page, parsed = page_of(ooc.open_array(z))
+    assert "<script" not in page
+    assert {evil, repr([evil])} <= set(cells(parsed))
+
+
+@each_method
+def test_a_job_shows_source_beside_target_and_after_a_run_what_was_measured(tmp_path: Path, method: str) -> None:
+    make(tmp_path / "source.zarr", DATA)
+    job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", method)
+    before, parsed = page_of(job)
+    assert len(before) < 16_000
+    assert [svg.get("aria-label") for svg in parsed.iter("svg")] == [
+        "96 × 80 in chunks of 8 × 80",
+        "96 × 80 in chunks of 96 × 10",
+    ]
+    assert "measured" not in cells(parsed)
+    assert {considered.reason for considered in job.plan.considered} <= set(cells(parsed))
+    job.run()
+    assert {"planned", "measured"} <= set(cells(page_of(job)[1]))
+    assert "ran in" in repr(job)
+
+
+def test_an_empty_job_is_shown(tmp_path: Path) -> None:
+    z = zarr.create_array({}, shape=(0, 4), chunks=(1, 4), dtype="f4")
+    job = plan(z, tmp_path / "target.zarr", chunks=(1, 2))
+    assert "nothing to move" in cells(page_of(job)[1])
+
+
+def test_a_job_shows_shards_of_its_target(tmp_path: Path) -> None:
+    _, parsed = page_of(plan(make({}), tmp_path / "target.zarr", chunks=(24, 10), shards=(96, 20)))
+    assert {"Shard", "24 × 10", "96 × 20"} <= set(cells(parsed))
+    assert [svg.get("aria-label") for svg in parsed.iter("svg")][1] == "96 × 80 in chunks of 24 × 10"
+
+
+@pytest.mark.parametrize("rows", [(1, 3, 2, 90), (1,) * 96, (96,)], ids=["unequal", "many", "one"])
+def test_a_lazy_array_shows_its_blocks_beside_the_target(tmp_path: Path, rows: tuple[int, ...]) -> None:
+    x = da.from_array(DATA, chunks=(rows, 80))
+    job = ooc.from_dask(x, tmp_path / "target.zarr", chunks=(96, 10), memory="128MiB")
+    page, parsed = page_of(job)
+    assert len(page) < 12_000
+    assert len(list(parsed.iter("svg"))) == 2
+    assert {"Longest block", f"{max(rows)} × 80", "96 × 10", str(len(rows))} <= set(cells(parsed))
+
+
+def test_reprs_are_lines(source: Path, tmp_path: Path) -> None:
+    job = plan(source, tmp_path / "target.zarr")
+    assert re.fullmatch(
+        r"<oocarrays\.RechunkPlan \w+, \(96, 80\) in chunks \(8, 80\) → \(96, 10\), .*MiB>", repr(job.plan)
+    )
+    z = zarr.create_array({}, shape=(6, 4), chunks=(1, 4), shards=(2, 4), dtype="f4", dimension_names=("y", "x"))
+    assert repr(ooc.open_array(z)).startswith(
+        "<oocarrays.OutOfCoreArray 6 × 4 (y, x) float32, chunks 1 × 4, shards 2 × 4, 96 B, memory://"
+    )
