@@ -119,7 +119,7 @@ class DatasetJob(GraphJob[DatasetRun]):
         return self.plan.threads
 
     def _title(self) -> str:
-        return f"{', '.join(self._arrays)} → {self._run.store}"
+        return f"{', '.join(self._arrays)} → {self._run.destination.store}"
 
     def __repr__(self) -> str:
         return f"<oocarrays.DatasetJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
