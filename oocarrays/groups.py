@@ -22,6 +22,7 @@ from oocarrays.graphs.resume import journal_content
 from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.graphs.settings import local_cores
 from oocarrays.group_chunks import LINES, asked_for
+from oocarrays.notebook import rows_html
 from oocarrays.plan.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import group_file
@@ -82,7 +83,7 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
         return f"<{self._title()}>" + (f"\n{report.table(self._rows(), indent='  ')}" if len(self) else "")
 
     def _repr_html_(self) -> str:
-        return report.html_table(self._title(), self._rows())
+        return rows_html(self._rows(), title=self._title())
 
 
 def open_group(store: StoreLike | zarr.Group) -> OutOfCoreGroup:
@@ -183,9 +184,8 @@ class GroupJob(GraphJob[GroupRun]):
         return f"<oocarrays.GroupJob {self._title()}>\n{report.table(group_rows(self.plan), indent='  ')}\n\n{members}"
 
     def _repr_html_(self) -> str:
-        return report.html_table(self._title(), group_rows(self.plan)) + report.html_table(
-            "arrays", _shortened(member_rows(self.plan))
-        )
+        arrays = rows_html(_shortened(member_rows(self.plan)), title="arrays")
+        return rows_html(group_rows(self.plan), title=self._title()) + arrays
 
 
 def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:
