@@ -117,6 +117,11 @@ def test_reprs_are_lines(source: Path, tmp_path: Path) -> None:
     assert re.fullmatch(
         r"<oocarrays\.RechunkPlan \w+, \(96, 80\) in chunks \(8, 80\) → \(96, 10\), .*MiB>", repr(job.plan)
     )
+    assert re.fullmatch(r"\(<Pass \w+, .* units of .* chunks, ranks \d+>,\)", repr(job.plan.passes))
+    lazy = ooc.from_dask(da.from_array(DATA, chunks=(1, 80)), tmp_path / "lazy.zarr", memory="128MiB")
+    assert re.fullmatch(
+        r"<oocarrays\.BlocksPlan \(96, 80\) in 96 blocks → \(1, 80\), straight, peak .* MiB>", repr(lazy.plan)
+    )
     z = zarr.create_array({}, shape=(6, 4), chunks=(1, 4), shards=(2, 4), dtype="f4", dimension_names=("y", "x"))
     assert repr(ooc.open_array(z)).startswith(
         "<oocarrays.OutOfCoreArray 6 × 4 (y, x) float32, chunks 1 × 4, shards 2 × 4, 96 B, memory://"
