@@ -23,7 +23,7 @@ MOST_PIECES = 24
 """Pieces of an axis that are drawn at most: Dask draws as many lines at this size."""
 MOST_PIECES_OF_MANY_AXES = 8
 MOST_ATTRIBUTES = 24
-CELL = "text-align:left"
+CELL = "text-align:left;padding:0 .5em"
 TOP = "text-align:left;vertical-align:top"
 
 
