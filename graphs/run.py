@@ -8,13 +8,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
+from oocarrays.graphs.group_tasks import GroupRun
 from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
-from oocarrays.graphs.rechunk import Key, build_graph
+from oocarrays.graphs.rechunk import Key
 from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.work import LIVE, SETTLE_SECONDS
@@ -27,6 +28,7 @@ from oocarrays.storage.meter import Meter
 if TYPE_CHECKING:
     from distributed import Client
 
+Run = TypeVar("Run", RechunkRun, GroupRun)
 LOOK_SECONDS = 5
 """Seconds between two looks at the workers of a run."""
 
@@ -45,12 +47,12 @@ class Cluster:
         return workers_of(self.client, self.chosen)
 
 
-class GraphJob(DaskMethodsMixin):
+class GraphJob(DaskMethodsMixin, Generic[Run]):
     """A run as a Dask collection of one value.
 
     Parameters
     ----------
-    run : RechunkRun
+    run : RechunkRun or GroupRun
         What the tasks do.
     result : callable
         Makes the value that a person gets of the last task's.
@@ -58,7 +60,7 @@ class GraphJob(DaskMethodsMixin):
         Where it runs; by default on threads of this process.
     """
 
-    def __init__(self, run: RechunkRun, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
+    def __init__(self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
         self._run = run
         self._result = result
         self._cluster = cluster
@@ -72,7 +74,7 @@ class GraphJob(DaskMethodsMixin):
         """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
 
     def _build(self) -> None:
-        self._graph, self._key = build_graph(self._run, self._addresses)
+        raise NotImplementedError
 
     def _find_workers(self, cluster: Cluster) -> None:
         """Put ranks anew where a worker has gone since the job was planned."""
@@ -205,7 +207,7 @@ class GraphJob(DaskMethodsMixin):
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._persisted, ()
 
-    def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> GraphJob:
+    def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> GraphJob[Run]:
         """The same job, its last task done."""
         job = object.__new__(type(self))
         job.__dict__.update(self.__dict__)
@@ -215,7 +217,7 @@ class GraphJob(DaskMethodsMixin):
         return job
 
 
-def hearing(run: RechunkRun, moves: list[dict[str, Any]]) -> Callable[[tuple[float, dict[str, Any]]], None]:
+def hearing(run: RechunkRun | GroupRun, moves: list[dict[str, Any]]) -> Callable[[tuple[float, dict[str, Any]]], None]:
     """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run."""
     there = weakref.ref(run)
 
@@ -234,7 +236,7 @@ def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
 
 
-def _check_reach(run: RechunkRun) -> None:
+def _check_reach(run: RechunkRun | GroupRun) -> None:
     """Refuse stores in the memory of this process: every worker would have a copy of its own.
 
     Raises
@@ -263,7 +265,7 @@ def _resumable(error: BaseException) -> bool:
     return not isinstance(error, CorruptChunkError | DiskFullError | StoreFailure)
 
 
-def _explained(error: BaseException, client: Client, run: RechunkRun) -> BaseException:
+def _explained(error: BaseException, client: Client, run: RechunkRun | GroupRun) -> BaseException:
     """What a person is told where a cluster, and not the work, was what failed."""
     from distributed import KilledWorker
 

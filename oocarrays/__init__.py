@@ -17,18 +17,22 @@ from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import OocError
+from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask
 
 __version__ = "0.1.0"
 __all__ = [
     "FromDaskJob",
+    "GroupJob",
     "OocError",
     "OutOfCoreArray",
+    "OutOfCoreGroup",
     "RechunkJob",
     "clean",
     "errors",
     "from_dask",
     "open_array",
+    "open_group",
     "rechunk",
     "resume",
 ]

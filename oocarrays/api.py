@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,16 +18,20 @@ from oocarrays.asked import cluster_of, means_of, scratch_folder
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
+from oocarrays.groups import group_job, resume_group
 from oocarrays.lazy_dataset import is_lazy, lazy_job
 from oocarrays.notebook import plan_html
+from oocarrays.plan.group import GroupPlan
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.plan.shown import lend
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
+from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class RechunkJob(GraphJob):
+class RechunkJob(GraphJob[RechunkRun]):
     """A rechunk that has been planned and not yet run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
@@ -79,6 +84,9 @@ class RechunkJob(GraphJob):
         rows = report.measured_rows(self.plan, self.meter, self.measured_seconds)
         moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
         return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}{moves}"
+
+    def _build(self) -> None:
+        self._graph, self._key = build_graph(self._run, self._addresses)
 
     def draw(self) -> Figure:
         """As ``plan.draw()``, with the names of the axes, and after a run the measured seconds beside the predicted.
@@ -220,7 +228,44 @@ def rechunk(
             overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
             others={"orientation": orientation, "ranks": ranks, "method": None if method == "auto" else method},
         )  # fmt: skip
-    opened = array_file.open_array(source.zarr if isinstance(source, OutOfCoreArray) else source)
+    given = getattr(source, "zarr", source)
+    cluster = cluster_of(scheduler, workers)
+    means = means_of(cluster, memory)
+    planner = partial(
+        _planned,
+        orientation=orientation,
+        ranks=settings.setting("ranks") if ranks is None else ranks,
+        method=method,
+        shards=shards,
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+        overwrite=overwrite,
+        scratch=scratch_folder(scratch, target),
+        means=means,
+    )
+    if holds_group(given):
+        return group_job(given, target, chunks, planner, means, overwrite=overwrite, cluster=cluster)
+    return _job(*planner(array_file.open_array(given), target, chunks), cluster)
+
+
+def _planned(
+    opened: zarr.Array,
+    target: StoreLike,
+    chunks: Any,
+    *,
+    orientation: Any,
+    ranks: int | None,
+    method: Literal["auto", "independent", "two-phase", "kept", "staged"],
+    shards: ChunksLike | None,
+    zarr_format: Literal[2, 3] | None,
+    compressors: Any,
+    filters: Any,
+    overwrite: bool,
+    scratch: str,
+    means: Mapping[str, Any],
+) -> tuple[RechunkPlan, ArrayFile, Destination]:
+    """What is to be done with one array, and where."""
     file = array_file.describe(opened)
     order = _axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file)
@@ -234,22 +279,15 @@ def rechunk(
         order=order,
     )
     array_file.check_target(opened, target, overwrite=overwrite)
-    cluster = cluster_of(scheduler, workers)
-    plan = plan_rechunk(
-        file.stored,
-        array_file.preview(made, target),
-        ranks=settings.setting("ranks") if ranks is None else ranks,
-        method=method,
-        **means_of(cluster, memory),
-    )
+    plan = plan_rechunk(file.stored, array_file.preview(made, target), ranks=ranks, method=method, **means)
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
         overwrite=overwrite,
-        scratch=scratch_folder(scratch, target),
+        scratch=scratch,
         past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
     )
-    return _job(plan, file, destination, cluster)
+    return plan, file, destination
 
 
 def resume(
@@ -289,11 +327,15 @@ def resume(
         ...
     oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
     """
+    if holds_group(target):
+        return resume_group(target, source, lambda plan: _cluster_for(plan, scheduler, workers))
     plan, file, destination, left_by = resumed(target, source)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 
-def _cluster_for(plan: RechunkPlan, scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+def _cluster_for(
+    plan: RechunkPlan | GroupPlan, scheduler: Client | str | None, workers: Sequence[str] | None
+) -> Cluster | None:
     """Where a plan that was made before is to run.
 
     Raises

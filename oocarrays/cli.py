@@ -23,13 +23,16 @@ from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
 from oocarrays.array import open_array
 from oocarrays.chunks import parsed_chunks
 from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
-from oocarrays.errors import ChunksError, InputError, OocError
+from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.calibrate import calibrate, keep
 from oocarrays.graphs.calibrate_workers import calibrate_workers
 from oocarrays.graphs.placement import client_of
 from oocarrays.graphs.settings import costs, size_in_bytes
+from oocarrays.group_chunks import read_chunks
+from oocarrays.groups import GroupJob
 from oocarrays.plan.rechunk import METHODS
 from oocarrays.storage.array_file import unfinished_run
+from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 
@@ -115,13 +118,15 @@ def _demo_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _rechunk_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
+    parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
     parser.add_argument("target", metavar="TARGET", help="where to write")
     parser.add_argument(
         "--chunks",
-        type=_chunks,
+        action="append",
         help="chunk length in each axis, such as 16384,256, or by name: time=-1,lat=20; -1 for a whole axis, auto or a "
-        "size such as 128MiB to have it chosen",
+        "size such as 128MiB to have it chosen. Of a group: NAME=LENGTHS for each array that is to be rechunked, as in "
+        "air=16384,256,time=-1, in one word or in several --chunks; by dimensions: air=time:-1,lat:20. Arrays that are "
+        "not named are copied as they are stored",
     )
     parser.add_argument(
         "--shards", type=_lengths, help="shard length in each axis, a multiple of the chunk's (default: none)"
@@ -171,12 +176,15 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_clean)
 
 
-def _chunks(text: str) -> Any:
+def _chunks(source: str, words: Sequence[str]) -> Any:
+    """What ``--chunks`` options say of one array, or of the arrays of a group."""
+    if holds_group(source):
+        return read_chunks(words)
     try:
-        return parsed_chunks(text)
+        return parsed_chunks(",".join(words))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of lengths such as 16384,256, nor time=-1,lat=20, auto or 128MiB"
+        raise ChunksError(
+            f"--chunks {','.join(words)!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
         ) from None
 
 
@@ -208,7 +216,7 @@ def _rechunk(options: argparse.Namespace) -> None:
     job = rechunk(
         options.source,
         options.target,
-        chunks=options.chunks,
+        chunks=None if options.chunks is None else _chunks(options.source, options.chunks),
         shards=options.shards,
         orientation=options.orientation,
         memory=options.memory,
@@ -224,8 +232,12 @@ def _rechunk(options: argparse.Namespace) -> None:
     _show_and_run(job, options)
 
 
-def _show_and_run(job: RechunkJob, options: argparse.Namespace) -> None:
+def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> None:
     if options.draw:
+        if isinstance(job, GroupJob):
+            raise UnsupportedError(
+                "--draw shows the plan of one array; of a group: dict(job.plan.members)[NAME].draw()"
+            )
         load_picture().check_file(options.draw)
     if options.dry_run:
         print(job.explain())
@@ -233,7 +245,7 @@ def _show_and_run(job: RechunkJob, options: argparse.Namespace) -> None:
         if not options.quiet:
             print(job)
         _run(job, progress=not options.quiet)
-    if options.draw:
+    if options.draw and isinstance(job, RechunkJob):
         job.draw().savefig(options.draw)
         print(f"drew {options.draw}")
 
@@ -257,7 +269,7 @@ def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, 
     return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
 
 
-def _run(job: RechunkJob, *, progress: bool) -> None:
+def _run(job: RechunkJob | GroupJob, *, progress: bool) -> None:
     with MemoryWatch() as watch:
         target = job.run(progress=progress)
     seconds = job.measured_seconds or 1e-9

@@ -127,7 +127,7 @@ class DatasetJob(GraphJob):
         return f"<oocarrays.DatasetJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return rows_html(self._rows(), title=f"oocarrays.DatasetJob {self._title()}")
+        return rows_html(self._rows(), title=self._title())
 
 
 def _way(aligned: bool) -> str:
@@ -295,7 +295,7 @@ def write_frame(
 def is_dataset(source: Any) -> bool:
     """Whether it is xarray's, without importing that.
 
-    >>> is_dataset(3)
+    >>> is_dataset([1, 2, 3])
     False
     """
     return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")

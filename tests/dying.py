@@ -24,7 +24,7 @@ from typing import Any
 import oocarrays as ooc
 from oocarrays.cli import main
 from oocarrays.plan import candidates
-from oocarrays.storage import array_file
+from oocarrays.storage import array_file, copies, group_file
 from oocarrays.storage.blobs import LocalBlobs
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.kept import KeptMessages
@@ -39,6 +39,9 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "message": (KeptMessages, "_write", "after"),
     "mark": (array_file, "finish_target", "before"),
     "finished": (array_file, "finish_target", "after"),
+    "copied": (copies, "_copy_file", "after"),  # an object of a group's other arrays
+    "consolidated": (group_file, "_take_mark_away", "before"),
+    "group": (group_file, "finish_group", "after"),
 }
 """Where a run can be stopped: before or after a call of one of its parts."""
 

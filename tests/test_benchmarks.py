@@ -52,3 +52,10 @@ def test_the_cluster_benchmark_runs_and_watches_every_worker(tmp_path: Path) -> 
         for worker in run["workers"]:
             assert 0 < worker["rss"] < worker["limit"] == 2**30
             assert worker["paused"] == worker["lost"] == worker["over_limit"] == 0
+
+
+def test_the_benchmark_of_groups_runs_and_memory_is_that_of_one_array(tmp_path: Path) -> None:
+    runs = results(tmp_path, "groups.py", "--arrays", "3")
+    assert {name: run["verdict"] for name, run in runs.items()} == {"group": "ok", "singles": "ok"}
+    group, singles = runs["group"], runs["singles"]
+    assert group["peak"] <= group["predicted_peak"] == singles["predicted_peak"] <= group["budget"]

@@ -15,13 +15,16 @@ import oocarrays
 
 PUBLIC = [
     "FromDaskJob",
+    "GroupJob",
     "OocError",
     "OutOfCoreArray",
+    "OutOfCoreGroup",
     "RechunkJob",
     "clean",
     "errors",
     "from_dask",
     "open_array",
+    "open_group",
     "rechunk",
     "resume",
 ]
@@ -44,6 +47,7 @@ def members(kind: type) -> list[tuple[str, str]]:
     ("kind", "name"),
     [
         *members(oocarrays.OutOfCoreArray),
+        *members(oocarrays.OutOfCoreGroup),
         ("RechunkJob", "plan"),
         ("RechunkJob", "run"),
         ("RechunkJob", "explain"),

@@ -155,10 +155,10 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
 
 
 def unfinished_run(store: StoreLike) -> str | None:
-    """The id of the run that has not finished the array in ``store``; None where there is no such array."""
+    """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
     try:
-        run: str | None = open_array(store, unfinished=True).attrs.get(MARK)  # type: ignore[assignment]
-    except (NotFoundError, StoreFailure):
+        run: str | None = zarr.open(store, mode="r", use_consolidated=False).attrs.get(MARK)  # type: ignore
+    except (OSError, KeyError, ValueError, TypeError):
         return None
     return run
 
@@ -326,7 +326,7 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
 
 
 def is_empty(store: StoreLike) -> bool:
-    """Whether nothing is there."""
+    """Whether there is nothing at all."""
     folder = local_folder(store)
     if folder is not None:
         return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))

@@ -2,7 +2,7 @@
 
     data/  .oocarrays-0123456789ab/     scratch          of a run
            .oocarrays-calibrate-…/      calibration      its work folder
-           a.zarr/  zarr.json           unfinished       the array, where it carries the mark
+           a.zarr/  zarr.json           unfinished       the array or group, where it carries the mark
                     .oocarrays/         journal          where the array does not carry the mark
                     c/0/3.….partial     partial          a chunk that was being written
 
@@ -31,6 +31,8 @@ from oocarrays.storage.lock import Busy, Hold, try_lock
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "unfinished"]
 CHUNKS = "c"
+FORMAT_2 = {".zarray": "array", ".zgroup": "group"}
+"""The documents that make a folder an array or a group in Zarr format 2, which keeps attributes in another one."""
 SCRATCH = re.compile(r"\.oocarrays-[0-9a-f]{12}")
 CALIBRATION = re.compile(r"\.oocarrays-calibrate-.+")
 YOUNG_SECONDS = 60.0
@@ -46,8 +48,8 @@ class Leftover:
     kind: Kind
     """``"scratch"``: a folder of scratch arrays and kept messages. ``"calibration"``: a folder in which speeds were
     measured. ``"partial"``: a file of an array, the beginning of a chunk. ``"journal"``: what a run had finished, in
-    an array that is finished or was written anew. ``"unfinished"``: a whole array that lacks parts; its run can be
-    resumed only while it is there."""
+    an array that is finished or was written anew. ``"unfinished"``: a whole array, or group, that lacks parts; its
+    run can be resumed only while it is there."""
     nbytes: int
     """Bytes of all files in it; those of an unfinished array's partial files, which are listed too, are among them."""
     alive: bool
@@ -135,10 +137,12 @@ def hold(folder: str) -> Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Array:
-    """The array in which a folder lies."""
+    """The array or group in which a folder lies."""
 
     folder: str
     """Where its metadata is."""
+    group: bool
+    """Whether it is a group."""
     unfinished: bool
     """Whether it carries the mark."""
     held: bool | None
@@ -148,16 +152,16 @@ class _Array:
 def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
     entries = _entries(folder)
     found = _array_at(folder, {entry.name for entry in entries})
-    if found is not None:
-        yield from _of_array(found)
-    array = found or array
+    if array is None or not array.unfinished:  # what is in an unfinished group goes with it
+        yield from () if found is None else _of_array(found)
+        array = array if found is None or (found.group and not found.unfinished) else found
     for entry in entries:
         if not entry.is_dir(follow_symlinks=False):
             yield from _partial(entry, array)
         elif kind := _kind(entry.name):
             yield _folder(entry.path, kind)
-        elif found is not None and entry.name == CHUNKS:
-            yield from _partials(entry.path, found)
+        elif array is not None and found is not None and not found.group and entry.name == CHUNKS:
+            yield from _partials(entry.path, array)
         elif entry.name != FOLDER:
             yield from _leftovers(entry.path, array)
 
@@ -182,28 +186,34 @@ def _kind(name: str) -> Kind | None:
 
 
 def _array_at(folder: str, names: set[str]) -> _Array | None:
-    attributes = _attributes(folder) if METADATA in names else None
-    if attributes is None:
+    kind = _node_kind(folder, names)
+    if kind is None:
         return None
     held = _held(os.path.join(folder, FOLDER, LOCK))
-    return _Array(folder=folder, unfinished=MARK in attributes, held=held)
+    return _Array(folder=folder, group=kind == "group", unfinished=_is_unfinished(folder), held=held)
 
 
-def _attributes(folder: str) -> dict[str, Any] | None:
-    """The attributes of the Zarr array in a folder, or None where there is none."""
+def _node_kind(folder: str, names: set[str]) -> str | None:
+    """Whether there is an ``"array"`` or a ``"group"`` in a folder, in Zarr format 3 or 2."""
+    if METADATA in names:
+        kind = _document(folder, METADATA).get("node_type")
+        return kind if kind in ("array", "group") else None
+    return next((kind for name, kind in FORMAT_2.items() if name in names), None)
+
+
+def _document(folder: str, name: str) -> dict[str, Any]:
+    """What a document of metadata says; nothing where there is none."""
     try:
-        with open(os.path.join(folder, METADATA), "rb") as file:
-            metadata = json.load(file)
+        with open(os.path.join(folder, name), "rb") as file:
+            document = json.load(file)
     except (OSError, ValueError):
-        return None
-    if not isinstance(metadata, dict) or metadata.get("node_type") != "array":
-        return None
-    attributes = metadata.get("attributes")
-    return attributes if isinstance(attributes, dict) else {}
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _is_unfinished(folder: str) -> bool:
-    return MARK in (_attributes(folder) or {})
+    attributes = _document(folder, METADATA).get("attributes") or _document(folder, ".zattrs")
+    return isinstance(attributes, dict) and MARK in attributes
 
 
 def _of_array(array: _Array) -> Iterator[Leftover]:
@@ -282,7 +292,8 @@ def _young(folder: str) -> bool:
 
 def _remove_array(folder: str) -> None:
     """Remove an array, its mark last: what is left by a removal cut short is still unfinished."""
-    for entry in sorted(_entries(folder), key=lambda entry: (entry.name == METADATA, entry.name == FOLDER)):
+    last = ["", FOLDER, ".zgroup", ".zarray", ".zattrs", METADATA]
+    for entry in sorted(_entries(folder), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
         remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else _unlink(entry.path)
     remove_tree(folder)
 

@@ -1,0 +1,167 @@
+"""The graph of a group: a beginning, copies, the graphs of all arrays one behind the other, an end.
+
+create group ─┬─► copy ─► copy ──┬─► create ─► … ─► finish ─► create ─► … ─► finish ─► finish group
+              └─► copy ─► copy ──┘   └── air, as `rechunk` draws it ──┘
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
+from oocarrays.graphs.placement import spread
+from oocarrays.graphs.rechunk import GraphBuilder, Key
+from oocarrays.graphs.resume import resumed
+from oocarrays.graphs.work import Work
+
+from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
+from oocarrays.storage import array_file, group_file
+from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.journal import Journal
+
+
+class GroupGraphBuilder:
+    """Builds the graph of one run of a group.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        The worker of each lane of copies, all of them; none where lanes are threads.
+    """
+
+    def __init__(self, run: GroupRun, addresses: Sequence[str] = ()) -> None:
+        self.run = run
+        self.suffix = uuid.uuid4().hex[:12]
+        self.homes: dict[str, Sequence[str]] = {self.suffix: addresses}
+        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        self.graph: dict[Key, Task] = {}
+
+    def build(self) -> Key:
+        """Add every task; returns the key of the last one."""
+        create = (f"create group-{self.suffix}", 0)
+        members = tuple(self.run.members.values())
+        self.graph[create] = Task(create, Work.task, self.run, "create", (), 1, members)
+        done = [key for lane in range(self.run.copies.lanes) for key in self._lane(lane, create)] or [create]
+        for member in members:
+            done = [self._member(member, done)]
+        finish = (f"finish group-{self.suffix}", 0)
+        self.graph[finish] = Task(finish, Work.task, self._shared(create), "finish", (), 0, *map(TaskRef, done))
+        return finish
+
+    def _shared(self, create: Key) -> GroupRun | TaskRef:
+        """On a cluster the run is the result of its first task, so that it travels once to each worker."""
+        return TaskRef(create) if self.homes[self.suffix] else self.run
+
+    def _lane(self, lane: int, create: Key) -> Iterator[Key]:
+        """Copies, one after the other; the last of them, if there is one."""
+        last = create
+        rank = lane % max(len(self.homes[self.suffix]), 1)
+        for batch in self.run.copies.lane(lane):
+            if batch not in self.run.done:
+                key = (f"copy as it is-{self.suffix}", batch, rank)
+                self.graph[key] = Task(
+                    key, Work.task, self._shared(create), "copy", (batch, rank), 0, TaskRef(last)
+                )  # fmt: skip
+                last = key
+        if last != create:
+            yield last
+
+    def _member(self, member: MemberRun, after: Sequence[Key]) -> Key:
+        """All that is done to one array; returns the last key."""
+        workers = list(dict.fromkeys(self.homes[self.suffix]))
+        addresses = spread(member.plan.ranks, workers) if workers else ()
+        builder = GraphBuilder(member, uuid.uuid4().hex[:12], addresses)
+        self.homes[builder.suffix] = addresses
+        last = builder.build(after)
+        self.graph |= builder.graph
+        return last
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
+    """What the journal of a group keeps: each array that is rewritten has a journal of its own."""
+    copies = plan.copies
+    return {
+        "source": source.folder,
+        "members": {name: member.target.nbytes for name, member in plan.members},
+        "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
+        "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
+        "budget": plan.budget,
+        "processes": plan.processes,
+    }
+
+
+def resumed_group(target: StoreLike, source: Any) -> GroupRun:
+    """A run of a group that stopped, less what it has done.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no unfinished group, no journal, or no source.
+    JournalError
+        Where a journal does not belong to what it stands beside.
+    """
+    mark, journal = array_file.unfinished_run(target), Journal(target)
+    if mark is None:
+        raise NotFoundError(f"nothing to resume: no unfinished group in {target}")
+    id, content = journal.read()
+    if id != mark:
+        raise JournalError(f"the journal in {target} is of run {id}, the group of run {mark}")
+    file = _source(content, source, target)
+    members = {name: _member(target, name, file) for name in content["members"]}
+    left = {name: run for name, run in members.items() if run is not None}
+    plan = GroupPlan(
+        members=tuple((name, run.plan) for name, run in left.items()),
+        copies=_copies(content),
+        budget=content["budget"],
+        processes=content["processes"],
+    )
+    finished = [nbytes for name, nbytes in content["members"].items() if name not in left]
+    return GroupRun(
+        plan,
+        file,
+        GroupDestination(store=array_file.absolute(target), overwrite=False, resumed=True),
+        left,
+        content,
+        id=id,
+        done={batch for (batch,) in journal.parts()},
+        finished_bytes=sum(finished),
+    )
+
+
+def _source(content: Mapping[str, Any], given: Any, target: StoreLike) -> GroupFile:
+    place = content["source"] if given is None else getattr(given, "zarr", given)
+    if place is None:
+        raise NotFoundError(f"the source of {target} is no local path: give source=")
+    return group_file.describe_group(group_file.open_group(place))
+
+
+def _copies(content: Mapping[str, Any]) -> CopyPlan:
+    batches = (
+        tuple(Piece(name=name, part=part, parts=parts) for name, part, parts in pieces) for pieces in content["batches"]
+    )
+    return CopyPlan(batches=tuple(batches), **content["copies"])
+
+
+def _member(target: StoreLike, name: str, source: GroupFile) -> MemberRun | None:
+    """The run of one array, or None where the array is finished.
+
+    Raises
+    ------
+    JournalError
+        Where the source no longer has it.
+    """
+    store = member_store(target, name)
+    if array_file.is_finished(store):
+        return None
+    if name not in source.arrays:
+        raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
+    plan, file, destination, left_by = resumed(store, source.arrays[name])
+    return MemberRun(plan, file, destination, {}, **left_by)

@@ -1,0 +1,344 @@
+"""Groups as a person holds them: a mapping of arrays, and the job that rewrites some of them."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import Any
+
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays import report
+from oocarrays.array import OutOfCoreArray
+from oocarrays.contents import array_facts
+from oocarrays.errors import BudgetError, ChunksError
+from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_group
+from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
+from oocarrays.graphs.rechunk_tasks import Destination
+from oocarrays.graphs.resume import journal_content
+from oocarrays.graphs.run import Cluster, GraphJob
+from oocarrays.graphs.settings import local_cores
+from oocarrays.group_chunks import LINES, asked_for
+from oocarrays.notebook import array_html, members_html, plan_html, rows_html
+from oocarrays.plan.group import CopyPlan, GroupPlan, ToCopy, plan_copies
+from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.storage import group_file
+from oocarrays.storage.array_file import ArrayFile, StoreLike, absolute, local_folder
+from oocarrays.storage.group_file import GroupFile, member_store
+
+
+class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
+    """The arrays of a Zarr group, by their paths; nothing of them is in memory. Made by `open_group`.
+
+    ``group["air"]`` and ``group["deep/temp"]`` are `OutOfCoreArray`\\ s; ``xarray.open_zarr(group.store)`` is a
+    dataset, where the group lies in local files.
+    """
+
+    def __init__(self, file: GroupFile) -> None:
+        self._file = file
+
+    def __getitem__(self, name: str) -> OutOfCoreArray:
+        return OutOfCoreArray(self._file.arrays[name.strip("/")])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.arrays)
+
+    def __len__(self) -> int:
+        return len(self._file.arrays)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The user's attributes of the group."""
+        return dict(self._file.zarr.attrs.asdict())
+
+    @property
+    def zarr(self) -> zarr.Group:
+        """The Zarr group itself."""
+        return self._file.zarr
+
+    @property
+    def store(self) -> str:
+        """Where the group is."""
+        return self._file.name
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return sum(array.nbytes for array in self.values())
+
+    def _title(self) -> str:
+        return f"oocarrays.OutOfCoreGroup {len(self)} arrays, {format_bytes(self.nbytes)}, {self.store}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = [
+            (name, report.shape_text(a.shape), str(a.dtype), f"chunks {report.shape_text(a.chunks)}")
+            for name, a in self.items()
+        ]
+        return _shortened(rows)
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>" + (f"\n{report.table(self._rows(), indent='  ')}" if len(self) else "")
+
+    def _repr_html_(self) -> str:
+        return rows_html(
+            self._rows(),
+            title=self._title(),
+            below=members_html(self.items(), lambda array: array_html(array_facts(array.zarr))),
+        )
+
+
+def open_group(store: StoreLike | zarr.Group) -> OutOfCoreGroup:
+    """Open a group in a Zarr store, with all arrays in it and in the groups below.
+
+    Parameters
+    ----------
+    store : path, Zarr store or zarr.Group
+        Where the group is.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no store, or no group in it.
+    UnfinishedError
+        Where a run that died left it.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> z = zarr.create_group(store).create_array("deep/temp", data=np.arange(12).reshape(3, 4), chunks=(1, 4))
+    >>> group = open_group(store)
+    >>> list(group), group["deep/temp"].chunks
+    (['deep/temp'], (1, 4))
+    """
+    return OutOfCoreGroup(group_file.describe_group(group_file.open_group(store)))
+
+
+class GroupJob(GraphJob[GroupRun]):
+    """The rechunk of a group that has been planned and not yet run: as `RechunkJob`."""
+
+    @property
+    def plan(self) -> GroupPlan:
+        """What will be read, sent, written and held: frozen data; ``plan["air"]`` is that of one array."""
+        return self._run.plan
+
+    def run(self, *, progress: bool = False) -> OutOfCoreGroup:
+        """Do it, on threads of this process, or on the workers that it was planned for.
+
+        Parameters
+        ----------
+        progress : bool
+            Whether to show a bar.
+
+        Returns
+        -------
+        OutOfCoreGroup
+            The target.
+
+        Raises
+        ------
+        RunError
+            Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
+            marked unfinished, and `resume` goes on with it.
+        """
+        bar: AbstractContextManager[None] = nullcontext()
+        if progress:
+            bar = report.progress_bar(self.plan, self._run)  # type: ignore[arg-type]
+        with bar:
+            target: OutOfCoreGroup = self._execute()
+        return target
+
+    def _build(self) -> None:
+        builder = GroupGraphBuilder(self._run, self._addresses)
+        self._key = builder.build()
+        self._graph, self._pinned = builder.graph, builder.homes
+
+    def _homes(self) -> Mapping[str, Any]:
+        return self._pinned
+
+    @property
+    def left(self) -> float:
+        """The share of what is rewritten that is still to be written: 1, or less where a run is resumed."""
+        return self._run.left
+
+    def explain(self) -> str:
+        """The plan, that of every array with all strategies that were looked at, and after a run what was measured."""
+        each = [f"{name}\n{_indented(report.explain(plan))}" for name, plan in self.plan.members]
+        text = "\n\n".join([report.table(group_rows(self.plan)), *each])
+        if self.measured_seconds is None:
+            return text
+        rows = [
+            ("", "planned", "measured"),
+            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
+            ("read requests", str(self.plan.traffic.read_requests), str(self.meter.read_requests)),
+            ("write requests", str(self.plan.traffic.write_requests), str(self.meter.write_requests)),
+            ("copied as stored", format_bytes(self.plan.copies.nbytes), format_bytes(self.meter.copied_bytes)),
+        ]
+        moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
+        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}{moves}"
+
+    def _title(self) -> str:
+        return f"rechunk {self._run.source.name} → {self._run.destination.store}"
+
+    def __repr__(self) -> str:
+        members = report.table(_shortened(member_rows(self.plan)), indent="  ") if self.plan.members else ""
+        return f"<oocarrays.GroupJob {self._title()}>\n{report.table(group_rows(self.plan), indent='  ')}\n\n{members}"
+
+    def _repr_html_(self) -> str:
+        each = members_html(self.plan.members, plan_html)
+        return rows_html(group_rows(self.plan), title=f"oocarrays.GroupJob {self._title()}", below=each)
+
+
+def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:
+    """A plan as rows of name and value."""
+    t, copies = plan.traffic, plan.copies
+    each = " in each worker" if plan.processes else ""
+    copied = f"{len(copies.names)} arrays, {format_bytes(copies.nbytes)}, {len(copies.batches)} tasks"
+    return [
+        *([("workers", str(plan.processes))] if plan.processes else []),
+        ("arrays", f"{len(plan.members)} to rechunk, one after the other"),
+        ("copied as stored", copied if copies.names else "none"),
+        ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}"),
+        ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}"),
+        ("scratch", format_bytes(plan.scratch_bytes)),
+        ("tasks", str(t.tasks)),
+        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
+        ("predicted", report.seconds_text(plan.seconds)),
+    ]
+
+
+def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
+    """A row for each array that is rewritten."""
+    head = ("array", "chunks", "", "", "strategy", "bytes", "peak memory", "predicted")
+    rows = [
+        (
+            name,
+            report.shape_text(member.source.grid.chunks),
+            "→",
+            report.shape_text(member.target.grid.chunks),
+            member.strategy if member.passes else "nothing to move",
+            format_bytes(member.target.nbytes),
+            format_bytes(member.peak_bytes),
+            report.seconds_text(member.seconds),
+        )
+        for name, member in plan.members
+    ]
+    return [head, *rows]
+
+
+def _shortened(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The first rows, and how many more there are.
+
+    >>> _shortened([("a", "b")] * 22)[-1]
+    ('… 2 more', '')
+    """
+    if len(rows) <= LINES:
+        return rows
+    return [*rows[:LINES], (f"… {len(rows) - LINES} more", *[""] * (len(rows[0]) - 1))]
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
+
+
+# ---------------------------------------------------------------------- plans
+
+
+Planner = Callable[[zarr.Array, StoreLike, Any], tuple[RechunkPlan, ArrayFile, Destination]]
+"""Plans one array: what is read, where to write it, in which chunks."""
+
+
+def group_job(
+    source: StoreLike | zarr.Group,
+    target: StoreLike,
+    chunks: Any,
+    planner: Planner,
+    means: Mapping[str, Any],
+    *,
+    overwrite: bool,
+    cluster: Cluster | None,
+) -> GroupJob:
+    """Plan to write some arrays of a group again in other chunks, and to copy the others.
+
+    Parameters
+    ----------
+    chunks : mapping
+        What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
+    means : mapping
+        What plans may use: ``budget`` in bytes, ``costs``, ``processes`` of a cluster.
+    """
+    file = group_file.describe_group(group_file.open_group(source))
+    wanted = asked_for(file, chunks)
+    group_file.check_group_target(file.zarr, target, overwrite=overwrite)
+    id = uuid.uuid4().hex[:12]
+    members = {
+        name: MemberRun(*planned, journal_content(*planned), id=id)
+        for name, planned in _planned_members(file, target, wanted, planner).items()
+    }
+    plan = GroupPlan(
+        members=tuple((name, member.plan) for name, member in members.items()),
+        copies=_planned_copies(file, target, wanted, means),
+        budget=means["budget"],
+        processes=means.get("processes"),
+    )
+    destination = GroupDestination(store=absolute(target), overwrite=overwrite, resumed=False)
+    return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
+
+
+def resume_group(target: StoreLike, source: Any, cluster_for: Callable[[GroupPlan], Cluster | None]) -> GroupJob:
+    """Plan to go on with a run of a group that stopped."""
+    run = resumed_group(target, source)
+    return _job(run, cluster_for(run.plan))
+
+
+def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:
+    store = run.destination.store
+    return GroupJob(run, open_group if local_folder(store) else lambda name: open_group(store), cluster)
+
+
+def _planned_copies(
+    file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], means: Mapping[str, Any]
+) -> CopyPlan:
+    processes = means.get("processes")
+    return plan_copies(
+        [_to_copy(name, array) for name, array in file.arrays.items() if name not in wanted],
+        lanes=processes or local_cores(),
+        at_once=zarr.config.get("async.concurrency"),
+        budget=means["budget"],
+        local=file.folder is not None and local_folder(target) is not None,
+        shared=processes is None,
+        costs=means["costs"],
+    )
+
+
+def _to_copy(name: str, array: zarr.Array) -> ToCopy:
+    try:
+        chunk = array.shards or array.chunks
+    except NotImplementedError:  # chunks of unequal length
+        chunk = array.shape
+    return ToCopy(name=name, nbytes=array.nbytes, object_bytes=math.prod(chunk) * max(array.dtype.itemsize, 1))
+
+
+def _planned_members(
+    file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], planner: Planner
+) -> dict[str, tuple[RechunkPlan, ArrayFile, Destination]]:
+    """What is planned for each array; what cannot be done says for which.
+
+    Raises
+    ------
+    BudgetError, ChunksError
+        For the first array of which they are true.
+    """
+    made = {}
+    for name, lengths in wanted.items():
+        try:
+            made[name] = planner(file.arrays[name], member_store(target, name), lengths)
+        except BudgetError as error:
+            raise BudgetError(error.budget, error.least, f"rechunking {name}") from None
+        except ChunksError as error:
+            raise ChunksError(f"{name}: {error}") from None
+    return made

@@ -1,0 +1,143 @@
+"""Stored arrays copied as they are: every object under an array's path, its metadata too, and nothing decoded.
+
+    source/air/  .zarray  0.0  0.1  1.0        target/air/  .zarray
+                    │      │    │    │    ─►                 0.0       part 0 of 2: by a digest of the key
+                    └──────┴────┴────┴──                     0.1  1.0  part 1 of 2
+
+Whoever copies a part lists the keys for himself: nobody has to hold a list of all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from zlib import crc32
+
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.common import concurrent_map
+from zarr.core.sync import sync
+from zarr.storage import StorePath
+from zarr.storage._common import make_store_path
+
+from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.array_file import StoreLike, local_folder
+from oocarrays.storage.blobs import write_error
+from oocarrays.storage.entries import PARTIAL
+from oocarrays.storage.journal import FOLDER
+from oocarrays.storage.meter import Meter
+
+KEYS_AT_ONCE = 1000
+"""Keys of a store that are held at one time."""
+
+
+def copy_part(source: zarr.Array, target: StoreLike, part: int, parts: int, *, at_once: int, meter: Meter) -> None:
+    """Copy one of ``parts`` of an array's objects; what is there already is replaced, each object at once.
+
+    Parameters
+    ----------
+    target : path or Store
+        Where the same array is to be.
+    at_once : int
+        Objects under way at one time, where they are no local files.
+
+    Raises
+    ------
+    DiskFullError
+        Where there is no room.
+    StoreFailure
+        Where a store refuses.
+    """
+    place = source.store_path
+    here, there = local_folder(place.store, place.path), local_folder(target)
+    if here is not None and there is not None:
+        _copy_files(here, there, part, parts, meter)
+    else:
+        sync(_copy_objects(place, sync(make_store_path(target)), part, parts, at_once, meter))
+
+
+def is_in_part(key: str, part: int, parts: int) -> bool:
+    """Whether the object under ``key`` is in one of ``parts``, in every process and at any time.
+
+    >>> [sum(is_in_part(f"c/{i}", part, 4) for i in range(1000)) for part in range(4)]
+    [251, 249, 251, 249]
+    """
+    return crc32(key.encode()) % parts == part
+
+
+def _is_of_array(key: str) -> bool:
+    """Whether a key is part of an array, and not of what a run has left there."""
+    return key.partition("/")[0] != FOLDER and not PARTIAL.search(key)
+
+
+def _copy_files(here: str, there: str, part: int, parts: int, meter: Meter) -> None:
+    for key in _files(here):
+        if is_in_part(key, part, parts):
+            meter.add(copied_objects=1, copied_bytes=_copy_file(os.path.join(here, key), os.path.join(there, key)))
+
+
+def _files(folder: str) -> Iterator[str]:
+    """The keys of an array's files."""
+    try:
+        for root, folders, names in os.walk(folder, onerror=_refuse):
+            folders[:] = [name for name in folders if name != FOLDER]
+            keys = (os.path.relpath(os.path.join(root, name), folder) for name in names)
+            yield from filter(_is_of_array, keys)
+    except OSError as error:
+        raise StoreFailure(f"cannot read {folder}: {error.strerror or error}") from error
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def _copy_file(path: str, copy: str) -> int:
+    """Copy a file under another name first; returns its bytes."""
+    partial = f"{copy}.{uuid.uuid4().hex}.partial"
+    try:
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        shutil.copyfile(path, partial)
+        nbytes = os.path.getsize(partial)
+        os.replace(partial, copy)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise write_error(copy, error) from error
+    return nbytes
+
+
+async def _copy_objects(
+    source: StorePath, target: StorePath, part: int, parts: int, at_once: int, meter: Meter
+) -> None:
+    prefix = f"{source.path}/" if source.path else ""
+
+    async def copy(key: str) -> None:
+        found = await source.store.get(prefix + key, default_buffer_prototype())
+        if found is not None:  # or it has gone since it was listed
+            await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
+            meter.add(copied_objects=1, copied_bytes=len(found))
+
+    try:
+        async for keys in _listed(source, prefix, part, parts):
+            await concurrent_map([(key,) for key in keys], copy, at_once)
+    except OocError:
+        raise
+    except OSError as error:
+        raise StoreFailure(f"cannot copy {source}: {error}") from error
+
+
+async def _listed(source: StorePath, prefix: str, part: int, parts: int) -> AsyncIterator[list[str]]:
+    """The keys of a part, some at a time."""
+    keys: list[str] = []
+    async for found in source.store.list_prefix(prefix):
+        key = found.removeprefix(prefix)
+        if _is_of_array(key) and is_in_part(key, part, parts):
+            keys.append(key)
+        if len(keys) == KEYS_AT_ONCE:
+            yield keys
+            keys = []
+    if keys:
+        yield keys

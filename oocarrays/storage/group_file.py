@@ -1,0 +1,224 @@
+"""Group files: opening, looking through, creating and finishing Zarr groups, as xarray and Zarr write them.
+
+    group/  zarr.json            attributes; the consolidated metadata of all below, where somebody asked for that
+            air/  lat/  lon/     arrays
+            deep/  temp/         a group with an array of its own: its path is "deep/temp"
+
+A target carries the same mark as an unfinished array, in its own attributes, until all of it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
+from zarr.storage._common import make_store_path
+
+from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError
+from oocarrays.storage.array_file import MARK, StoreLike, is_empty, local_folder
+from oocarrays.storage.blobs import write_error
+
+ATTRIBUTES = (".zattrs", "zarr.json")
+"""Documents that hold a group's attributes, in Zarr format 2 and 3."""
+NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFile:
+    """A Zarr group, with all that is in it and below."""
+
+    zarr: zarr.Group
+    """The group."""
+    arrays: dict[str, zarr.Array]
+    """All arrays in it and in the groups below, by their paths."""
+    groups: dict[str, dict[str, Any]]
+    """Attributes of the groups below, by their paths, the outer ones first."""
+    consolidated: tuple[str, ...]
+    """Paths of the groups that keep the metadata of all below them, the inner ones first; "" for the group itself."""
+
+    @property
+    def name(self) -> str:
+        """Where the group is, as a person writes it."""
+        return group_location(self.zarr)
+
+    @property
+    def folder(self) -> str | None:
+        """The local directory that holds it, or None."""
+        return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
+
+
+def group_location(group: zarr.Group) -> str:
+    """Where a group is: its directory, or its store and path."""
+    place = group.store_path
+    return local_folder(place.store, place.path) or str(place)
+
+
+def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> zarr.Group:
+    """Open a Zarr group, as it is and not as its consolidated metadata may say.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no store, or no group in it.
+    UnfinishedError
+        Where a run that died left it, unless ``unfinished``.
+    """
+    place = store.store_path if isinstance(store, zarr.Group) else store
+    try:
+        group = zarr.open_group(place, mode="r", use_consolidated=False)
+    except NO_GROUP:
+        raise NotFoundError(f"no Zarr group in {store}") from None
+    except (ValueError, TypeError) as error:
+        raise NotFoundError(f"{store} cannot be opened as a Zarr group: {error}") from error
+    except OSError as error:
+        raise StoreFailure(f"cannot open {store}: {error}") from error
+    if MARK in group.attrs and not unfinished:
+        raise UnfinishedError(
+            f"{group_location(group)} is unfinished: run {group.attrs[MARK]} did not write all of it; "
+            "resume that run, or write the group again with overwrite"
+        )
+    return group
+
+
+def holds_group(store: Any) -> bool:
+    """Whether a store holds a group, or this is one."""
+    if isinstance(store, zarr.Group | zarr.Array):
+        return isinstance(store, zarr.Group)
+    with suppress(NotFoundError, StoreFailure):
+        open_group(store, unfinished=True)
+        return True
+    return False
+
+
+def describe_group(group: zarr.Group) -> GroupFile:
+    """What is in a group.
+
+    Raises
+    ------
+    UnfinishedError
+        Where a run that died left one of its arrays.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # what is in the folder and no part of the group
+        found = sorted(group.members(max_depth=None, use_consolidated_for_children=False))
+    arrays = {name: node for name, node in found if isinstance(node, zarr.Array)}
+    groups = {name: node for name, node in found if isinstance(node, zarr.Group)}
+    for name, array in arrays.items():
+        if MARK in array.attrs:
+            raise UnfinishedError(f"{name} in {group_location(group)} is unfinished: resume its run, or remove it")
+    keeping = [name for name, node in {"": group, **groups}.items() if _is_consolidated(node)]
+    return GroupFile(
+        zarr=group,
+        arrays=arrays,
+        groups={name: dict(node.attrs.asdict()) for name, node in groups.items()},
+        consolidated=tuple(sorted(keeping, key=lambda name: (-len(name.split("/")), name == ""))),
+    )
+
+
+def _is_consolidated(group: zarr.Group) -> bool:
+    opened = zarr.open_group(group.store_path, mode="r", zarr_format=group.metadata.zarr_format)
+    return opened.metadata.consolidated_metadata is not None
+
+
+def member_store(store: StoreLike, name: str) -> StoreLike:
+    """Where an array of a group is.
+
+    >>> member_store("/data/group", "deep/temp"), member_store("s3://bucket/group", "air")
+    ('/data/group/deep/temp', 's3://bucket/group/air')
+    """
+    folder = local_folder(store)
+    if folder is not None:
+        return os.path.join(folder, name)
+    if isinstance(store, str):
+        return f"{store.rstrip('/')}/{name}"
+    place: Any = sync(make_store_path(store)) / name
+    return place  # type: ignore[no-any-return]
+
+
+def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool) -> None:
+    """Refuse a target that would cost the user data.
+
+    Raises
+    ------
+    TargetError
+        Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
+        for; and where it is a directory that is no Zarr group, whatever is asked for.
+    """
+    place = source.store_path
+    here, there = local_folder(place.store, place.path), local_folder(store)
+    if getattr(store, "read_only", False):
+        raise TargetError(f"the target {store} is opened read-only")
+    if there is None and not isinstance(store, str | os.PathLike):
+        target = sync(make_store_path(store))
+        here, there = (place.path, target.path) if target.store == place.store else (None, None)
+    if here is not None and here == there:
+        raise TargetError(f"the target {store} is the source itself")
+    if here is not None and there is not None and _one_in_the_other(here, there):
+        raise TargetError(f"the target {store} and the source {group_location(source)} lie one inside the other")
+    if is_empty(store):
+        return
+    if not overwrite:
+        raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
+    if not holds_group(store):
+        raise TargetError(f"the target {store} exists and is not a Zarr group; it is not overwritten")
+
+
+def _one_in_the_other(a: str, b: str) -> bool:
+    """Whether one path is the other, or leads to it.
+
+    >>> _one_in_the_other("/a/b", "/a/b/c"), _one_in_the_other("/a/b", "/a/bc"), _one_in_the_other("", "x")
+    (True, False, True)
+    """
+    return f"{a}/".lstrip("/").startswith(f"{b}/".lstrip("/")) or f"{b}/".lstrip("/").startswith(f"{a}/".lstrip("/"))
+
+
+def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool) -> None:
+    """Make the target and the groups below it, with their attributes; the target is marked unfinished.
+
+    Raises
+    ------
+    TargetError
+        Where it has appeared meanwhile.
+    DiskFullError, StoreFailure
+        Where it cannot be made.
+    """
+    format: Any = source.zarr.metadata.zarr_format
+    marked = dict(source.zarr.attrs.asdict()) | {MARK: run}
+    try:
+        group = zarr.create_group(store, zarr_format=format, attributes=marked, overwrite=overwrite)  # type: ignore[arg-type]
+        for name, attributes in source.groups.items():
+            group.create_group(name, attributes=attributes)
+    except (ContainsArrayError, ContainsGroupError):
+        raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+    except OSError as error:
+        raise write_error(str(store), error) from error
+
+
+def finish_group(store: StoreLike, consolidated: tuple[str, ...]) -> str:
+    """Write consolidated metadata where the source has it, then take the unfinished mark away; returns the place."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # format 3 has no word for it yet; the journal
+            for path in consolidated:
+                zarr.consolidate_metadata(store, path=path or None)  # type: ignore[arg-type]
+        group = zarr.open_group(store, mode="r+", use_consolidated="" in consolidated)  # type: ignore[arg-type]
+        _take_mark_away(group)
+    except OSError as error:
+        raise write_error(str(store), error) from error
+    return group_location(group)
+
+
+def _take_mark_away(group: zarr.Group) -> None:
+    """Write the group's documents without the mark, last the one that carried it."""
+    attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK}
+    metadata = replace(group.metadata, attributes=attributes)
+    documents = metadata.to_buffer_dict(default_buffer_prototype())
+    for key in sorted(documents, key=lambda key: key in ATTRIBUTES):
+        sync((group.store_path / key).set(documents[key]))

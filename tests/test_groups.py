@@ -1,0 +1,348 @@
+"""A group is rewritten as xarray expects it: what is named in other chunks, all else as it is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from zarr.storage import MemoryStore
+
+import oocarrays as ooc
+from oocarrays.cli import main
+from oocarrays.errors import (
+    BudgetError,
+    ChunksError,
+    CorruptChunkError,
+    NotFoundError,
+    OocError,
+    TargetError,
+    UnfinishedError,
+    UnsupportedError,
+)
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.group import ToCopy, plan_copies
+from oocarrays.storage.array_file import MARK
+from tests.groups import AIR, check_same, objects, opened, write
+from tests.small import make
+
+CHUNKS: dict[str, Any] = {"air": (24, 6, 5), "deep/er/air": {"time": -1, "lon": 4}}
+formats = pytest.mark.parametrize("zarr_format", [2, 3])
+
+
+def rechunk(source: Any, target: Any, chunks: Any = None, **options: Any) -> ooc.GroupJob:
+    job = ooc.rechunk(source, target, chunks=CHUNKS if chunks is None else chunks, **({"memory": "256MiB"} | options))
+    assert isinstance(job, ooc.GroupJob)
+    return job
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Path:
+    return write(tmp_path / "group.zarr")
+
+
+# ---------------------------------------------------------------------- as xarray sees it
+
+
+@formats
+@pytest.mark.parametrize("consolidated", [True, False])
+@pytest.mark.parametrize("memory", [False, True], ids=["files", "memory"])
+def test_xarray_sees_no_difference_but_chunks(
+    tmp_path: Path, zarr_format: int, consolidated: bool, memory: bool
+) -> None:
+    source, target = (MemoryStore(), MemoryStore()) if memory else (tmp_path / "a", tmp_path / "b")
+    write(source, zarr_format=zarr_format, consolidated=consolidated)
+    rechunk(source, target).run()
+    check_same(source, target, rechunked=("air",))
+    check_same(source, target, rechunked=("air",), group="deep/er")
+    assert opened(target).air.encoding["chunks"] == (24, 6, 5)
+    assert opened(target, "deep/er").air.encoding["chunks"] == (24, 18, 4)
+    kept = zarr.open_group(target, mode="r").metadata.consolidated_metadata is not None
+    assert kept == consolidated
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_what_is_not_named_is_copied_byte_by_byte(tmp_path: Path, zarr_format: int, consolidated: bool) -> None:
+    source = write(tmp_path / "a", zarr_format=zarr_format, consolidated=consolidated)
+    target = tmp_path / "b"
+    names = [name for name in zarr.open_group(source, mode="r") if name != "air"]
+    rechunk(source, target, {"air": (24, 6, 5)}).run()
+    for name in ["deep/er/air", *names]:
+        assert objects(source / name) == objects(target / name), name
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_a_dataset_opens_consolidated_with_the_new_chunks(tmp_path: Path, consolidated: bool) -> None:
+    write(tmp_path / "a", consolidated=consolidated)
+    rechunk(tmp_path / "a", tmp_path / "b").run()
+    if consolidated:
+        assert opened(tmp_path / "b", consolidated=True).air.encoding["chunks"] == (24, 6, 5)
+        text = (tmp_path / "b" / "zarr.json").read_text()
+        assert MARK not in text, "nor in the metadata that is kept of the arrays"
+    else:
+        with pytest.raises(ValueError, match=r"[Cc]onsolidated"):
+            opened(tmp_path / "b", consolidated=True)
+
+
+def test_groups_below_keep_consolidated_metadata_of_their_own(tmp_path: Path) -> None:
+    source = write(tmp_path / "a")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(source, path="deep/er")
+    rechunk(source, tmp_path / "b").run()
+    assert opened(tmp_path / "b" / "deep" / "er", consolidated=True).air.encoding["chunks"] == (24, 18, 4)
+
+
+def test_missing_chunks_stay_missing(tmp_path: Path) -> None:
+    source = zarr.create_group(tmp_path / "a")
+    for name in ("copied", "rechunked"):
+        array = source.create_array(name, shape=(40, 40), chunks=(10, 10), dtype="f4", fill_value=7.5)
+        array[10:20, 20:30] = 3
+    rechunk(tmp_path / "a", tmp_path / "b", {"rechunked": (20, 20)}).run()
+    assert objects(tmp_path / "a" / "copied") == objects(tmp_path / "b" / "copied")
+    target = zarr.open_group(tmp_path / "b", mode="r")
+    np.testing.assert_array_equal(target["rechunked"][...], source["rechunked"][...])
+    assert len(objects(tmp_path / "b" / "rechunked")) == 2, "its metadata, and the one chunk that holds something"
+
+
+def test_a_group_in_a_store_with_others(tmp_path: Path) -> None:
+    """The group alone is what is read and written, and what stands beside it is not touched."""
+    store = MemoryStore()
+    root = zarr.create_group(store)
+    make(store, name="inside/air")
+    make(store, name="air")
+    root.create_group("elsewhere")
+    job = rechunk(root["inside"], tmp_path / "b", {"air": (96, 10)})
+    assert list(job.run()) == ["air"]
+    back = rechunk(tmp_path / "b", root.store_path / "back", {"air": (8, 80)}).run()
+    np.testing.assert_array_equal(back["air"][...], root["air"][...])
+    assert sorted(zarr.open_group(store, mode="r")) == ["air", "back", "elsewhere", "inside"]
+    with pytest.raises(TargetError, match="one inside the other"):
+        rechunk(root["inside"], root.store_path / "inside" / "again", {"air": (8, 80)})
+
+
+# ---------------------------------------------------------------------- a job as others
+
+
+def test_looking_is_free_and_the_plan_tells_the_truth(tmp_path: Path) -> None:
+    source, rng = zarr.create_group(tmp_path / "a"), np.random.default_rng(0)
+    for name in ("one", "two/three", "four"):
+        source.create_array(name, data=rng.random((64, 64)), chunks=(4, 64), compressors=None)
+    before = objects(tmp_path)
+    job = rechunk(tmp_path / "a", tmp_path / "b", {"one": (64, 4), "two/three": -1})
+    assert "two/three" in repr(job)
+    assert "considered" in job.explain()
+    assert "<table>" in job._repr_html_()
+    assert objects(tmp_path) == before
+    assert job.plan.tasks == len(job.__dask_graph__())
+    assert job.plan.peak_bytes == max(plan.peak_bytes for _, plan in job.plan.members) <= job.plan.budget
+    target = job.run(progress=True)
+    meter, traffic = job.meter, job.plan.traffic
+    assert (meter.read_requests, meter.read_bytes) == (traffic.read_requests, traffic.read_bytes)
+    assert (meter.write_requests, meter.written_bytes) == (traffic.write_requests, traffic.written_bytes)
+    copied = objects(tmp_path / "a" / "four")
+    assert (meter.copied_objects, meter.copied_bytes) == (len(copied), sum(map(len, copied.values())))
+    assert "copied as stored" in job.explain()
+    assert list(target) == ["four", "one", "two/three"]
+    assert target["/two/three"].chunks == (64, 64)
+    assert target.nbytes == 3 * 64 * 64 * 8
+    assert repr(target).count("\n") == 3
+    assert set(os.listdir(tmp_path)) == {"a", "b"}
+
+
+def test_dask_computes_it_and_persists_it(group: Path, tmp_path: Path) -> None:
+    (target,) = dask.compute(rechunk(group, tmp_path / "b"))
+    check_same(group, target.store, rechunked=("air",))
+    persisted = rechunk(group, tmp_path / "c").persist()
+    check_same(group, persisted.compute().store, rechunked=("air",))
+
+
+@pytest.mark.parametrize("method", ["independent", "two-phase", "kept"])
+def test_every_method(group: Path, tmp_path: Path, method: str) -> None:
+    target = rechunk(group, tmp_path / "b", method=method).run()
+    check_same(group, target.store, rechunked=("air",))
+    assert set(os.listdir(tmp_path)) == {"group.zarr", "b"}, "scratch is gone"
+
+
+def test_a_group_is_replaced_where_that_is_asked_for(group: Path, tmp_path: Path) -> None:
+    target = tmp_path / "b"
+    make(target / "air")
+    zarr.create_group(target, overwrite=True).create_array("old", shape=(3,), dtype="i4")
+    with pytest.raises(TargetError, match="exists; ask for overwrite"):
+        rechunk(group, target)
+    job = rechunk(group, target, overwrite=True)
+    assert "old" in zarr.open_group(target, mode="r")
+    for _ in range(2):
+        assert "old" not in job.run()
+        check_same(group, target, rechunked=("air",))
+
+
+def test_two_jobs_at_one_target_do_not_mix(group: Path, tmp_path: Path) -> None:
+    first, second = (rechunk(group, tmp_path / "b") for _ in range(2))
+    first.run()
+    before = objects(tmp_path / "b")
+    with pytest.raises(TargetError, match="exists"):
+        second.run()
+    assert objects(tmp_path / "b") == before
+
+
+# ---------------------------------------------------------------------- what cannot be done
+
+WRONG: dict[str, tuple[dict[str, Any], type[OocError], str]] = {
+    "no names": ({"chunks": (1, 2)}, ChunksError, r"is a group.*there are air, crs, deep/er/air"),
+    "no chunks": ({"chunks": None}, ChunksError, r"is a group.*there are air"),
+    "empty": ({"chunks": {}}, ChunksError, r"names no array.*there are air"),
+    "not there": ({"chunks": {"wind": 1}}, NotFoundError, r"no array 'wind'.*there are air, crs"),
+    "a group": ({"chunks": {"deep/er": 1}}, NotFoundError, r"'deep/er'.*is a group, not an array"),
+    "twice": ({"chunks": {"air": -1, "/air": 3}}, ChunksError, r"'air' twice"),
+    "too few": ({"chunks": {"air": (1, 2)}}, ChunksError, r"^air: chunks=\(1, 2\) has 2 axes"),
+    "dimension": ({"chunks": {"air": {"depth": 3}}}, ChunksError, r"air: .*'depth' is no axis.*'time', 'lat', 'lon'"),
+    "no fixed size": ({"chunks": {"place": 3}}, UnsupportedError, r"place has dtype"),
+    "budget": ({"chunks": {"air": (24, 6, 5)}, "memory": 1000}, BudgetError, r"rechunking air needs at least"),
+    "source itself": ({"target": "group.zarr"}, TargetError, "is the source itself"),
+    "inside": ({"target": "group.zarr/deep/new"}, TargetError, "one inside the other"),
+    "around": ({"target": "."}, TargetError, "one inside the other"),
+    "no group": ({"target": "notes", "overwrite": True}, TargetError, "is not a Zarr group"),
+}
+
+
+@pytest.mark.parametrize(("options", "error", "words"), WRONG.values(), ids=WRONG)
+def test_a_wrong_input_is_one_line_and_nothing_is_written(
+    group: Path, tmp_path: Path, options: dict[str, Any], error: type[OocError], words: str
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.txt").write_text("three years of work")
+    before = objects(tmp_path)
+    given = {"chunks": CHUNKS, "target": "new"} | options
+    with pytest.raises(error, match=words) as caught:
+        ooc.rechunk(group, tmp_path / given.pop("target"), **given)
+    assert "\n" not in str(caught.value)
+    assert objects(tmp_path) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_chunks_of_a_group_are_nothing_for_an_array(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ChunksError, match="'air' is no axis of the array") as caught:
+        ooc.rechunk(source, tmp_path / "b", chunks={"air": (1, 2)})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_dead_run_left_is_no_source(group: Path, tmp_path: Path) -> None:
+    zarr.open_group(group, mode="r+")["deep/er/air"].attrs[MARK] = "c0ffee"
+    with pytest.raises(UnfinishedError, match="deep/er/air in"):
+        rechunk(group, tmp_path / "b")
+    zarr.open_group(group, mode="r+").attrs[MARK] = "c0ffee"
+    for call in (lambda: rechunk(group, tmp_path / "b"), lambda: ooc.open_group(group)):
+        with pytest.raises(UnfinishedError, match=r"is unfinished: .*resume"):
+            call()
+
+
+def test_a_corrupt_chunk_leaves_the_group_unfinished(group: Path, tmp_path: Path) -> None:
+    (group / "deep" / "er" / "air" / "c" / "3" / "0" / "0").write_bytes(b"?")
+    with pytest.raises(CorruptChunkError):
+        rechunk(group, tmp_path / "b").run()
+    with pytest.raises(UnfinishedError):
+        ooc.open_group(tmp_path / "b")
+    assert ooc.open_array(tmp_path / "b" / "air").chunks == (24, 6, 5), "it was finished before"
+    assert set(os.listdir(tmp_path)) == {"group.zarr", "b"}, "scratch is gone"
+
+
+# ---------------------------------------------------------------------- as it is typed
+
+
+def test_on_the_command_line(group: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["rechunk", str(group), str(tmp_path / "b"), "--memory", "256MiB"]
+    chunks = ["--chunks", "air=24,6,5", "--chunks", "deep/er/air=time:-1,lon:4,time=-1"]
+    assert main([*words, *chunks, "--dry-run"]) == 0
+    assert not (tmp_path / "b").exists()
+    assert "deep/er/air" in capsys.readouterr().out
+    assert main([*words, *chunks]) == 0
+    check_same(group, tmp_path / "b", rechunked=("air",))
+    assert main(["rechunk", str(group), str(tmp_path / "c"), "--chunks", "time=1,nothing=3"]) == 2
+    assert "no array 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["a=3,a=4"], ["a=3", "a=4"], ["3,a=4"], ["3", "4"], ["a="], ["a=x"], ["a=t:1,2"]])
+def test_unreadable_chunks_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    options = [word for text in words for word in ("--chunks", text)]
+    assert main(["rechunk", "no", "where", *options]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# ---------------------------------------------------------------------- which task copies what
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 2**30), max_size=12),
+    lanes=st.integers(1, 8),
+    at_once=st.integers(1, 16),
+    shared=st.booleans(),
+    local=st.booleans(),
+)
+def test_copies_are_few_tasks_within_the_budget(
+    sizes: list[int], lanes: int, at_once: int, shared: bool, local: bool
+) -> None:
+    arrays = [ToCopy(name=str(i), nbytes=n, object_bytes=min(n, 2**22)) for i, n in enumerate(sizes)]
+    budget = 2**24
+    plan = plan_copies(
+        arrays, lanes=lanes, at_once=at_once, budget=budget, local=local, shared=shared, costs=Costs()
+    )  # fmt: skip
+    pieces = [(p.name, p.part, p.parts) for batch in plan.batches for p in batch]
+    assert len(set(pieces)) == len(pieces)
+    assert {(n, part) for n, part, _ in pieces} == {(n, i) for n, _, parts in pieces for i in range(parts)}
+    assert {n for n, _, _ in pieces} == {array.name for array in arrays}
+    assert len(plan.batches) <= max(sum(sizes) / 2**26 * 2, 0) + len(sizes) / 2 + 2
+    assert plan.peak_bytes <= budget
+    assert sorted(batch for lane in range(plan.lanes) for batch in plan.lane(lane)) == list(range(len(plan.batches)))
+    assert 1 <= plan.at_once <= max(at_once, 1)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_arrays_of_a_group(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Some of them rechunked, some copied, in files and in memory: each holds what it held."""
+    folder = tmp_path_factory.mktemp("any")
+    source = zarr.create_group(folder / "a", attributes={"k": [1, "x"]})
+    rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+    wanted: dict[str, Any] = {}
+    for number in range(data.draw(st.integers(1, 4))):
+        name = data.draw(st.sampled_from(["", "g/", "g/h/"])) + f"v{number}"
+        shape = tuple(data.draw(st.lists(st.integers(0, 9), max_size=3)))
+        dtype = data.draw(st.sampled_from(["f4", "<i2", ">f8", "u1", "bool", "M8[s]"]))
+        chunks = tuple(data.draw(st.integers(1, 9)) for _ in shape)
+        values = rng.integers(0, 100, shape).astype(dtype)
+        source.create_array(name, data=values, chunks=chunks, attributes={"n": number})
+        if number == 0 or data.draw(st.booleans()):
+            wanted[name] = tuple(data.draw(st.integers(1, 9)) for _ in shape)
+    to = MemoryStore() if data.draw(st.booleans()) else folder / "b"
+    rechunk(folder / "a", to, wanted).run()
+    target = zarr.open_group(to, mode="r")
+    assert target.attrs.asdict() == source.attrs.asdict()
+    found = dict(source.members(max_depth=None))
+    for name, node in target.members(max_depth=None):
+        twin = found.pop(name)
+        assert node.attrs.asdict() == twin.attrs.asdict()
+        if isinstance(node, zarr.Array):
+            assert node.chunks == wanted.get(name, twin.chunks)
+            assert node.dtype == twin.dtype
+            np.testing.assert_array_equal(node[...], twin[...])
+    assert found == {}
+
+
+def test_the_metadata_says_what_xarray_needs(group: Path, tmp_path: Path) -> None:
+    rechunk(group, tmp_path / "b").run()
+    a, b = (json.loads((folder / "air" / "zarr.json").read_text()) for folder in (group, tmp_path / "b"))
+    b["chunk_grid"] = a["chunk_grid"]
+    assert a == b
+    assert xr.open_zarr(tmp_path / "b").sizes == dict(zip(("time", "lat", "lon"), AIR, strict=True))
