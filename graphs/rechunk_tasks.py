@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
-import shutil
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +22,7 @@ import numpy as np
 from oocarrays.graphs import exchange, slabs
 from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.work import Work, this_worker
+from zarr.storage import StorePath
 
 from oocarrays.errors import DiskFullError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.mapping.grid import boxes
@@ -38,6 +38,7 @@ from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import allocate
+from oocarrays.storage.remote import place_below
 
 CLAIM_SECONDS = 5
 """Seconds that a run waits for tasks of a dead run at the same target to end."""
@@ -56,8 +57,8 @@ class Destination:
     """Arguments of ``zarr.create_array``; None where the array is there, left by the run that is resumed."""
     overwrite: bool
     """Whether an array that is there may be replaced."""
-    scratch: str
-    """Folder in which scratch arrays are made."""
+    scratch: str | StorePath
+    """Folder, or prefix of a store, in which scratch arrays are made."""
     past_cache_above: int
     """Bytes: a target of more is written past the system's cache."""
 
@@ -100,7 +101,7 @@ class RechunkRun(Work):
         self.content = content
         self.done = frozenset(done)
         super().__init__(destination.store, plan.processes, id)
-        self.scratch = os.path.join(destination.scratch, f".oocarrays-{self.id}")
+        self.scratch = place_below(destination.scratch, f".oocarrays-{self.id}")
 
     def _here(self) -> None:
         """What belongs to this process."""
@@ -260,7 +261,7 @@ class RechunkRun(Work):
         folder = array_file.local_folder(self.destination.store)
         if folder and not plan.target.coded:
             wants[folder] = plan.target.grid.count * plan.target.chunk_bytes
-        if plan.scratch_bytes:
+        if plan.scratch_bytes and isinstance(self.scratch, str):
             wants[self.scratch] = plan.scratch_bytes
         for place, wanted in wants.items():
             free = array_file.free_bytes(place)
@@ -277,7 +278,7 @@ class RechunkRun(Work):
 
     def _hold_scratch(self) -> None:
         """Say that scratch is in use, until this process has done with it."""
-        if self._hold is None:
+        if self._hold is None and isinstance(self.scratch, str):
             self._hold = hold(self.scratch)
             if self.processes is None:
                 self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
@@ -296,11 +297,13 @@ class RechunkRun(Work):
         writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
         if step.kept:
             self._hold_scratch()
-            shutil.rmtree(self._scratch_folder(number), ignore_errors=True)  # messages of a run that died
+            array_file.remove_scratch(self._scratch_folder(number))  # messages of a run that died
         return Opened(
-            reader=ChunkReader(reads, self.meter, read_ahead=step.read_ahead),
-            writer=ChunkWriter(writes, self.meter, past_cache=past_cache, behind=step.write_behind),
-            kept=KeptMessages(self._scratch_folder(number), past_cache=past_cache) if step.kept else None,
+            reader=ChunkReader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
+            writer=ChunkWriter(
+                writes, self.meter, past_cache=past_cache, behind=step.write_behind, requests=step.requests
+            ),
+            kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
         )
 
     @property
@@ -319,8 +322,8 @@ class RechunkRun(Work):
         self._hold_scratch()
         return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
 
-    def _scratch_folder(self, number: int) -> str:
-        return os.path.join(self.scratch, str(number))
+    def _scratch_folder(self, number: int) -> str | StorePath:
+        return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
         name = self.target.name
@@ -435,6 +438,8 @@ class RechunkRun(Work):
         step, reader = self.plan.passes[number], self.opened(number).reader
         if step.access == "mapped":
             yield from reader.mapped(indices, section)
+        elif step.access == "sieved":
+            yield from reader.sieved(indices, section)
         elif step.access == "ranges":
             yield from reader.tiles(indices, section, step.tile)
         else:
@@ -472,12 +477,12 @@ class RechunkRun(Work):
         self.opened(number).writer.write_all(chunks())
 
 
-def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str) -> set[Part]:
+def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | StorePath) -> set[Part]:
     """What need not be done again: what was written to a scratch array that is gone must, unless it was all used."""
     every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
     usable: set[Part] = set()
     for number, mine in reversed(list(enumerate(every))):
-        if number == len(every) - 1 or array_file.is_scratch(os.path.join(scratch, str(number))):
+        if number == len(every) - 1 or array_file.is_scratch(place_below(scratch, str(number))):
             usable |= mine & parts
         if mine <= usable:
             return usable.union(*every[:number])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import zarr
@@ -22,15 +23,17 @@ from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal
+from oocarrays.storage.remote import place_below
+from oocarrays.storage.urls import scratch_place
 
 
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> dict[str, Any]:
     """What the journal of a run keeps."""
     return {
         "plan": to_json(plan),
-        "source": source.folder,
+        "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
         "source_metadata": _fingerprint(source),
-        "scratch": destination.scratch,
+        "scratch": str(destination.scratch),
     }
 
 
@@ -40,8 +43,15 @@ def _fingerprint(file: ArrayFile) -> str:
     return hashlib.sha256(metadata.encode()).hexdigest()
 
 
-def resumed(target: StoreLike, source: Any) -> tuple[RechunkPlan, ArrayFile, Destination, dict[str, Any]]:
+def resumed(
+    target: StoreLike, source: Any, place: Callable[[Any], Any]
+) -> tuple[RechunkPlan, ArrayFile, Destination, dict[str, Any]]:
     """A run that stopped: its plan, source and destination, and its id and what it has done.
+
+    Parameters
+    ----------
+    place : callable
+        Makes stores of URLs.
 
     Raises
     ------
@@ -56,21 +66,21 @@ def resumed(target: StoreLike, source: Any) -> tuple[RechunkPlan, ArrayFile, Des
     journal = Journal(target)
     id, content = journal.read()
     plan = _plan(content, target)
-    file = _source(content, source, target)
+    file = _source(content, place(source), target, place)
     there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the array of run {mark}")
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
+    scratch = scratch_place(place(content["scratch"]))
     destination = Destination(
         store=array_file.absolute(target),
         settings=None,
         overwrite=False,
-        scratch=content["scratch"],
+        scratch=scratch,
         past_cache_above=size_in_bytes(setting("past-cache-above"), "past-cache-above"),
     )
-    scratch = os.path.join(content["scratch"], f".oocarrays-{id}")
-    done = usable_parts(plan, _known(journal.parts(), plan, target), scratch)
+    done = usable_parts(plan, _known(journal.parts(), plan, target), place_below(scratch, f".oocarrays-{id}"))
     return plan, file, destination, {"id": id, "done": done}
 
 
@@ -81,15 +91,17 @@ def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
     return from_json(content["plan"])
 
 
-def _source(content: dict[str, Any], given: StoreLike | zarr.Array | None, target: StoreLike) -> ArrayFile:
-    place = content["source"] if given is None else getattr(given, "zarr", given)
-    if content.get("blocks") and not (place and os.path.isdir(place)):
+def _source(
+    content: dict[str, Any], given: StoreLike | zarr.Array | None, target: StoreLike, place: Callable[[Any], Any]
+) -> ArrayFile:
+    there = content["source"] if given is None else getattr(given, "zarr", given)
+    if content.get("blocks") and not (there and os.path.isdir(there)):
         raise NotFoundError(
             f"{target} was being written from a lazy array, whose blocks are not kept: write it again with overwrite"
         )
-    if place is None:
-        raise NotFoundError(f"the source of {target} is no local path: give source=")
-    file = array_file.describe(array_file.open_array(place))
+    if there is None:
+        raise NotFoundError(f"the source of {target} is no path or URL: give source=")
+    file = array_file.describe(array_file.open_array(place(there)))
     if _fingerprint(file) != content["source_metadata"]:
         raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
     return file

@@ -8,12 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 import dask.config
-from dask.utils import parse_bytes
+from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.plan.cost import COST_NAMES, Costs
 from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.remote import Patience
+from oocarrays.storage.urls import Ways
 
 COMPUTED = ("cores", "cache_bytes", "page_seconds")
 """Costs whose default is asked of the machine when a plan is made."""
@@ -25,6 +27,10 @@ DEFAULTS: dict[str, Any] = {
     "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
+    "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine
+    "retries": 6,  # attempts after one that such a store failed in passing: waits grow from 0.1 s to 5 s
+    "request-timeout": "60s",  # time that one such attempt may take
+    "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()
@@ -51,6 +57,25 @@ def costs(workers: int | None = None) -> Costs:
 def local_cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ways() -> Ways:
+    """How stores that are not on this machine are reached.
+
+    Raises
+    ------
+    InputError
+        Where a setting cannot be read.
+    """
+    library, requests, retries = (setting(name) for name in ("store-library", "requests", "retries"))
+    if library not in (None, "obstore", "fsspec"):
+        raise InputError(f"oocarrays.store-library={library!r} is not 'obstore', 'fsspec' or None")
+    if not (isinstance(requests, int) and requests >= 1 and isinstance(retries, int) and retries >= 0):
+        raise InputError(
+            f"oocarrays.requests={requests!r} must be at least 1, oocarrays.retries={retries!r} at least 0"
+        )
+    patience = Patience(retries=retries, timeout=parse_timedelta(setting("request-timeout")))
+    return Ways(library=library, requests=requests, patience=patience)
 
 
 def size_in_bytes(value: int | float | str, name: str) -> int:

@@ -11,10 +11,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
+from zarr.storage import StorePath
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.asked import cluster_of, means_of, scratch_folder
+from oocarrays.array import OutOfCoreArray, open_array, placer
+from oocarrays.asked import cluster_of, means_of, scratch_of
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
 from oocarrays.graphs import settings
@@ -152,6 +153,7 @@ def rechunk(
     zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RechunkJob:
@@ -159,9 +161,11 @@ def rechunk(
 
     Parameters
     ----------
-    source : path, Zarr store, zarr.Array or OutOfCoreArray
-        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec.
-    target : path or Zarr store
+    source : path, URL, Zarr store, zarr.Array or OutOfCoreArray
+        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec. Or a group, some of whose arrays
+        are to be rewritten; or what is computed as it is written: a ``dask.array.Array``, an ``xarray.Dataset`` or
+        ``xarray.DataArray``.
+    target : path, URL or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
     chunks : int, str, tuple or dict
         Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
@@ -187,8 +191,11 @@ def rechunk(
         By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS``, as xarray does.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
-    scratch : path
-        Folder for what a kept or staged plan writes on its way; by default beside the target.
+    scratch : path or URL
+        Where a kept or staged plan writes what is on its way; by default beside the target, where that is local, else
+        in the system's temporary folder.
+    storage_options : mapping
+        How URLs are opened, by the names that fsspec has for it; where its keys are schemes, each has its own.
     scheduler : Client, address or "threads"
         Where ranks are: on the workers of a cluster, or threads of this process. By default the workers of the active
         client, if there is one. Workers see source, target and scratch under the same paths.
@@ -228,7 +235,8 @@ def rechunk(
             overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
             others={"orientation": orientation, "ranks": ranks, "method": None if method == "auto" else method},
         )  # fmt: skip
-    given = getattr(source, "zarr", source)
+    place = placer(storage_options)
+    source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
     means = means_of(cluster, memory)
     planner = partial(
@@ -241,12 +249,12 @@ def rechunk(
         compressors=compressors,
         filters=filters,
         overwrite=overwrite,
-        scratch=scratch_folder(scratch, target),
+        scratch=scratch_of(place(scratch or settings.setting("scratch")), target),
         means=means,
     )
-    if holds_group(given):
-        return group_job(given, target, chunks, planner, means, overwrite=overwrite, cluster=cluster)
-    return _job(*planner(array_file.open_array(given), target, chunks), cluster)
+    if holds_group(source):
+        return group_job(source, target, chunks, planner, means, overwrite=overwrite, cluster=cluster)
+    return _job(*planner(array_file.open_array(source), target, chunks), cluster)
 
 
 def _planned(
@@ -262,7 +270,7 @@ def _planned(
     compressors: Any,
     filters: Any,
     overwrite: bool,
-    scratch: str,
+    scratch: str | StorePath,
     means: Mapping[str, Any],
 ) -> tuple[RechunkPlan, ArrayFile, Destination]:
     """What is to be done with one array, and where."""
@@ -279,7 +287,14 @@ def _planned(
         order=order,
     )
     array_file.check_target(opened, target, overwrite=overwrite)
-    plan = plan_rechunk(file.stored, array_file.preview(made, target), ranks=ranks, method=method, **means)
+    plan = plan_rechunk(
+        file.stored,
+        array_file.preview(made, target),
+        ranks=ranks,
+        method=method,
+        remote_scratch=not isinstance(scratch, str),
+        **means,
+    )
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
@@ -294,6 +309,7 @@ def resume(
     target: StoreLike,
     *,
     source: StoreLike | zarr.Array | OutOfCoreArray | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RechunkJob:
@@ -301,10 +317,12 @@ def resume(
 
     Parameters
     ----------
-    target : path or Zarr store
+    target : path, URL or Zarr store
         Where the run was writing.
-    source : path, Zarr store, zarr.Array or OutOfCoreArray
-        What it was reading; needed where that was no local path.
+    source : path, URL, Zarr store, zarr.Array or OutOfCoreArray
+        What it was reading; needed where that was no path or URL.
+    storage_options : mapping
+        As in `rechunk`: how URLs are opened is not written down.
     scheduler, workers
         As in `rechunk`. A run that was planned for workers goes on on workers, one on threads on threads.
 
@@ -327,9 +345,11 @@ def resume(
         ...
     oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
     """
+    place = placer(storage_options)
+    target = place(target)
     if holds_group(target):
-        return resume_group(target, source, lambda plan: _cluster_for(plan, scheduler, workers))
-    plan, file, destination, left_by = resumed(target, source)
+        return resume_group(target, place(source), lambda plan: _cluster_for(plan, scheduler, workers))
+    plan, file, destination, left_by = resumed(target, source, place)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import zarr
 
 from oocarrays.contents import array_facts
+from oocarrays.graphs import settings
 from oocarrays.notebook import array_html
 from oocarrays.report import array_line
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import dimension_names
+from oocarrays.storage.urls import store_of
 
 
 class OutOfCoreArray:
@@ -103,15 +106,30 @@ class OutOfCoreArray:
         return array_html(array_facts(self._array))
 
 
-def open_array(store: StoreLike | zarr.Array, *, mode: str = "r") -> OutOfCoreArray:
+def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
+    """What makes paths and stores of all that a person may name as a place."""
+    ways = settings.ways()
+
+    def place(named: Any) -> Any:
+        array = named.zarr if isinstance(named, OutOfCoreArray) else named
+        return store_of(array, storage_options, ways)
+
+    return place
+
+
+def open_array(
+    store: StoreLike | zarr.Array, *, mode: str = "r", storage_options: Mapping[str, Any] | None = None
+) -> OutOfCoreArray:
     """Open an array in a Zarr store.
 
     Parameters
     ----------
-    store : path, Zarr store or zarr.Array
+    store : path, URL, Zarr store or zarr.Array
         Where the array is.
     mode : str
         As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes.
+    storage_options : mapping
+        How a URL is opened, by the names that fsspec has for it.
 
     Raises
     ------
@@ -130,4 +148,4 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r") -> OutOfCoreAr
     ((3, 4), (1, 4), array([[ 4,  7],
            [ 8, 11]]))
     """
-    return OutOfCoreArray(array_file.open_array(store, mode=mode))
+    return OutOfCoreArray(array_file.open_array(placer(storage_options)(store), mode=mode))

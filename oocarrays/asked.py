@@ -7,12 +7,15 @@ import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from oocarrays.errors import PlacementError
+from zarr.storage import StorePath
+
+from oocarrays.errors import PlacementError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.run import Cluster
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.urls import scratch_place
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -29,22 +32,36 @@ def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) ->
 def means_of(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
     """What a plan may use: memory, and what it takes to use it."""
     if cluster is None:
-        return {"budget": settings.budget(memory), "costs": settings.costs()}
+        return {"budget": settings.budget(memory), "costs": settings.costs(), "requests": settings.ways().requests}
     there = cluster.workers()
     given = settings.setting("memory") if memory is None else memory
     return {
         "budget": budget_of(there) if given is None else settings.budget(given),
         "costs": settings.costs(cores_of(there)),
+        "requests": settings.ways().requests,
         "processes": len(there),
         "threads": min(w.threads for w in there),
         "synchronous": settings.setting("assembly") == "synchronous",
     }
 
 
-def scratch_folder(scratch: str | os.PathLike[str] | None, target: StoreLike) -> str:
-    """Where scratch goes: beside the target, if nothing is said."""
-    chosen = scratch or settings.setting("scratch")
-    if chosen:
-        return os.path.abspath(chosen)
+def scratch_of(scratch: Any, target: StoreLike) -> str | StorePath:
+    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said."""
+    if scratch is not None:
+        return scratch_place(scratch)
     folder = array_file.local_folder(target)
     return os.path.dirname(folder) if folder else tempfile.gettempdir()
+
+
+def scratch_folder(scratch: Any, target: StoreLike) -> str:
+    """The same where it can only be a folder.
+
+    Raises
+    ------
+    UnsupportedError
+        Where it is not on this machine.
+    """
+    place = scratch_of(scratch or settings.setting("scratch"), target)
+    if not isinstance(place, str) or "://" in str(scratch):
+        raise UnsupportedError(f"scratch={scratch!r}: blocks that are computed wait in a local folder")
+    return place

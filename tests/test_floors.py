@@ -16,7 +16,8 @@ TOP = """
 FLOORS = {"errors": 0, "mapping": 1, "plan": 2, "storage": 3, "graphs": 4} | dict.fromkeys(TOP.split(), 5)
 ROOF = 6
 """``oocarrays/__init__.py``, which shows the rooms' names and which no room imports."""
-OUTSIDE = {"numpy": 1, "zarr": 3, "numcodecs": 3, "dask": 4, "distributed": 4, "xarray": 4, "matplotlib": 5}
+OUTSIDE = {"numpy": 1, "zarr": 3, "numcodecs": 3, "fsspec": 3, "obstore": 3, "dask": 4, "distributed": 4}
+OUTSIDE |= {"xarray": 4, "matplotlib": 5}
 """The lowest floor that may import a package."""
 
 

@@ -173,6 +173,10 @@ class Stored:
     """Shards in which the grid's chunks lie, where they do: chunks are the unit of reading."""
     index_workspace: int = 0
     """Bytes that a process keeps to know where chunks lie in those shards."""
+    remote: bool = False
+    """True where each request travels over a network."""
+    travel_bytes: int = 0
+    """Bytes that a whole chunk takes while it is under way; 0 where only one request can be at a time."""
 
     @property
     def coded(self) -> bool:

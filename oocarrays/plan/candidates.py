@@ -14,12 +14,13 @@ from itertools import permutations, product
 import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.plan.cost import Costs, Traffic, pass_seconds
+from oocarrays.plan.cost import Costs, Traffic, Waits, pass_seconds
 from oocarrays.plan.overlap import (
     AxisOverlap,
     axis_overlap,
     chunk_visits,
     range_requests,
+    span_elements,
     tile_shape,
     touched_by_region,
 )
@@ -36,6 +37,10 @@ MAX_TASKS = 9_000
 BATCH_BYTES = 64 * MIB
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
+REQUESTS = (1, 4, 8, 16, 32, 64, 128)
+"""Requests that a rank may have under way, worth a look."""
+TRAVEL_COPIES = 2
+"""A library holds a message twice while it joins the parts that came, or copies what goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,10 @@ class Problem:
     """Worker processes that share the ranks, each with the budget; None where ranks are threads of this process."""
     synchronous: bool = True
     """Whether a step between workers waits until the one before has been received and taken."""
+    requests: int = 64
+    """Requests that a process has under way at one time, at most, where they travel over a network."""
+    remote_scratch: bool = False
+    """Whether scratch arrays are in a store that is reached so."""
 
     @property
     def workers(self) -> bool:
@@ -81,6 +90,7 @@ class _Shape:
     slabs: int
     depth: int
     behind: bool
+    requests: int
 
     @property
     def kept(self) -> bool:
@@ -121,17 +131,36 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     source = problem.source
     if source.coded or (method != "independent" and not problem.workers):
         return ("chunks",)
+    if source.remote:
+        return ("sieved", "ranges")
     cached = source.local and source.nbytes <= problem.costs.cache_bytes
     return ("mapped", "ranges", "chunks") if cached else ("ranges", "chunks")
 
 
 def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
+    can_wait = problem.target.made and not problem.target.travel_bytes
     for access, (depth, slabs, slab), behind in product(
-        _accesses(problem, method), _holdings(problem, method), (True, False) if problem.target.made else (False,)
+        _accesses(problem, method), _holdings(problem, method), (True, False) if can_wait else (False,)
     ):
         shape = _Shape(
-            method=method, access=access, region=(), split=0, slab=slab, slabs=slabs, depth=depth, behind=behind
+            method=method,
+            access=access,
+            region=(),
+            split=0,
+            slab=slab,
+            slabs=slabs,
+            depth=depth,
+            behind=behind,
+            requests=1,
         )
+        yield from _sized(problem, shape)
+
+
+def _sized(problem: Problem, shape: _Shape) -> Iterator[_Shape]:
+    """A candidate with every number of requests under way, and every region that may fit beside them."""
+    method = shape.method
+    for requests in _requests(problem, shape):
+        shape = replace(shape, requests=requests)
         fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * _workspace(problem, shape)
         held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
         chunks = int((problem.budget - fixed) // held)
@@ -139,6 +168,15 @@ def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
             chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
         for region, split in _regions(problem, method, max(chunks, 1)):
             yield replace(shape, region=region, split=split)
+
+
+def _requests(problem: Problem, shape: _Shape) -> list[int]:
+    """Numbers of requests that a rank may have under way: its reads and its writes, where they are at one time."""
+    if not (problem.source.travel_bytes or problem.target.travel_bytes):
+        return [1]
+    streams = 1 if shape.method == "independent" else shape.slabs + shape.depth
+    most = max(problem.requests // (problem.neighbours * streams), 1)
+    return [n for n in REQUESTS if n < most] + [min(most, REQUESTS[-1])]
 
 
 def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
@@ -163,7 +201,8 @@ def _workspace(problem: Problem, shape: _Shape) -> int:
     """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept, and what codecs need."""
     target = problem.target
     held, reading = _reading_workspace(problem, shape)
-    writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.behind)
+    putting = shape.requests * target.travel_bytes
+    writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.behind + putting)
     never_both = shape.method == "independent" or (problem.workers and shape.slabs == shape.depth == 1)
     return held + (max(reading, writing) if never_both else reading + writing)
 
@@ -174,10 +213,13 @@ def _reading_workspace(problem: Problem, shape: _Shape) -> tuple[int, int]:
     if shape.access == "mapped":
         return 0, 2 * chunk if problem.workers else 0  # a worker's limit counts the pages of files
     if shape.access == "ranges":
-        return 0, TILE_BYTES if source.local else 2 * TILE_BYTES
+        return 0, TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
+    if shape.access == "sieved":
+        return 0, shape.requests * source.travel_bytes
     chunks = 1 if problem.workers else shape.slab * shape.slabs + 2 * shape.kept
     pages = chunk if problem.workers and source.coded else 0
-    return chunks * chunk, shape.slabs * source.decode_workspace + pages
+    getting = shape.requests * source.travel_bytes
+    return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + pages
 
 
 def _regions(problem: Problem, method: Method, chunks: int) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -261,7 +303,8 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         touched=ranks * (holds + workspace),
         synchronous=problem.synchronous,
         ahead=shape.slabs > 1,
-        behind=shape.behind or not target.made,
+        behind=shape.behind or not target.made or bool(target.travel_bytes),
+        waits=_waits(problem, shape, traffic, units, exchanges),
     )
     graph = 0 if problem.workers else traffic.tasks * TASK_BYTES
     return Pass(
@@ -281,12 +324,26 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         synchronous=problem.synchronous,
         outbox_bytes=outbox_bytes,
         message_bytes=message_bytes,
+        requests=shape.requests,
         write_behind=shape.behind,
         read_ahead=source.local and traffic.read_bytes <= problem.costs.cache_bytes,
         traffic=traffic,
         peak_bytes=BASE_BYTES + graph + source.index_workspace + problem.neighbours * (holds + workspace),
         seconds=seconds,
         phases=phases,
+    )
+
+
+def _waits(problem: Problem, shape: _Shape, traffic: Traffic, units: int, exchanges: int) -> Waits:
+    """Answers of the network that are waited for one after the other: at least one in each piece of work."""
+    source, target = problem.source, problem.target
+    tasks = units * (1 if shape.method == "independent" else problem.ranks)
+    reads = traffic.pieces if shape.access == "ranges" else exchanges or units
+    at_once = shape.requests if source.travel_bytes else 1
+    puts = shape.requests if target.travel_bytes else 1
+    return Waits(
+        reading=max(reads, traffic.read_requests / at_once) if source.remote else 0.0,
+        writing=max(tasks, traffic.write_requests / puts) if target.remote else 0.0,
     )
 
 
@@ -329,6 +386,10 @@ def _traffic(
     source, target, ranks = problem.source, problem.target, problem.ranks
     visits = chunk_visits(axes)
     whole = visits * source.chunk_bytes
+    read_bytes = {
+        "chunks": int(whole * problem.costs.stored_ratio(source)),
+        "sieved": span_elements(axes, source.grid.chunks) * source.itemsize,
+    }
     written = target.padded_bytes
     if exchanges and problem.workers:
         tasks = exchanges * (3 * ranks + 1)
@@ -338,7 +399,7 @@ def _traffic(
         tasks = sum(ceil_div(ceil_div(units - rank, ranks), batch) for rank in range(min(ranks, units)))
     return Traffic(
         read_requests=range_requests(axes) if shape.access == "ranges" else visits,
-        read_bytes=int(whole * problem.costs.stored_ratio(source)) if shape.access == "chunks" else source.nbytes,
+        read_bytes=read_bytes.get(shape.access, source.nbytes),
         index_requests=source.shards * (problem.processes or 1),
         mapped_bytes=whole if shape.access == "mapped" else 0,
         decoded_bytes=whole if source.coded else 0,

@@ -56,7 +56,11 @@ class Costs:
     request_seconds: float = 4e-6
     """Seconds of one request to a local file; the interpreter makes them one after the other."""
     store_request_seconds: float = 1e-4
-    """Seconds of one request to any other store."""
+    """Seconds that the interpreter takes for one request to any other store."""
+    remote_request_seconds: float = 0.02
+    """Seconds until a store that is reached over a network begins to answer; the requests under way wait together."""
+    remote_bandwidth: float = 4e8
+    """Bytes a second that travel to or from such stores, of all ranks together."""
     run_seconds: float = 1e-8
     """Seconds that each contiguous run adds to a copy between layouts."""
     piece_seconds: float = 3e-5
@@ -129,6 +133,17 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Answers that are waited for, one after the other, where requests travel over a network: those under way at one
+    time are waited for together."""
+
+    reading: float = 0.0
+    """Of all ranks together."""
+    writing: float = 0.0
+    """Of all ranks together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
     """Seconds that all ranks together spend in each phase."""
 
@@ -157,6 +172,7 @@ def pass_seconds(
     synchronous: bool = True,
     ahead: bool = False,
     behind: bool = True,
+    waits: Waits = Waits(),
 ) -> tuple[float, Phases]:
     """Predicted seconds of one pass by the clock, and of all its ranks together by phase.
 
@@ -178,10 +194,12 @@ def pass_seconds(
         Whether a rank can read its next slab while the one before is still taken from.
     behind : bool
         Whether what is written goes to the device while more is made.
+    waits : Waits
+        Answers of a network that all ranks together wait for.
     """
-    stored = int(source.nbytes * costs.stored_ratio(source))
-    from_device = stored if stored <= costs.cache_bytes else traffic.read_bytes
-    reading, writing = from_device / costs.read_bandwidth, traffic.written_bytes / costs.write_bandwidth
+    reading, writing = _device_seconds(traffic, costs, source, target)
+    reading += waits.reading * costs.remote_request_seconds / ranks
+    writing += waits.writing * costs.remote_request_seconds / ranks
     keeping = traffic.kept_bytes / costs.read_bandwidth + traffic.kept_bytes / costs.write_bandwidth
     request = costs.request_seconds if source.local else costs.store_request_seconds
     bounced = 0 if traffic.mapped_bytes else traffic.read_bytes
@@ -215,6 +233,16 @@ def pass_seconds(
         write=put * crowd + writing + traffic.write_requests * request,
     )
     return max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks, phases
+
+
+def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:
+    """Seconds in which bytes come from the device or the network, and go to it; no network keeps what it brought."""
+    stored = int(source.nbytes * costs.stored_ratio(source))
+    from_device = stored if stored <= costs.cache_bytes and not source.remote else traffic.read_bytes
+    return (
+        from_device / (costs.remote_bandwidth if source.remote else costs.read_bandwidth),
+        traffic.written_bytes / (costs.remote_bandwidth if target.remote else costs.write_bandwidth),
+    )
 
 
 def _steps_seconds(traffic: Traffic, costs: Costs, at_once: int) -> float:

@@ -89,6 +89,21 @@ def chunk_visits(axes: Sequence[AxisOverlap]) -> int:
     return math.prod(a.pieces for a in axes)
 
 
+def span_elements(axes: Sequence[AxisOverlap], chunks: Sequence[int]) -> int:
+    """Stored elements from the first to the last of each piece, of all pieces together: what is sieved.
+
+    >>> rows = axis_overlap(8, 2, 8, 2)      # one region takes all rows of 4 chunks ...
+    >>> half = axis_overlap(6, 6, 3, 3)      # ... and half of every row: 3 + 3 + 3 of a chunk of 2 rows
+    >>> span_elements([rows, half], (2, 6))
+    72
+    """
+    visits, stride, total = chunk_visits(axes), 1, chunk_visits(axes)
+    for axis, chunk in zip(reversed(axes), reversed(chunks), strict=True):
+        total += stride * (axis.extent - axis.pieces) * (visits // axis.pieces if axis.pieces else 0)
+        stride *= chunk
+    return total
+
+
 def touched_by_region(axes: Sequence[AxisOverlap]) -> np.ndarray:
     """Chunks touched by each region, the regions' last axis running fastest."""
     counts = np.ones(1, dtype=np.int64)

@@ -31,7 +31,7 @@ from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.schedule import Schedule, complete_exchange
 
 Method = Literal["independent", "two-phase", "kept"]
-Access = Literal["mapped", "ranges", "chunks"]
+Access = Literal["mapped", "ranges", "sieved", "chunks"]
 Part = tuple[tuple[int, ...], Section]
 """A chunk index, and the part of that chunk that is meant, as elements of the array."""
 ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
@@ -50,7 +50,8 @@ class Pass:
     """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
     ``"kept"``: the same for all partitions at once; messages for all but the first wait in scratch."""
     access: Access
-    """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"chunks"``: whole chunks."""
+    """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of
+    each chunk, from the first element that is wanted to the last. ``"chunks"``: whole chunks."""
     ranks: int
     """Logical processors."""
     region: tuple[int, ...]
@@ -75,6 +76,8 @@ class Pass:
     """Bytes of all messages that a rank packs for a partition, at most (packed)."""
     message_bytes: int
     """Bytes of the longest message, at most (packed)."""
+    requests: int
+    """Requests that a rank has under way at one time for what it reads, and for what it writes, at most (remote)."""
     write_behind: bool
     """Whether a coded chunk is written while the next is encoded."""
     read_ahead: bool

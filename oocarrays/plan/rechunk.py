@@ -23,7 +23,7 @@ from typing import Any, Literal
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
-from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, Infeasible, Problem, best_pass
+from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, TRAVEL_COPIES, Infeasible, Problem, best_pass
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.passes import Method, Pass
 
@@ -177,6 +177,8 @@ def plan_rechunk(
     processes: int | None = None,
     threads: int = 1,
     synchronous: bool = True,
+    requests: int = 64,
+    remote_scratch: bool = False,
 ) -> RechunkPlan:
     """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` within ``budget`` bytes.
 
@@ -195,6 +197,10 @@ def plan_rechunk(
         Threads of a worker.
     synchronous : bool
         Whether a step between workers waits until the one before has been received and taken.
+    requests : int
+        Requests that a process has under way at one time, at most, where they travel over a network.
+    remote_scratch : bool
+        Whether scratch arrays are made in a store that is reached so.
 
     Raises
     ------
@@ -211,8 +217,9 @@ def plan_rechunk(
     >>> plan.strategy, plan.peak_bytes <= 2**26, plan.write_requests
     ('independent', True, 64)
     """
-    _check(method, ranks, processes)
-    strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or processes is None)]
+    _check(method, ranks, processes, remote_scratch)
+    may_keep = processes is None and not remote_scratch
+    strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or may_keep)]
     if source.nbytes == 0:
         return nothing_to_move(source, target, budget=budget, processes=processes, strategy=strategies[0])
     counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
@@ -225,6 +232,8 @@ def plan_rechunk(
             costs=costs,
             processes=processes,
             synchronous=synchronous,
+            requests=requests,
+            remote_scratch=remote_scratch,
         )
         for count in ([ranks] if ranks else sorted(counts, reverse=True))
     ]
@@ -265,11 +274,13 @@ def _rank_counts(source: Stored, target: Stored, costs: Costs) -> set[int]:
     return {costs.cores, 1} if local else {2 * costs.cores, costs.cores, 1}
 
 
-def _check(method: str, ranks: int | None, processes: int | None) -> None:
+def _check(method: str, ranks: int | None, processes: int | None, remote_scratch: bool) -> None:
     if method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
     if method == "kept" and processes is not None:
         raise UnsupportedError("method='kept' works on threads of one process: ask for scheduler='threads'")
+    if method == "kept" and remote_scratch:
+        raise UnsupportedError("method='kept' appends to files in scratch: give a local folder as scratch=")
     if ranks is not None and not (isinstance(ranks, int) and ranks >= 1):
         raise InputError(f"ranks={ranks!r} must be at least 1")
 
@@ -397,7 +408,7 @@ def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> _Way:
     shape = problem.source.grid.shape
     stops = [
         problem.source,
-        *(Stored(grid=ChunkGrid.of(shape, c), itemsize=problem.source.itemsize, local=True) for c in path),
+        *(_scratch_array(problem, ChunkGrid.of(shape, chunks)) for chunks in path),
         problem.target,
     ]
     way = _Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
@@ -407,6 +418,20 @@ def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> _Way:
             return replace(way, passes=(), least=leg.least)
         way = replace(way, passes=way.passes + leg.passes)
     return way
+
+
+def _scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:
+    """A plain array in scratch: local files, or objects that travel."""
+    away, size = problem.remote_scratch, grid.chunk_size * problem.source.itemsize
+    return Stored(
+        grid=grid,
+        itemsize=problem.source.itemsize,
+        local=not away,
+        remote=away,
+        travel_bytes=TRAVEL_COPIES * size if away else 0,
+        decode_workspace=size if away else 0,
+        encode_workspace=size if away else 0,
+    )
 
 
 def _scratch_paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:

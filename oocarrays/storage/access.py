@@ -11,6 +11,7 @@ a core's cache until it is copied.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,12 +21,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from zarr.abc.store import RangeByteRequest
 
 from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, blobs_of, byte_view, open_ahead
+from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, StoreBlobs, blobs_of, byte_view, open_ahead
 from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import allocate, can_map
@@ -44,16 +46,19 @@ class ChunkReader:
         The array.
     read_ahead : bool
         Whether the system is asked to fetch the next chunks whole.
+    requests : int
+        Requests that each rank has under way at one time, in stores that are not on this machine.
     """
 
-    def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False) -> None:
+    def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False, requests: int = 1) -> None:
         self.file = file
         self.meter = meter
         self.grid = file.stored.grid
         self.dtype = file.dtype
         self._read_ahead = read_ahead
         self._codec = file.chain.compressor
-        self._blobs: Any = blobs_of(file.zarr)
+        self._blobs: Any = blobs_of(file.zarr, requests=requests)
+        self._fetches = isinstance(self._blobs, StoreBlobs)
         if file.chain.shard:
             self._blobs = ShardedBlobs(self._blobs, file.chain.shard, meter)
 
@@ -85,6 +90,27 @@ class ChunkReader:
                     yield part, self._read_tile(blob, part.relative_to(origin), bounce)
             except MissingBlob:
                 yield piece, None
+
+    def sieved(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """The elements of plain chunks that lie in ``within``, each chunk's by one byte range from the first to the
+        last of them, what lies between left out; None for a missing chunk."""
+        wanted, spans = list(indices), []
+        for index in wanted:
+            section = self.grid.section(index)
+            piece = section.intersection(within)
+            assert piece is not None, "a touched chunk shares an element with the region"
+            spans.append((piece, *_span(piece.relative_to(section.lower), self.grid.chunks, self.dtype.itemsize)))
+        assert self._fetches, "local files are planned to be mapped, or read in ranges"
+        keys = map(self._key, wanted)
+        ranges = (RangeByteRequest(start, stop) for _, start, stop in spans)
+        for (piece, start, stop), data in zip(spans, self._blobs.fetched(zip(keys, ranges, strict=True)), strict=True):
+            if data is None:
+                yield piece, None
+                continue
+            if len(data) != stop - start:
+                raise CorruptChunkError(f"a chunk of {self.file.name} is cut short: {len(data)} bytes at {start}")
+            self.meter.add(read_requests=1, read_bytes=len(data))
+            yield piece, _strided(data.view(self.dtype), piece.shape, self.grid.chunks)
 
     def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
         """The elements of plain chunks in local files that lie in ``within``, in place; None for a missing chunk."""
@@ -130,6 +156,9 @@ class ChunkReader:
         if self.file.chain.pipeline in ("zarr", "zarrs"):
             yield from ((index, self._through_zarr(index)) for index in indices)
             return
+        if self._fetches:
+            yield from self._whole_fetched(list(indices), chunks)
+            return
         for (index, blob), out in zip(self._opened(indices), chunks, strict=False):
             section = self.grid.section(index)
             try:
@@ -138,26 +167,37 @@ class ChunkReader:
             except MissingBlob:
                 yield index, None
 
+    def _whole_fetched(
+        self, indices: list[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        keys = ((self._key(index), None) for index in indices)
+        for index, data, out in zip(indices, self._blobs.fetched(keys), chunks, strict=False):
+            section = self.grid.section(index)
+            if data is not None:
+                self._take(data, f"chunk {self._name(index)} of {self.file.name}", out)
+            yield index, None if data is None else out[section.relative_to(section.lower).slices]
+
+    def _take(self, data: np.ndarray, name: str, out: np.ndarray) -> None:
+        """Fill ``out`` with the elements of a stored chunk."""
+        if self._codec is None:
+            self._check_bytes(name, len(data))
+            byte_view(out)[:] = data.data
+            self.meter.add(read_requests=1, read_bytes=out.nbytes)
+            return
+        self.meter.add(read_requests=1, read_bytes=len(data), decoded_bytes=out.nbytes)
+        decode_into(self._codec, data, out, name)
+
     def _fill(self, blob: Blob | None, index: Index, out: np.ndarray) -> None:
         if blob is None:
             raise MissingBlob
+        assert not isinstance(blob, StoreBlob), "what is in other stores is fetched"
         name = f"chunk {self._name(index)} of {self.file.name}"
         if self._codec is None:
-            self._fill_plain(blob, name, out)
-            self.meter.add(read_requests=1, read_bytes=out.nbytes)
-            return
-        coded = blob.read_all() if isinstance(blob, StoreBlob) or not (blob.local and can_map()) else blob.pages()
-        self.meter.add(read_requests=1, read_bytes=len(coded), decoded_bytes=out.nbytes)
-        decode_into(self._codec, coded, out, name)
-
-    def _fill_plain(self, blob: Blob, name: str, out: np.ndarray) -> None:
-        if isinstance(blob, StoreBlob):
-            data = blob.read_all()
-            self._check_bytes(name, len(data))
-            byte_view(out)[:] = data.data
-        else:
             self._check_bytes(blob.name, blob.size)
             blob.read_into(0, byte_view(out))
+            self.meter.add(read_requests=1, read_bytes=out.nbytes)
+            return
+        self._take(blob.pages() if can_map() else blob.read_all(), name, out)
 
     def _name(self, index: Index) -> str:
         """A chunk's key, and its number where it is in a shard."""
@@ -195,9 +235,13 @@ class ChunkWriter:
         Whether to write past the system's cache: local files only.
     behind : bool
         Whether a coded chunk is written while the next is encoded.
+    requests : int
+        Chunks of each rank that are under way at one time, to stores that are not on this machine.
     """
 
-    def __init__(self, file: ArrayFile, meter: Meter, *, past_cache: bool = False, behind: bool = True) -> None:
+    def __init__(
+        self, file: ArrayFile, meter: Meter, *, past_cache: bool = False, behind: bool = True, requests: int = 1
+    ) -> None:
         self.file = file
         self.meter = meter
         self._past_cache = past_cache
@@ -205,7 +249,7 @@ class ChunkWriter:
         self._device = threading.Lock()
         self._free: list[np.ndarray] = []
         """Buffers for shards: pages that are there already cost a tenth of new ones."""
-        self._blobs = blobs_of(file.zarr, past_cache=past_cache)
+        self._blobs = blobs_of(file.zarr, past_cache=past_cache, requests=requests)
         self._codec, self._shard = file.chain.compressor, file.chain.shard
         self._fill = np.full(1, file.fill_value, file.dtype).tobytes()
 
@@ -218,6 +262,9 @@ class ChunkWriter:
 
     def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
         """Store whole chunks, each padded to its full length."""
+        if self.file.stored.travel_bytes:
+            self._send_all(chunks)
+            return
         with self._turn(), ThreadPoolExecutor(1, "write") as behind:
             written: Future[None] | None = None
             for index, chunk in chunks:
@@ -240,15 +287,44 @@ class ChunkWriter:
         """Encode a chunk, or pack a shard; what is returned stores it."""
         if self._shard is None:
             return partial(self._put_bytes, index, self._encode(chunk), chunk.nbytes)
-        out = self._free.pop() if self._free else allocate(most_shard_bytes(self.file.chain, chunk.itemsize))
+        out = self._free.pop() if self._free else self._room(chunk)
+        nbytes, coded = self._pack(chunk, out)
+        return partial(self._put_shard, index, out, nbytes, coded)
+
+    def _room(self, chunk: np.ndarray) -> np.ndarray:
+        return allocate(most_shard_bytes(self.file.chain, chunk.itemsize))
+
+    def _pack(self, chunk: np.ndarray, out: np.ndarray) -> tuple[int, int]:
+        """Pack a shard in a buffer: its bytes, and how many bytes went into a codec."""
+        assert self._shard is not None, "only shards are packed"
         nbytes, elements = pack_shard(self._shard, chunk, self._encode, self._is_fill, out)
-        return partial(self._put_shard, index, out, nbytes, elements * chunk.itemsize if self._codec else 0)
+        return nbytes, elements * chunk.itemsize if self._codec else 0
 
     def _put_shard(self, index: Index, out: np.ndarray, nbytes: int, encoded_bytes: int) -> None:
         try:
             self._put_bytes(index, out[:nbytes].data, encoded_bytes)
         finally:
             self._free.append(out)
+
+    def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
+        """The same over a network: each chunk is on its way while the next is encoded, or waits for its answer."""
+        assert isinstance(self._blobs, StoreBlobs), "what travels is in a store"
+        with self._blobs.putting() as under_way:
+            for index, chunk in chunks:
+                if self._is_fill(chunk):
+                    self.meter.add(skipped_chunks=1)
+                    continue
+                data, coded = self._to_send(chunk)
+                under_way.put(self.file.chunk_key(index), data)
+                self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=coded)
+
+    def _to_send(self, chunk: np.ndarray) -> tuple[memoryview, int]:
+        """The stored bytes of a chunk or shard, and how many bytes went into a codec."""
+        if self._shard is None:
+            return self._encode(chunk), chunk.nbytes if self._codec else 0
+        out = self._room(chunk)
+        nbytes, coded = self._pack(chunk, out)
+        return out[:nbytes].data, coded
 
     def _encode(self, chunk: np.ndarray) -> memoryview:
         return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
@@ -288,6 +364,23 @@ def _cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
     for index in product(*map(range, counts)):
         lower = tuple(l + i * t for l, i, t in zip(piece.lower, index, tile, strict=True))
         yield Section(lower, tuple(min(l + t, u) for l, t, u in zip(lower, tile, piece.upper, strict=True)))
+
+
+def _span(part: Section, chunks: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Where the first element of ``part`` begins in a chunk, and where the last one ends, in bytes.
+
+    >>> _span(Section((1, 2), (3, 4)), (4, 8), 4)
+    (40, 80)
+    """
+    steps = [math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks))]
+    start = sum(l * step for l, step in zip(part.lower, steps, strict=True))
+    return start, sum((u - 1) * step for u, step in zip(part.upper, steps, strict=True)) + itemsize
+
+
+def _strided(elements: np.ndarray, shape: tuple[int, ...], chunks: tuple[int, ...]) -> np.ndarray:
+    """The piece of ``shape`` whose first element begins ``elements``, which lie as in a chunk."""
+    steps = [math.prod(chunks[axis + 1 :]) * elements.itemsize for axis in range(len(chunks))]
+    return np.lib.stride_tricks.as_strided(elements, shape, steps, writeable=False)
 
 
 def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:

@@ -26,11 +26,11 @@ from zarr.abc.store import Store
 from zarr.codecs import BytesCodec
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
-from zarr.storage import LocalStore
-from zarr.storage._common import make_store_path
+from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
 from oocarrays.storage.codec import (
     DECODE_IN_PLACE,
@@ -41,9 +41,10 @@ from oocarrays.storage.codec import (
     most_shard_bytes,
 )
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import most_indices
 
-StoreLike = str | os.PathLike[str] | Store
+StoreLike = str | os.PathLike[str] | Store | StorePath
 MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
@@ -126,7 +127,14 @@ def absolute(store: StoreLike) -> StoreLike:
     """
     if isinstance(store, LocalStore):
         return LocalStore(os.path.abspath(store.root), read_only=store.read_only)
-    return store if isinstance(store, Store) or "://" in str(store) else os.path.abspath(store)
+    return store if isinstance(store, Store | StorePath) or "://" in str(store) else os.path.abspath(store)
+
+
+def place_name(store: Any, path: str = "") -> str | None:
+    """The folder of a local store, or the URL of one that is not on this machine; None for others."""
+    if isinstance(store, RemoteStore):
+        return f"{store.name}/{path}".rstrip("/")
+    return local_folder(store, path)
 
 
 def location(array: zarr.Array) -> str:
@@ -225,11 +233,16 @@ def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
     return replace(stored, shards=shards, index_workspace=kept)
 
 
-def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, local: bool | None = None) -> Stored:
-    """What a planner may know of an array in ``chunks``, which are shards where the chain has any."""
-    if local is None:
-        local = isinstance(array.store_path.store, LocalStore)
-    local = local and chain.pipeline in ("plain", "numcodecs")
+def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: StoreLike | None = None) -> Stored:
+    """What a planner may know of an array in ``chunks``, which are shards where the chain has any.
+
+    Parameters
+    ----------
+    place : path or store, optional
+        Where the array is to be, if not where it is.
+    """
+    store = array.store_path.store if place is None else place
+    local = local_folder(store) is not None and chain.pipeline in ("plain", "numcodecs")
     grid, itemsize = ChunkGrid.of(tuple(array.shape), chunks), array.dtype.itemsize
     decoding, encoding, behind = _workspace(chain, local, grid.chunk_size * itemsize, itemsize)
     return Stored(
@@ -240,9 +253,19 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, local: boo
         decode_workspace=decoding,
         encode_workspace=encoding,
         behind_workspace=behind,
+        remote=is_remote(store),
+        travel_bytes=_travel_bytes(chain, grid.chunk_size * itemsize, itemsize) if is_remote(store) else 0,
         shard_chunks=chain.shard.chunks if chain.shard else None,
         index_bytes=chain.shard.index_bytes if chain.shard else 0,
     )
+
+
+def _travel_bytes(chain: Chain, chunk_bytes: int, itemsize: int) -> int:
+    """Bytes that a chunk under way takes, as it is stored; those that go through Zarr travel one by one."""
+    if chain.shard is not None:
+        return TRAVEL_COPIES * most_shard_bytes(chain, itemsize)
+    stored = {"plain": chunk_bytes, "numcodecs": most_coded_bytes(chunk_bytes)}
+    return TRAVEL_COPIES * stored.get(chain.pipeline, 0)
 
 
 def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Chain]:
@@ -295,7 +318,7 @@ def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
     chain = chain_of(array)
     check_codecs(array)
-    return _stored(array, tuple(array.shards or array.chunks), chain, local_folder(store) is not None)
+    return _stored(array, tuple(array.shards or array.chunks), chain, store)
 
 
 def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
@@ -307,10 +330,10 @@ def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> No
         Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
         for; and where it is a directory that is no Zarr array, whatever is asked for.
     """
-    here, there = local_folder(source.store_path.store, source.store_path.path), local_folder(store)
+    here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
-    if here and there and os.path.commonpath([here, there]) in (here, there):
+    if here and there and (f"{here}/".startswith(f"{there}/") or f"{there}/".startswith(f"{here}/")):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
     check_place(store, overwrite=overwrite)
 
@@ -330,8 +353,13 @@ def is_empty(store: StoreLike) -> bool:
     folder = local_folder(store)
     if folder is not None:
         return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
-    place = sync(make_store_path(store))
+    place = store_path(store)
     return sync(place.store.is_empty(place.path))
+
+
+def store_path(store: StoreLike) -> StorePath:
+    """A store, or a prefix of one, that is not a local folder."""
+    return store if isinstance(store, StorePath) else StorePath(store)  # type: ignore[arg-type]
 
 
 def _is_array(store: StoreLike) -> bool:
@@ -361,7 +389,7 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
         raise write_error(str(store), error) from error
 
 
-def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
+def create_scratch(folder: str | StorePath, like: ArrayFile, stored: Stored) -> ArrayFile:
     """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
@@ -377,17 +405,23 @@ def create_scratch(folder: str, like: ArrayFile, stored: Stored) -> ArrayFile:
             serializer=BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
         )
     except OSError as error:
-        raise write_error(folder, error) from error
+        raise write_error(str(folder), error) from error
     return describe(array)
 
 
-def is_scratch(folder: str) -> bool:
+def is_scratch(folder: str | StorePath) -> bool:
     """Whether there is a scratch array in a folder."""
+    if isinstance(folder, StorePath):
+        return sync((folder / METADATA).exists())
     return os.path.exists(os.path.join(folder, METADATA))
 
 
-def remove_scratch(folder: str) -> None:
+def remove_scratch(folder: str | StorePath) -> None:
     """Remove a scratch array, or a folder of them, their metadata first: what a removal cut short leaves is none."""
+    if isinstance(folder, StorePath):
+        with suppress(StoreFailure):
+            sync(folder.store.delete_dir(folder.path))
+        return
     for metadata in (Path(folder, METADATA), *Path(folder).glob(f"*/{METADATA}")):
         with suppress(OSError):
             metadata.unlink()

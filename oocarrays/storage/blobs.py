@@ -29,6 +29,7 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
 from oocarrays.storage.pages import fetch_ahead, mapped, want
+from oocarrays.storage.underway import Putting, Wanted, fetched
 
 SECTOR = 4096
 """Bytes: what a write past the cache must be a multiple of, and lie on."""
@@ -275,12 +276,13 @@ class StoreBlob:
 
     local = False
 
-    def __init__(self, store: Store, key: str) -> None:
+    def __init__(self, store: Store, key: str, requests: int) -> None:
         self.store = store
         self.key = key
         self.name = f"{key} of {store}"
+        self.requests = requests
 
-    def _get(self, byte_range: ByteRequest | None) -> np.ndarray:
+    def _get(self, byte_range: ByteRequest) -> np.ndarray:
         try:
             buffer = sync(self.store.get(self.key, default_buffer_prototype(), byte_range))
         except OSError as error:
@@ -291,19 +293,24 @@ class StoreBlob:
 
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill ``out`` from ``offset`` on, in one request."""
-        data = self._get(RangeByteRequest(offset, offset + len(out)))
+        self._fill(out, self._get(RangeByteRequest(offset, offset + len(out))))
+
+    def _fill(self, out: memoryview, data: np.ndarray) -> None:
         if len(data) != len(out):
             raise CorruptChunkError(f"{self.key} of {self.store} is cut short: {len(data)} bytes, not {len(out)}")
         out[:] = data.data
 
     def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
-        """Fill every one of ``outs`` from its offset on, a request each."""
-        for offset, out in zip(offsets, outs, strict=True):
-            self.read_into(offset, out)
-
-    def read_all(self) -> np.ndarray:
-        """All bytes, in one request."""
-        return self._get(None)
+        """Fill every one of ``outs`` from its offset on, a request each, many of them under way together."""
+        if self.requests == 1:
+            for offset, out in zip(offsets, outs, strict=True):
+                self.read_into(offset, out)
+            return
+        wanted = ((self.key, RangeByteRequest(o, o + len(out))) for o, out in zip(offsets, outs, strict=True))
+        for data, out in zip(fetched(self.store, wanted, self.requests), outs, strict=True):
+            if data is None:
+                raise MissingBlob(self.key)
+            self._fill(out, data)
 
     def read_head(self, nbytes: int) -> bytes:
         """The first bytes, or all where there are fewer."""
@@ -324,18 +331,30 @@ class StoreBlobs:
     ----------
     prefix : str
         The path of the array in the store.
+    requests : int
+        Requests that are under way at one time, at most.
     """
 
-    def __init__(self, store: Store, prefix: str) -> None:
+    def __init__(self, store: Store, prefix: str, requests: int = 1) -> None:
         self.store = store
         self.prefix = prefix
+        self.requests = requests
 
     def _key(self, key: str) -> str:
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def open(self, key: str, read_ahead: bool = False) -> StoreBlob:
         """The chunk under ``key``; whether it is there shows at the first read."""
-        return StoreBlob(self.store, self._key(key))
+        return StoreBlob(self.store, self._key(key), self.requests)
+
+    def fetched(self, wanted: Iterable[Wanted | None]) -> Iterator[np.ndarray | None]:
+        """The bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
+        asked = (None if each is None else (self._key(each[0]), each[1]) for each in wanted)
+        return fetched(self.store, asked, self.requests)
+
+    def putting(self) -> Putting:
+        """A context in which chunks are put, and are there when it is left."""
+        return Putting(self.store, self.prefix, self.requests)
 
     def announce(self, keys: Iterable[str]) -> None:
         """Nothing: a store fetches what it is asked for."""
@@ -370,12 +389,12 @@ class Openable(Protocol[K, B]):
         """The chunk under ``key``, open for reading."""
 
 
-def blobs_of(array: zarr.Array, *, past_cache: bool = False) -> Blobs:
+def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) -> Blobs:
     """The chunks of ``array``, as local files where they are local files."""
     store, path = array.store_path.store, array.store_path.path
     if isinstance(store, LocalStore):
         return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
-    return StoreBlobs(store, path)
+    return StoreBlobs(store, path, requests)
 
 
 def open_ahead(blobs: Openable[K, B], keys: Iterable[K], *, read_ahead: bool, ahead: int = 2) -> Iterator[B | None]:

@@ -18,9 +18,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
-from zarr.storage._common import make_store_path
 
-from oocarrays.storage.array_file import StoreLike, local_folder
+from oocarrays.storage.array_file import StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import write_all
 
 PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
@@ -34,7 +33,7 @@ def entries_of(store: StoreLike, folder: str) -> LocalEntries | StoreEntries:
     local = local_folder(store)
     if local is not None:
         return LocalEntries(os.path.join(local, folder))
-    return StoreEntries(sync(make_store_path(store)), folder)
+    return StoreEntries(store_path(store), folder)
 
 
 def remove_tree(folder: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import product
@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 from numcodecs.checksum32 import CRC32C
+from zarr.abc.store import RangeByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ShardingCodecIndexLocation
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, StoreBlob, StoreBlobs
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.underway import Wanted
 
 ENTRY = np.dtype(("<u8", (2,)))
 """Offset and length of a chunk in its shard, in bytes."""
@@ -192,15 +194,34 @@ class ShardedBlobs:
         MissingBlob
             Where it, or its shard, is not stored.
         """
-        offset, nbytes = map(int, self._index(key.shard)[key.number])
-        if offset == nbytes == NOT_STORED:
+        place = self._place(key)
+        if place is None:
             raise MissingBlob(key.shard)
+        offset, nbytes = place
         blob = self._blobs.open(key.shard)
         if isinstance(blob, LocalBlob):
             self._check_inside(blob, offset + nbytes)
             if read_ahead:
                 blob.want(offset, nbytes)
         return PartBlob(blob, offset, nbytes)
+
+    def _place(self, key: ShardKey) -> tuple[int, int] | None:
+        """Where a chunk begins in its shard, and how long it is, in bytes; None where it is not stored."""
+        offset, nbytes = map(int, self._index(key.shard)[key.number])
+        return None if offset == nbytes == NOT_STORED else (offset, nbytes)
+
+    def fetched(self, wanted: Iterable[tuple[ShardKey, RangeByteRequest | None]]) -> Iterator[np.ndarray | None]:
+        """The bytes of chunks in a store, or ranges of them, in their order; None for one that is not stored."""
+        assert isinstance(self._blobs, StoreBlobs), "local files are opened"
+        return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
+
+    def _in_shard(self, key: ShardKey, part: RangeByteRequest | None) -> Wanted | None:
+        place = self._place(key)
+        if place is None:
+            return None
+        start, nbytes = place
+        low, high = (0, nbytes) if part is None else (part.start, part.end)
+        return key.shard, RangeByteRequest(start + low, start + high)
 
     def _check_inside(self, shard: LocalBlob, end: int) -> None:
         size = shard.size

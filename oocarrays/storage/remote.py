@@ -1,0 +1,254 @@
+"""Stores that are not on this machine: known by a name, asked again when they fail, clear about what failed.
+
+    get ──► fails in passing (503, 429, a dropped connection, silence) ──► waits, twice as long each time ──► get …
+        ──► is refused (403, a 404 of the bucket, any other 4xx)       ──► StoreFailure: what, of which store, why
+
+Whatever library brings the bytes, it is told not to ask again by itself: there is one way to wait, and one setting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import StorePath, WrapperStore
+
+from oocarrays.errors import OocError, StoreFailure
+
+T = TypeVar("T")
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+"""Seconds before the second attempt, and before any later one at most."""
+PASSING = (408, 425, 429)
+"""Refusals of HTTP that are worth another attempt, beside all that begin with 5."""
+MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
+"""What libraries raise where there is nothing under a key."""
+STATUS = re.compile(
+    r"\b(?:status(?: code)?|HTTP(?: error)?|Client error with status)\D{0,16}([1-5]\d\d)\b", re.IGNORECASE
+)
+NO_CREDENTIALS = re.compile(r"credential|unauthori[sz]ed|unauthenticated|InvalidAccessKey|SignatureDoesNot", re.I)
+LONGEST_REASON = 160
+"""Characters of a library's own words in one of our lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a store is waited for."""
+
+    retries: int = 6
+    """Attempts after the first one that failed in passing."""
+    timeout: float = 60.0
+    """Seconds that one attempt may take."""
+
+    def waits(self) -> Iterator[float]:
+        """Seconds before each new attempt: twice as long each time, less up to a half by chance.
+
+        >>> [round(wait, 1) for wait in Patience(retries=3).waits()] <= [0.1, 0.2, 0.4]
+        True
+        """
+        for attempt in range(self.retries):
+            yield min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * random.uniform(0.5, 1.0)
+
+
+class RemoteStore(WrapperStore[Store]):
+    """A Zarr store that is reached by requests over a network, whatever library makes them.
+
+    It can be pickled where the store in it can.
+
+    Parameters
+    ----------
+    name : str
+        What a person calls it: its URL.
+    """
+
+    def __init__(self, store: Store, name: str, patience: Patience) -> None:
+        super().__init__(store)
+        self.name = name
+        self.patience = patience
+
+    def _with_store(self, store: Store) -> RemoteStore:
+        return RemoteStore(store, self.name, self.patience)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"RemoteStore({self.name!r}, {type(self._store).__name__})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteStore) and (self.name, self.read_only) == (other.name, other.read_only)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    async def _tried(self, verb: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of ``call``, made again and again while the store fails in passing."""
+        waits = self.patience.waits()
+        while True:
+            try:
+                async with asyncio.timeout(self.patience.timeout):
+                    return await call()
+            except (*MISSING, OocError):
+                raise
+            except Exception as error:
+                wait = next(waits, None) if is_passing(error) else None
+                if wait is None:
+                    raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
+            await asyncio.sleep(wait)
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """What is under ``key``, or None."""
+        return await self._tried("read", key, lambda: self._store.get(key, prototype, byte_range))
+
+    async def exists(self, key: str) -> bool:
+        """Whether there is anything under ``key``."""
+        return await self._tried("read", key, lambda: self._store.exists(key))
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Put ``value`` under ``key``."""
+        await self._written(key, lambda: self._store.set(key, value))
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Put ``value`` under ``key`` if nothing is there."""
+        await self._written(key, lambda: self._store.set_if_not_exists(key, value))
+
+    async def _written(self, key: str, call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await self._tried("write", key, call)
+        except MISSING as error:
+            raise StoreFailure(f"cannot write {key} of {self}: {reason(error)}") from error
+
+    async def delete(self, key: str) -> None:
+        """Remove what is under ``key``, if there is anything."""
+        await self._tried("remove", key, lambda: self._store.delete(key))
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Remove all below ``prefix``."""
+        await self._tried("remove", prefix, lambda: self._store.delete_dir(prefix))
+
+    async def is_empty(self, prefix: str) -> bool:
+        """Whether there is nothing below ``prefix``.
+
+        Raises
+        ------
+        StoreFailure
+            Where the store does not answer, or refuses; where it has no such bucket.
+        """
+        try:
+            return await self._tried("list", prefix, lambda: self._store.is_empty(prefix))
+        except MISSING as error:
+            if _names_a_bucket(error):
+                raise StoreFailure(f"cannot list {self}: {reason(error)}") from error
+            return True
+
+    def list(self) -> AsyncIterator[str]:
+        """All keys."""
+        return self._listed("", self._store.list)
+
+    def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """All keys that begin with ``prefix``."""
+        return self._listed(prefix, lambda: self._store.list_prefix(prefix))
+
+    def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """All names right below ``prefix``."""
+        return self._listed(prefix, lambda: self._store.list_dir(prefix))
+
+    async def _listed(self, prefix: str, names: Callable[[], AsyncIterator[str]]) -> AsyncIterator[str]:
+        async def collected() -> list[str]:  # type: ignore[valid-type]
+            return [name async for name in names()]
+
+        for name in await self._tried("list", prefix, collected):  # type: ignore[attr-defined]
+            yield name
+
+
+def is_remote(store: Any) -> bool:
+    """Whether requests to a store, or to the one that it wraps, travel over a network."""
+    while isinstance(store, WrapperStore) and not isinstance(store, RemoteStore):
+        store = store._store
+    return isinstance(store, RemoteStore)
+
+
+def place_below(place: str | StorePath, name: str) -> str | StorePath:
+    """A folder in a folder, or a prefix below a prefix.
+
+    >>> place_below("/tmp/a", "b")
+    '/tmp/a/b'
+    """
+    return place / name if isinstance(place, StorePath) else f"{place}/{name}"
+
+
+def status_of(error: BaseException) -> int | None:
+    """The status of HTTP that an error stands for, as far as it tells: botocore, aiohttp and obstore each in its way.
+
+    >>> status_of(OSError("Server returned non-2xx status code: 503: slow down")), status_of(OSError("reset"))
+    (503, None)
+    """
+    for each in _chain(error):
+        response = getattr(each, "response", None)
+        told = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+        told = told or getattr(each, "status", None)
+        if isinstance(told, int):
+            return told
+    found = STATUS.search(str(error))
+    return int(found[1]) if found else None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what led to it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another attempt may do better."""
+    status = status_of(error)
+    if status is not None:
+        return status >= 500 or status in PASSING
+    if isinstance(error, PermissionError | ValueError | TypeError | NotImplementedError):
+        return False
+    return not is_refused(error)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether the store does not let us, or does not know who we are."""
+    if isinstance(error, PermissionError) or status_of(error) in (401, 403):
+        return True
+    return any(type(each).__name__ in _REFUSALS for each in _chain(error))
+
+
+_REFUSALS = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "PermissionDeniedError",
+    "UnauthenticatedError",
+    "TokenRetrievalError",
+)
+"""Errors of botocore and obstore, which need not be installed."""
+
+
+def _names_a_bucket(error: BaseException) -> bool:
+    return "bucket" in " ".join(map(str, _chain(error))).lower()
+
+
+def reason(error: BaseException) -> str:
+    """Why a request failed, in part of a line."""
+    words = _first_line(error)
+    if is_refused(error):
+        return f"the credentials were refused, or there are none ({words})"
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    if _names_a_bucket(error) and isinstance(error, MISSING):
+        return f"there is no such bucket ({words})"
+    return words
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"
