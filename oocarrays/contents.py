@@ -78,6 +78,8 @@ class GroupFacts:
     """The user's attributes."""
     members: Mapping[str, ArrayFacts | GroupFacts]
     """Arrays and groups in it, by name."""
+    unfinished: str | None
+    """The run that has not written all of it; None where it is whole."""
 
     @property
     def arrays(self) -> tuple[ArrayFacts, ...]:
@@ -200,12 +202,15 @@ def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
 
 def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored: bool) -> GroupFacts:
     """A group and its members, out of all nodes that were found, by path from the outermost group."""
+    attributes = dict(group.attrs.asdict())
+    unfinished = attributes.pop(MARK, None)
     here = {p.rpartition("/")[2]: (p, node) for p, node in found.items() if p.rpartition("/")[0] == path}
     return GroupFacts(
         store=array_file.local_folder(group.store_path.store, group.store_path.path) or str(group.store_path),
         zarr_format=group.metadata.zarr_format,
         consolidated=_is_consolidated(group),
-        attributes=dict(group.attrs.asdict()),
+        attributes=attributes,
+        unfinished=None if unfinished is None else str(unfinished),
         members={
             name: _group_facts(node, p, found, stored)
             if isinstance(node, zarr.Group)
@@ -274,13 +279,20 @@ def _branches(group: GroupFacts, prefix: str) -> Iterator[Line]:
         if isinstance(member, GroupFacts):
             yield from _attributes(member, below)
             yield from _branches(member, below)
-        elif member.unfinished is not None:
-            yield below, "", f"  unfinished: run {member.unfinished} did not write all of it; go on with:"
-            yield below, "", f"  oocarrays resume {shlex.quote(member.store)}"
+        else:
+            yield from _unfinished(member, below)
+
+
+def _unfinished(facts: ArrayFacts | GroupFacts, trunk: str) -> Iterator[Line]:
+    """What can be done about what a run has left."""
+    if facts.unfinished is not None:
+        yield trunk, "", f"  unfinished: run {facts.unfinished} did not write all of it; go on with:"
+        yield trunk, "", f"  oocarrays resume {shlex.quote(facts.store)}"
 
 
 def _attributes(group: GroupFacts, prefix: str) -> Iterator[Line]:
     trunk = prefix + ("│ " if group.members else "  ")
+    yield from _unfinished(group, trunk)
     yield from ((trunk, "", f"{key}: {shortened(value)}") for key, value in group.attributes.items())
 
 

@@ -14,6 +14,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray
+from oocarrays.contents import array_facts
 from oocarrays.errors import BudgetError, ChunksError
 from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
@@ -22,7 +23,7 @@ from oocarrays.graphs.resume import journal_content
 from oocarrays.graphs.run import Cluster, GraphJob
 from oocarrays.graphs.settings import local_cores
 from oocarrays.group_chunks import LINES, asked_for
-from oocarrays.notebook import rows_html
+from oocarrays.notebook import array_html, members_html, plan_html, rows_html
 from oocarrays.plan.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import group_file
@@ -83,7 +84,11 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
         return f"<{self._title()}>" + (f"\n{report.table(self._rows(), indent='  ')}" if len(self) else "")
 
     def _repr_html_(self) -> str:
-        return rows_html(self._rows(), title=self._title())
+        return rows_html(
+            self._rows(),
+            title=self._title(),
+            below=members_html(self.items(), lambda array: array_html(array_facts(array.zarr))),
+        )
 
 
 def open_group(store: StoreLike | zarr.Group) -> OutOfCoreGroup:
@@ -184,8 +189,8 @@ class GroupJob(GraphJob[GroupRun]):
         return f"<oocarrays.GroupJob {self._title()}>\n{report.table(group_rows(self.plan), indent='  ')}\n\n{members}"
 
     def _repr_html_(self) -> str:
-        arrays = rows_html(_shortened(member_rows(self.plan)), title="arrays")
-        return rows_html(group_rows(self.plan), title=self._title()) + arrays
+        each = members_html(self.plan.members, plan_html)
+        return rows_html(group_rows(self.plan), title=f"oocarrays.GroupJob {self._title()}", below=each)
 
 
 def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:

@@ -6,8 +6,9 @@ light and dark grounds, and is well-formed XML as well as HTML.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from typing import TypeVar
 
 from dask.utils import format_bytes
 
@@ -23,7 +24,9 @@ MOST_PIECES = 24
 """Pieces of an axis that are drawn at most: Dask draws as many lines at this size."""
 MOST_PIECES_OF_MANY_AXES = 8
 MOST_ATTRIBUTES = 24
-CELL = "text-align:left"
+MOST_MEMBERS = 12
+T = TypeVar("T")
+CELL = "text-align:left;padding:0 .5em"
 TOP = "text-align:left;vertical-align:top"
 
 
@@ -157,9 +160,18 @@ def lazy_html(plan: BlocksPlan, rows: Sequence[tuple[str, ...]], *, title: str, 
     return rows_html(rows, title=title, above=_beside(source, "→", _side("Target", places[1], target)))
 
 
-def rows_html(rows: Sequence[tuple[str, ...]], *, title: str, above: str = "") -> str:
-    """A table below a title."""
-    return f"<div><div><strong>{escape(title)}</strong></div>{above}{_table(rows)}</div>"
+def rows_html(rows: Sequence[tuple[str, ...]], *, title: str, above: str = "", below: str = "") -> str:
+    """A table below a title, with what stands above and below it."""
+    table = _table(rows) if rows else ""
+    return f"<div><div><strong>{escape(title)}</strong></div>{above}{table}{below}</div>"
+
+
+def members_html(members: Iterable[tuple[str, T]], page: Callable[[T], str]) -> str:
+    """The members of a group by name, the page of each to be unfolded; of many, the first."""
+    named = list(members)
+    pages = "".join(_folded(name, page(member)) for name, member in named[:MOST_MEMBERS])
+    more = len(named) - MOST_MEMBERS
+    return pages + (f"<div>… {more} more</div>" if more > 0 else "")
 
 
 def _side(word: str, place: str, stored: Stored) -> str:

@@ -26,7 +26,7 @@ COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC
 DARK = ("#0072B2",)
 """Those on which black cannot be read."""
 PREDICTED, MEASURED = "#56B4E9", "#D55E00"
-MOST_LINES = 48
+MOST_LINES = 80
 """Lines between chunks that are drawn at most along an axis."""
 LEAST_TEXT = 0.035
 """Of an axis: narrower boxes carry no number."""
@@ -89,7 +89,9 @@ def _draw_panel(axes: Axes, panel: Panel, seen: View, ranks: int, names: Sequenc
     lines = [*_lines(panel, (height, width), 0), *_lines(panel, (height, width), 1)]
     axes.add_collection(LineCollection(lines, colors="black", linewidths=0.4, alpha=0.55))
     axes.set(xlim=(0, width), ylim=(height, 0))
-    axes.set_title(f"{panel.name}\nchunks {shape_text(panel.chunks)}", fontsize=10)
+    most = max(_chunks_a_line(panel, (height, width), axis) for axis in (0, 1))
+    thinned = f", 1 line in {most}" if most > 1 else ""
+    axes.set_title(f"{panel.name}\nchunks {shape_text(panel.chunks)}{thinned}", fontsize=10)
     labels = [f"axis {a}" + (f" ({names[a]})" if names and names[a] else "") for a in seen.axes]
     down, right = ("", *labels) if len(labels) == 1 else (*labels, "", "")[:2]
     axes.set_xlabel(right, fontsize=9)
@@ -131,12 +133,16 @@ def _draw_box(axes: Axes, box: Box, window: tuple[int, int], ranks: int) -> None
 
 def _lines(panel: Panel, window: tuple[int, int], axis: int) -> list[list[tuple[float, float]]]:
     """The lines between chunks along one axis; where they are many, some."""
-    lengths = _two(panel.grid.chunks)
-    step = lengths[axis] * max(ceil_div(ceil_div(window[axis], lengths[axis]), MOST_LINES), 1)
+    step = _two(panel.grid.chunks)[axis] * _chunks_a_line(panel, window, axis)
     places = range(step, window[axis], step)
     if axis == 0:
         return [[(0, y), (window[1], y)] for y in places]
     return [[(x, 0), (x, window[0])] for x in places]
+
+
+def _chunks_a_line(panel: Panel, window: tuple[int, int], axis: int) -> int:
+    """Chunks from one line to the next."""
+    return max(ceil_div(ceil_div(window[axis], _two(panel.grid.chunks)[axis]), MOST_LINES), 1)
 
 
 def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:

@@ -100,6 +100,16 @@ def test_json_is_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     assert array == air
 
 
+def test_a_group_that_a_run_has_left_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make_group(tmp_path / "g.zarr", 3).attrs[MARK] = RUN
+    lines = shown(tmp_path / "g.zarr", capsys).splitlines()
+    assert lines[1:3] == [
+        f"│   unfinished: run {RUN} did not write all of it; go on with:",
+        f"│   oocarrays resume {tmp_path}/g.zarr",
+    ]
+    assert not any(MARK in line for line in lines)
+
+
 def test_format_2_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_group(tmp_path / "g.zarr", 2)
     assert contents(tmp_path / "g.zarr" / "air").attributes == {}

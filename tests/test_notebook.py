@@ -112,10 +112,30 @@ def test_a_lazy_array_shows_its_blocks_beside_the_target(tmp_path: Path, rows: t
     assert {"Longest block", f"{max(rows)} × 80", "96 × 10", str(len(rows))} <= set(cells(parsed))
 
 
+@pytest.mark.parametrize("count", [0, 2, 30])
+def test_a_group_shows_its_arrays_to_be_unfolded(tmp_path: Path, count: int) -> None:
+    group = zarr.create_group(tmp_path / "group.zarr")
+    for number in range(count):
+        group.create_array(f"a<{number}", data=DATA, chunks=(8, 80))
+    page, parsed = page_of(ooc.open_group(tmp_path / "group.zarr"))
+    assert len(list(parsed.iter("svg"))) == min(count, 12)
+    assert ("… 18 more" in page) == (count == 30)
+    if count:
+        job = ooc.rechunk(tmp_path / "group.zarr", tmp_path / "t.zarr", chunks={"a<1": (96, 10)}, memory="64MiB")
+        _, parsed = page_of(job)
+        assert "a<1" in [summary.text for summary in parsed.iter("summary")]
+        assert len(list(parsed.iter("svg"))) == 2
+
+
 def test_reprs_are_lines(source: Path, tmp_path: Path) -> None:
     job = plan(source, tmp_path / "target.zarr")
     assert re.fullmatch(
         r"<oocarrays\.RechunkPlan \w+, \(96, 80\) in chunks \(8, 80\) → \(96, 10\), .*MiB>", repr(job.plan)
+    )
+    assert re.fullmatch(r"\(<Pass \w+, .* units of .* chunks, ranks \d+>,\)", repr(job.plan.passes))
+    lazy = ooc.from_dask(da.from_array(DATA, chunks=(1, 80)), tmp_path / "lazy.zarr", memory="128MiB")
+    assert re.fullmatch(
+        r"<oocarrays\.BlocksPlan \(96, 80\) in 96 blocks → \(1, 80\), straight, peak .* MiB>", repr(lazy.plan)
     )
     z = zarr.create_array({}, shape=(6, 4), chunks=(1, 4), shards=(2, 4), dtype="f4", dimension_names=("y", "x"))
     assert repr(ooc.open_array(z)).startswith(

@@ -57,6 +57,13 @@ def test_any_number_of_axes_can_be_drawn(tmp_path: Path, shape: tuple[int, ...],
     plan(z, tmp_path / "target.zarr", chunks=shape if 0 not in shape else (1, 4)).draw().savefig(tmp_path / "a.png")
 
 
+def test_lines_between_many_chunks_are_thinned_which_is_said(tmp_path: Path) -> None:
+    z = zarr.create_array({}, shape=(400, 4), chunks=(1, 4), dtype="f4")
+    words = texts(plan(z, tmp_path / "target.zarr", chunks=(400, 1)).draw())
+    assert "chunks 1 × 4, 1 line in 5" in words
+    assert "chunks 400 × 1\n" in words
+
+
 def test_many_ranks_are_named(source: Path, tmp_path: Path) -> None:
     figure = plan(source, tmp_path / "target.zarr", "two-phase", ranks=12, memory="1GiB", chunks=(96, 5)).draw()
     assert "11:1" in texts(figure)

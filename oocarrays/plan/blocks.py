@@ -179,6 +179,11 @@ class BlocksPlan:
         """Predicted seconds of what comes after the blocks."""
         return self.rechunk.seconds
 
+    def __repr__(self) -> str:
+        where = "straight" if self.aligned else f"through scratch chunks {self.stored.grid.chunks}"
+        chunks, peak = self.rechunk.target.grid.chunks, self.peak_bytes / 2**20
+        return f"<oocarrays.BlocksPlan {self.shape} in {self.count} blocks → {chunks}, {where}, peak {peak:.1f} MiB>"
+
     def section(self, index: tuple[int, ...]) -> Section:
         """The elements of block ``index``."""
         lower = tuple(sum(lengths[:i]) for i, lengths in zip(index, self.blocks, strict=True))

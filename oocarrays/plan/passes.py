@@ -91,6 +91,11 @@ class Pass:
     phases: Phases
     """Predicted, of all ranks together."""
 
+    def __repr__(self) -> str:
+        source, target = self.source.grid, self.target.grid
+        what = f"{source.shape} in chunks {source.chunks} → {target.chunks}"
+        return f"<Pass {self.method}, {what}, {self.units} units of {self.unit} chunks, ranks {self.ranks}>"
+
     @property
     def kept(self) -> bool:
         """Whether messages wait in scratch."""
