@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import zarr
@@ -21,7 +21,7 @@ from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
-from oocarrays.groups import group_job, resume_group
+from oocarrays.groups import GroupJob, OutOfCoreGroup, RechunkOptions, group_job, resume_group
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.group import GroupPlan
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
@@ -93,11 +93,31 @@ class RechunkJob(GraphJob[RechunkRun]):
         return report.html_table(self._title(), report.plan_rows(self.plan))
 
 
+@overload
+def rechunk(
+    source: StoreLike | zarr.Group | OutOfCoreGroup,
+    target: StoreLike,
+    *,
+    chunks: Mapping[str, Any],
+    **options: Unpack[RechunkOptions],
+) -> GroupJob: ...
+
+
+@overload
 def rechunk(
     source: StoreLike | zarr.Array | OutOfCoreArray,
     target: StoreLike,
     *,
     chunks: tuple[int, ...] | int | None = None,
+    **options: Unpack[RechunkOptions],
+) -> RechunkJob: ...
+
+
+def rechunk(
+    source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup,
+    target: StoreLike,
+    *,
+    chunks: tuple[int, ...] | int | Mapping[str, Any] | None = None,
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
@@ -108,18 +128,20 @@ def rechunk(
     scratch: str | os.PathLike[str] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob:
-    """Plan to write an array again in other chunks, within a budget of memory. Reads no data.
+) -> RechunkJob | GroupJob:
+    """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
 
     Parameters
     ----------
-    source : path, Zarr store, zarr.Array or OutOfCoreArray
-        What to read: Zarr format 3, regular chunks, any codec.
+    source : path, Zarr store, zarr.Array, zarr.Group, OutOfCoreArray or OutOfCoreGroup
+        What to read: Zarr format 3, regular chunks, any codec; or a group of such arrays, as xarray writes it.
     target : path or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
-    chunks : tuple of int, or int for all axes
+    chunks : tuple of int, or int for all axes; of a group a mapping of arrays' paths
         Chunk length in each axis, in elements; -1 for the whole axis. It may be left out where ``orientation`` is
-        given: chunks then run along the fastest axes and are about as large as those of the source.
+        given: chunks then run along the fastest axes and are about as large as those of the source. Of a group,
+        that for each array that is to be rechunked, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``,
+        where dimensions that are not named keep their chunks; other arrays are copied as they are stored.
     orientation : "row", "column" or tuple of int
         The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
         tuple names the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
@@ -144,7 +166,7 @@ def rechunk(
 
     Returns
     -------
-    RechunkJob
+    RechunkJob or GroupJob
         With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
 
     Raises
@@ -168,7 +190,7 @@ def rechunk(
     array([1, 5, 9])
     """
     settings.refuse_array_expressions()
-    given = getattr(source, "zarr", source)
+    given: Any = getattr(source, "zarr", source)
     cluster = _cluster(scheduler, workers)
     means = _means(cluster, memory)
     planner = partial(
@@ -221,25 +243,26 @@ def _planned(
 def resume(
     target: StoreLike,
     *,
-    source: StoreLike | zarr.Array | OutOfCoreArray | None = None,
+    source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob:
+) -> RechunkJob | GroupJob:
     """Plan to go on with a run that stopped, from what its journal says is done. Reads no data.
 
     Parameters
     ----------
     target : path or Zarr store
         Where the run was writing.
-    source : path, Zarr store, zarr.Array or OutOfCoreArray
+    source : path, Zarr store, zarr.Array, zarr.Group, OutOfCoreArray or OutOfCoreGroup
         What it was reading; needed where that was no local path.
     scheduler, workers
         As in `rechunk`. A run that was planned for workers goes on on workers, one on threads on threads.
 
     Returns
     -------
-    RechunkJob
-        With the plan of the run that stopped; ``job.run()`` does what is missing, ``job.left`` says how much that is.
+    RechunkJob or GroupJob
+        With the plan of the run that stopped, of a group without the arrays that it had finished;
+        ``job.run()`` does what is missing, ``job.left`` says how much that is.
 
     Raises
     ------

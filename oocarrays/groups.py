@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import zarr
 from dask.utils import format_bytes
@@ -27,6 +28,24 @@ from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import group_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, absolute, local_folder
 from oocarrays.storage.group_file import GroupFile, member_store
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class RechunkOptions(TypedDict, total=False):
+    """What `rechunk` takes by name for arrays and groups alike."""
+
+    orientation: Literal["row", "column"] | tuple[int, ...] | None
+    memory: int | float | str | None
+    ranks: int | None
+    method: Literal["auto", "independent", "two-phase", "kept", "staged"]
+    compressors: Any
+    filters: Any
+    overwrite: bool
+    scratch: str | os.PathLike[str] | None
+    scheduler: Client | str | None
+    workers: Sequence[str] | None
 
 
 class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
@@ -151,7 +170,7 @@ class GroupJob(GraphJob[GroupRun]):
         self._key = builder.build()
         self._graph, self._pinned = builder.graph, builder.homes
 
-    def _homes(self) -> Mapping[str, Any]:
+    def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
 
     @property
