@@ -91,9 +91,8 @@ def holds_group(store: Any) -> bool:
     """Whether a store holds a group, or this is one."""
     if isinstance(store, zarr.Group | zarr.Array):
         return isinstance(store, zarr.Group)
-    with suppress(NotFoundError, StoreFailure):
-        open_group(store, unfinished=True)
-        return True
+    with suppress(OSError, KeyError, ValueError, TypeError):
+        return isinstance(zarr.open(store, mode="r", use_consolidated=False), zarr.Group)
     return False
 
 
