@@ -144,9 +144,9 @@ class GroupRun(Work):
     def source(self) -> GroupFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
         if isinstance(self._source, bytes):
-            self._source = pickle.loads(self._source)  # our own bytes
-        source: GroupFile = self._source
-        return source
+            source: GroupFile = pickle.loads(self._source)  # our own bytes
+            self._source = source
+        return self._source
 
     @property
     def copies(self) -> CopyPlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -62,7 +62,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
     _key: Key
 
     def __init__(self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
-        self._run = run
+        self._run: Run = run
         self._result = result
         self._cluster = cluster
         if cluster:
@@ -181,7 +181,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
                 pin(client, suffix, addresses, self._run.topic)
         return self._graph
 
-    def _homes(self) -> dict[str, Sequence[str]]:
+    def _homes(self) -> Mapping[str, Sequence[str]]:
         """The worker of each rank, by what is in the keys of the tasks that are to be there."""
         return {self._key[0].rpartition("-")[2]: self._addresses}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import zarr
 from zarr.storage import StorePath
@@ -23,7 +23,7 @@ from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, GraphJob
-from oocarrays.groups import group_job, resume_group
+from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
 from oocarrays.lazy_dataset import is_lazy, lazy_job
 from oocarrays.notebook import plan_html
 from oocarrays.plan.group import GroupPlan
@@ -36,8 +36,6 @@ from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
-    import dask.array as da
-    import xarray as xr
     from distributed import Client
     from matplotlib.figure import Figure
 
@@ -140,8 +138,16 @@ lend("draw", lambda plan: load_picture().draw(plan))
 lend("html", plan_html)
 
 
+@overload
+def rechunk(source: zarr.Group | OutOfCoreGroup, target: StoreLike, **options: Any) -> GroupJob: ...
+
+
+@overload
+def rechunk(source: Any, target: StoreLike, **options: Any) -> RechunkJob: ...
+
+
 def rechunk(
-    source: StoreLike | zarr.Array | OutOfCoreArray | da.Array | xr.Dataset | xr.DataArray,
+    source: Any,
     target: StoreLike,
     *,
     chunks: ChunksLike | None = None,
@@ -158,22 +164,23 @@ def rechunk(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob:
-    """Plan to write an array again in other chunks, within a budget of memory. Reads no data.
+) -> RechunkJob | GroupJob:
+    """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
 
     Parameters
     ----------
-    source : path, URL, Zarr store, zarr.Array, OutOfCoreArray, dask.array.Array, xarray.Dataset or xarray.DataArray
-        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec. Or a group, some of whose arrays
-        are to be rewritten. Of what is lazy each block is computed once (see `from_dask`); xarray writes the rest, and
-        ``chunks`` may name dimensions and variables.
+    source : path, URL, Zarr store, array or group, dask.array.Array, xarray.Dataset or xarray.DataArray
+        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec; or a group of such arrays, as
+        xarray writes it. Of what is lazy each block is computed once (see `from_dask`), and xarray writes the rest.
     target : path, URL or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
     chunks : int, str, tuple or dict
         Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
         dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
         to have it chosen, as multiples of the source's. It may be left out where ``orientation`` is
-        given: chunks then run along the fastest axes and are about as large as those of the source.
+        given: chunks then run along the fastest axes and are about as large as those of the source. Of a group or
+        dataset, that for each array that is to be rechunked, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``;
+        other arrays of a group are copied as they are stored.
     shards : int, str, tuple or dict
         Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for all chunks of the
         axis. By default chunks are not put in shards.
@@ -206,9 +213,8 @@ def rechunk(
 
     Returns
     -------
-    RechunkJob
-        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too. A FromDaskJob or DatasetJob,
-        which have the same, where the source is lazy.
+    RechunkJob, GroupJob, FromDaskJob or DatasetJob
+        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
 
     Raises
     ------
@@ -311,18 +317,18 @@ def _planned(
 def resume(
     target: StoreLike,
     *,
-    source: StoreLike | zarr.Array | OutOfCoreArray | None = None,
+    source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob:
+) -> RechunkJob | GroupJob:
     """Plan to go on with a run that stopped, from what its journal says is done. Reads no data.
 
     Parameters
     ----------
     target : path, URL or Zarr store
         Where the run was writing.
-    source : path, URL, Zarr store, zarr.Array or OutOfCoreArray
+    source : path, URL, Zarr store, array or group
         What it was reading; needed where that was no path or URL.
     storage_options : mapping
         As in `rechunk`: how URLs are opened is not written down.
@@ -331,8 +337,9 @@ def resume(
 
     Returns
     -------
-    RechunkJob
-        With the plan of the run that stopped; ``job.run()`` does what is missing, ``job.left`` says how much that is.
+    RechunkJob or GroupJob
+        With the plan of the run that stopped, of a group without the arrays that it had finished;
+        ``job.run()`` does what is missing, ``job.left`` says how much that is.
 
     Raises
     ------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zarr
 from dask.utils import format_bytes
@@ -29,6 +29,9 @@ from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import group_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, absolute, local_folder
 from oocarrays.storage.group_file import GroupFile, member_store
+
+if TYPE_CHECKING:
+    pass
 
 
 class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
@@ -157,7 +160,7 @@ class GroupJob(GraphJob[GroupRun]):
         self._key = builder.build()
         self._graph, self._pinned = builder.graph, builder.homes
 
-    def _homes(self) -> Mapping[str, Any]:
+    def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
 
     @property

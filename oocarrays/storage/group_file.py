@@ -33,14 +33,14 @@ NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError,
 class GroupFile:
     """A Zarr group, with all that is in it and below."""
 
-    zarr: zarr.Group
-    """The group."""
     arrays: dict[str, zarr.Array]
     """All arrays in it and in the groups below, by their paths."""
     groups: dict[str, dict[str, Any]]
     """Attributes of the groups below, by their paths, the outer ones first."""
     consolidated: tuple[str, ...]
     """Paths of the groups that keep the metadata of all below them, the inner ones first; "" for the group itself."""
+    zarr: zarr.Group
+    """The group."""
 
     @property
     def name(self) -> str:
@@ -90,9 +90,8 @@ def holds_group(store: Any) -> bool:
     """Whether a store holds a group, or this is one."""
     if isinstance(store, zarr.Group | zarr.Array):
         return isinstance(store, zarr.Group)
-    with suppress(NotFoundError, StoreFailure):
-        open_group(store, unfinished=True)
-        return True
+    with suppress(OSError, KeyError, ValueError, TypeError):
+        return isinstance(zarr.open(store, mode="r", use_consolidated=False), zarr.Group)
     return False
 
 
