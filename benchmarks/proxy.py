@@ -6,7 +6,7 @@ Every request waits `latency` before it is passed on, however many others wait b
 passed since the last time, as JSON; `POST /-/set` takes a JSON object:
 
     latency    seconds that each request waits
-    fault      "503", "drop" (the connection ends in the middle of the answer), "hang" (no answer at all), or ""
+    fault      a status such as "503"; "drop": the connection ends in the middle of the answer; "hang": no answer; or ""
     times      how many requests the fault befalls
     match      a regular expression of "METHOD path" of the requests that it befalls
 """
@@ -20,9 +20,8 @@ import re
 from collections import Counter
 from contextlib import suppress
 
-SLOW_DOWN = (
-    b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
-)
+REFUSAL = b"<?xml version='1.0'?><Error><Code>%b</Code><Message>told to refuse</Message></Error>"
+CODES = {"403": "AccessDenied", "429": "TooManyRequests", "503": "SlowDown"}
 
 
 class Proxy:
@@ -76,8 +75,9 @@ class Proxy:
         fault = self._fault(request)
         if fault == "hang":
             await asyncio.sleep(3600)
-        if fault == "503":
-            writer.write(_response(503, SLOW_DOWN))
+        if fault.isdigit():
+            body = b"" if request.startswith("HEAD ") else REFUSAL % CODES.get(fault, "Refused").encode()
+            writer.write(_response(int(fault), body))
             await writer.drain()
             return True
         answer, kept = await self._asked(head, body)

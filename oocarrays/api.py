@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
-from zarr.storage import StorePath
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array, placer
@@ -25,6 +24,7 @@ from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.leftovers import Leftover, find_leftovers
+from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.urls import scratch_place
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
 
 
-def _scratch_place(scratch: Any, target: StoreLike) -> str | StorePath:
+def _scratch_place(scratch: Any, target: StoreLike) -> str | RemoteStore:
     if scratch is not None:
         return scratch_place(scratch)
     folder = array_file.local_folder(target)

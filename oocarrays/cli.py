@@ -8,6 +8,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +20,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.api import RechunkJob, clean, rechunk, resume
-from oocarrays.array import open_array
+from oocarrays.array import open_array, placer
 from oocarrays.errors import ChunksError, InputError, OocError
 from oocarrays.graphs.calibrate import calibrate, keep
 from oocarrays.graphs.calibrate_workers import calibrate_workers
@@ -65,8 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _what_now(options: argparse.Namespace) -> str:
     """What can be done after an interruption."""
     target = getattr(options, "target", None)
-    if target is None or unfinished_run(target) is None:
-        return ""
+    with suppress(OocError):
+        place = placer(dict(getattr(options, "storage_option", [])))
+        if target is None or unfinished_run(place(target)) is None:
+            return ""
     return f"; what was written stays, go on with: oocarrays resume {shlex.quote(target)}"
 
 
@@ -95,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     _clean_options(commands.add_parser("clean", help="remove what dead runs have left in a folder"))
     info = commands.add_parser("info", help="show what a store holds")
     info.add_argument("store", metavar="STORE")
+    _store_options(info)
     info.set_defaults(command=_info)
     measure = commands.add_parser("calibrate", help="measure this machine, and plan by what was measured from now on")
     measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
@@ -112,7 +116,8 @@ def _demo_options(parser: argparse.ArgumentParser) -> None:
 
 def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
-    parser.add_argument("target", metavar="TARGET", help="where to write")
+    parser.add_argument("target", metavar="TARGET", help="where to write: a path, or a URL such as s3://bucket/a.zarr")
+    _store_options(parser)
     parser.add_argument(
         "--chunks", type=_lengths, help="chunk length in each axis, such as 16384,256; -1 for a whole axis"
     )
@@ -139,7 +144,26 @@ def _scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", type=_address, help=what)
 
 
+def _store_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        type=_storage_option,
+        action="append",
+        default=[],
+        help="how URLs are opened, such as endpoint_url=http://127.0.0.1:9000 or anon=true; once for each",
+    )
+
+
+def _storage_option(text: str) -> tuple[str, str | bool]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, {"true": True, "false": False}.get(value.lower(), value)
+
+
 def _resume_options(parser: argparse.ArgumentParser) -> None:
+    _store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
     _scheduler_option(parser, "the cluster to run on, where the run was planned for one")
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
@@ -191,6 +215,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         filters=None if options.codec is None else (),
         overwrite=options.overwrite,
         scratch=options.scratch,
+        storage_options=dict(options.storage_option),
         scheduler=options.scheduler or "threads",
     )
     _show_and_run(job, options)
@@ -206,7 +231,7 @@ def _show_and_run(job: RechunkJob, options: argparse.Namespace) -> None:
 
 
 def _resume(options: argparse.Namespace) -> None:
-    job = resume(options.target, scheduler=options.scheduler)
+    job = resume(options.target, storage_options=dict(options.storage_option), scheduler=options.scheduler)
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done; {100 * job.left:.0f} % is left")
     _show_and_run(job, options)
 
@@ -238,7 +263,7 @@ def _run(job: RechunkJob, *, progress: bool) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    array = open_array(options.store)
+    array = open_array(options.store, storage_options=dict(options.storage_option))
     stored = array.zarr.nbytes_stored()
     rows = [*report.array_rows(array), ("bytes stored", f"{format_bytes(stored)} ({stored})")]
     print(report.table(rows))

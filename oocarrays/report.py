@@ -97,7 +97,12 @@ def array_html(array: OutOfCoreArray) -> str:
 # ---------------------------------------------------------------------- plans
 
 
-ACCESS_WORDS = {"mapped": "mapped files", "ranges": "byte ranges", "chunks": "whole chunks"}
+ACCESS_WORDS = {
+    "mapped": "mapped files",
+    "ranges": "byte ranges",
+    "sieved": "one byte range a chunk",
+    "chunks": "whole chunks",
+}
 
 
 def pass_text(step: Pass) -> str:
@@ -108,6 +113,7 @@ def pass_text(step: Pass) -> str:
         f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} target chunks "
         f"({shape_text(step.target.grid.chunks)} each), {reads}, {step.ranks} ranks"
         + (f", {step.schedule.name}" if step.method == "two-phase" else "")
+        + (f", {step.requests} requests a rank under way" if step.requests > 1 else "")
     )
 
 

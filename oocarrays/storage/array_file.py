@@ -158,7 +158,11 @@ def unfinished_run(store: StoreLike) -> str | None:
     """The id of the run that has not finished the array in ``store``; None where there is no such array."""
     try:
         run: str | None = open_array(store, unfinished=True).attrs.get(MARK)  # type: ignore[assignment]
-    except (NotFoundError, StoreFailure):
+    except NotFoundError:
+        return None
+    except StoreFailure:
+        if is_remote(store):
+            raise
         return None
     return run
 
@@ -387,7 +391,7 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
         raise write_error(str(store), error) from error
 
 
-def create_scratch(folder: str | StorePath, like: ArrayFile, stored: Stored) -> ArrayFile:
+def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored) -> ArrayFile:
     """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
@@ -407,18 +411,18 @@ def create_scratch(folder: str | StorePath, like: ArrayFile, stored: Stored) -> 
     return describe(array)
 
 
-def is_scratch(folder: str | StorePath) -> bool:
+def is_scratch(folder: str | RemoteStore) -> bool:
     """Whether there is a scratch array in a folder."""
-    if isinstance(folder, StorePath):
-        return sync((folder / METADATA).exists())
+    if isinstance(folder, RemoteStore):
+        return sync(folder.exists(METADATA))
     return os.path.exists(os.path.join(folder, METADATA))
 
 
-def remove_scratch(folder: str | StorePath) -> None:
+def remove_scratch(folder: str | RemoteStore) -> None:
     """Remove a scratch array, or a folder of them, their metadata first: what a removal cut short leaves is none."""
-    if isinstance(folder, StorePath):
+    if isinstance(folder, RemoteStore):
         with suppress(StoreFailure):
-            sync(folder.store.delete_dir(folder.path))
+            sync(folder.delete_dir(""))
         return
     for metadata in (Path(folder, METADATA), *Path(folder).glob(f"*/{METADATA}")):
         with suppress(OSError):
