@@ -3,9 +3,9 @@
     python benchmarks/s3.py small --rounds 3
     python benchmarks/s3.py small large --latency 0.02 --peers oocarrays,dask,dask:64
 
-The server is moto's, in a process of its own, behind `proxy.py`. Every peer has the same kind of Zarr store
-(obstore's) and a fresh process; `dask:64` gives Dask 64 threads. Beside each table stands what the server itself takes
-for a request when nothing is far away: no peer can be faster than that.
+The server is `objects.py`, or with `--server moto` moto's behind `proxy.py`, which takes 3 ms a request by itself.
+Every peer has the same kind of Zarr store (obstore's) and a fresh process; `dask:64` gives Dask 64 threads. Beside each
+table stands what the server and a client take for a request at no distance: no peer can be faster than that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import replace
 import machine
 import report
 import rounds
-from cases import MIB, Case, Job, job_for
+from cases import Case, Job, job_for
 from data import blocks, create, values
 from measure import HERE, Run, measure
 from peers import Entry
@@ -36,8 +36,9 @@ from peers.s3_stores import open_store
 CASES = {
     case.name: case
     for case in (
-        Case(name="small", shape=(4096, 4096), source_chunks=(16, 4096), target_chunks=(4096, 16), memory=256 * MIB),
-        Case(name="large", shape=(8192, 8192), source_chunks=(32, 8192), target_chunks=(8192, 32), memory=256 * MIB),
+        Case(name="small", shape=(4096, 4096), source_chunks=(16, 4096), target_chunks=(4096, 16)),
+        Case(name="many", shape=(8192, 8192), source_chunks=(16, 8192), target_chunks=(8192, 16)),
+        Case(name="large", shape=(8192, 8192), source_chunks=(32, 8192), target_chunks=(8192, 32)),
     )
 }
 PEERS = {"oocarrays": "peers.oocarrays_s3", "dask": "peers.dask_s3"}
@@ -48,30 +49,32 @@ PROBES = 200
 
 
 class Server:
-    """moto's server and the proxy before it."""
+    """The object store: `objects.py`, or moto's server with the proxy before it."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, moto: bool) -> None:
+        self.processes: list[subprocess.Popen] = []
+        arguments = [os.path.join(HERE, "objects.py")]
+        if moto:
+            arguments = [os.path.join(HERE, "proxy.py"), str(self._moto(folder))]
+        process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        self.endpoint = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")).close()
+
+    def _moto(self, folder: str) -> int:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
         with open(os.path.join(folder, "moto.log"), "w") as log:
-            self.moto = subprocess.Popen(command, stdout=log, stderr=log)
-        self.proxy = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "proxy.py"), str(port)], stdout=subprocess.PIPE, text=True
-        )
-        self.direct = f"http://127.0.0.1:{port}"
-        self.endpoint = f"http://127.0.0.1:{int(self.proxy.stdout.readline())}"
-        self._wait()
-
-    def _wait(self) -> None:
+            self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
         for _ in range(600):
             try:
-                urllib.request.urlopen(f"{self.direct}/moto-api/").close()
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/").close()
                 break
             except OSError:
                 time.sleep(0.1)
-        urllib.request.urlopen(urllib.request.Request(f"{self.direct}/{BUCKET}", method="PUT")).close()
+        return port
 
     def tell(self, latency: float) -> None:
         """How far away the server is from now on, in seconds a request."""
@@ -84,16 +87,16 @@ class Server:
             return json.loads(answer.read())
 
     def end(self) -> None:
-        """End both."""
-        for process in (self.proxy, self.moto):
+        """End it."""
+        for process in self.processes:
             process.kill()
             process.wait()
 
 
 @contextmanager
-def served(folder: str) -> Iterator[Server]:
+def served(folder: str, moto: bool) -> Iterator[Server]:
     """A server, known to this process and those that it starts by their environment."""
-    server = Server(folder)
+    server = Server(folder, moto)
     try:
         os.environ |= {
             "AWS_ACCESS_KEY_ID": "k",
@@ -112,12 +115,13 @@ def main() -> None:
     parser.add_argument("cases", nargs="+", choices=CASES, metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--peers", type=rounds.entries(PEERS), default=rounds.entries(PEERS)(DEFAULT))
     parser.add_argument("--latency", type=float, default=0.02, help="seconds a request (default: %(default)s)")
+    parser.add_argument("--server", choices=("objects", "moto"), default="objects", help="(default: %(default)s)")
     options = parser.parse_args()
     facts = machine.facts(None)
     with rounds.working_folder(options):
         os.makedirs(options.workdir, exist_ok=True)
         print(facts, flush=True)
-        with served(options.workdir) as server:
+        with served(options.workdir, options.server == "moto") as server:
             found = [_case(CASES[name].scaled(options.scale), server, options) for name in options.cases]
     rounds.save(options, {"machine": facts, "results": found})
 

@@ -345,9 +345,10 @@ def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> No
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
-    if not _is_empty(store) and not overwrite:
+    empty = _is_empty(store)
+    if not empty and not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    if not _is_empty(store) and not _is_array(store):
+    if not empty and not _is_array(store):
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
 
 
