@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import zarr
-from zarr.storage import StorePath
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array, placer
@@ -34,6 +33,7 @@ from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
+from oocarrays.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -279,7 +279,7 @@ def _planned(
     compressors: Any,
     filters: Any,
     overwrite: bool,
-    scratch: str | StorePath,
+    scratch: str | RemoteStore,
     means: Mapping[str, Any],
 ) -> tuple[RechunkPlan, ArrayFile, Destination]:
     """What is to be done with one array, and where."""
