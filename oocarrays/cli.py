@@ -20,7 +20,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
-from oocarrays.array import open_array
+from oocarrays.array import open_array, placer
 from oocarrays.chunks import parsed_chunks
 from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
@@ -283,7 +283,7 @@ def _run(job: RechunkJob | GroupJob, *, progress: bool) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    found = contents(options.store)
+    found = contents(placer(None)(options.store))
     if options.json:
         print(json.dumps(as_json(found), ensure_ascii=False, indent=2, allow_nan=False))
     elif isinstance(found, GroupFacts):
