@@ -23,7 +23,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from dask.base import flatten
+from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.rechunk import GraphBuilder, Key
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Destination, RechunkRun, discard

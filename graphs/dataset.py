@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import zarr
-from dask.base import flatten
+from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.blocks import BlocksBuilder, LazyRun
+from oocarrays.graphs.group_tasks import GroupDestination
 from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import Key, new_suffix
 from oocarrays.graphs.work import Work
@@ -42,34 +43,25 @@ class DatasetRun(Work):
 
     def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
         self.plan = plan
-        self.store = store
-        self.frame = frame
+        self.destination = GroupDestination(store=store, overwrite=False, resumed=False)
+        self.frame: bytes | Callable[[dict[str, Any], bool], None] = frame
         self.runs: tuple[LazyRun, ...] = ()
         super().__init__(store, plan.processes, id)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "store", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names} | {"frame": pickle.dumps(self.frame)}
+        names = ("plan", "destination", "id", "processes", "journal")
+        frame = self.frame if isinstance(self.frame, bytes) else pickle.dumps(self.frame)
+        return {name: getattr(self, name) for name in names} | {"frame": frame}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"runs": ()})
         self._here()
 
     @property
-    def stores(self) -> dict[str, Any]:
-        """Where it writes."""
-        return {"target": self.store}
-
-    @property
     def expected(self) -> tuple[float, float]:
         """Requests that read, and pieces and chunks that are written."""
         each = [run.expected for run in self.runs]
         return sum(reads for reads, _ in each), sum(writes for _, writes in each)
-
-    @property
-    def destination(self) -> DatasetRun:
-        """Where it writes: ``destination.store``."""
-        return self
 
     def count_with(self, meter: Meter) -> None:
         """Count what is read and written in ``meter``, in this process."""
@@ -93,25 +85,25 @@ class DatasetRun(Work):
         """Let what is not lazy be written, into a group that is marked unfinished; again, where a worker was lost."""
         self.failure = None
         mine = self._is_mine()
-        if not mine and not array_file.is_empty(self.store):
-            raise TargetError(f"the target {self.store} has appeared meanwhile")
+        if not mine and not array_file.is_empty(self.destination.store):
+            raise TargetError(f"the target {self.destination.store} has appeared meanwhile")
         write = pickle.loads(self.frame) if isinstance(self.frame, bytes) else self.frame  # our own bytes
         write({MARK: self.id}, mine)
 
     def _is_mine(self) -> bool:
         try:
-            return zarr.open_group(self.store, mode="r", use_consolidated=False).attrs.get(MARK) == self.id
+            return zarr.open_group(self.destination.store, mode="r", use_consolidated=False).attrs.get(MARK) == self.id
         except FileNotFoundError:
             return False
 
     def _finish(self) -> str:
         """Every array is written: take the mark away, and keep all metadata in one place, as xarray does."""
-        group = zarr.open_group(self.store, mode="r+", use_consolidated=False)
+        group = zarr.open_group(self.destination.store, mode="r+", use_consolidated=False)
         attributes = dict(group.attrs.asdict())
         attributes.pop(MARK, None)
         group.attrs.put(attributes)
-        consolidate(self.store)
-        return self.store
+        consolidate(self.destination.store)
+        return str(self.destination.store)
 
 
 def consolidate(store: str) -> None:
@@ -159,6 +151,6 @@ class DatasetBuilder:
             done = done if last is None else [last]
         for builder in self._builders:
             self.graph |= builder.graph
-        finish: Any = (f"finish dataset-{self.suffix}",)
+        finish: Key = (f"finish dataset-{self.suffix}",)
         self.graph[finish] = Task(finish, Work.task, self.run, "finish", (), 0, *map(TaskRef, done))
         return finish

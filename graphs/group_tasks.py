@@ -136,6 +136,11 @@ class GroupRun(Work):
         self._here()
 
     @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
+
+    @property
     def source(self) -> GroupFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
         if isinstance(self._source, bytes):

@@ -129,10 +129,10 @@ class RechunkRun(Work):
     def source(self) -> ArrayFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
         with self._opening:
-            if isinstance(self._source, bytes):
-                self._source = pickle.loads(self._source)  # our own bytes
-            assert self._source is not None, "what has no source yet opens it itself"
-            return self._source
+            source = pickle.loads(self._source) if isinstance(self._source, bytes) else self._source  # our own bytes
+            assert isinstance(source, ArrayFile), "what has no source yet opens it itself"
+            self._source = source
+            return source
 
     @property
     def stores(self) -> dict[str, Any]:

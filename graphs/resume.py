@@ -95,7 +95,7 @@ def _source(
     content: dict[str, Any], given: StoreLike | zarr.Array | None, target: StoreLike, place: Callable[[Any], Any]
 ) -> ArrayFile:
     there = content["source"] if given is None else getattr(given, "zarr", given)
-    if content.get("blocks") and not (there and os.path.isdir(there)):
+    if content.get("blocks") and not (isinstance(there, str) and os.path.isdir(there)):
         raise NotFoundError(
             f"{target} was being written from a lazy array, whose blocks are not kept: write it again with overwrite"
         )

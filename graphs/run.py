@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
-from oocarrays.graphs.group_tasks import GroupRun
 from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
 from oocarrays.graphs.rechunk import Key
-from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.settings import setting
-from oocarrays.graphs.work import LIVE, SETTLE_SECONDS
+from oocarrays.graphs.work import LIVE, SETTLE_SECONDS, Work
 from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
@@ -28,7 +26,7 @@ from oocarrays.storage.meter import Meter
 if TYPE_CHECKING:
     from distributed import Client
 
-Run = TypeVar("Run", RechunkRun, GroupRun)
+Run = TypeVar("Run", bound=Work)
 LOOK_SECONDS = 5
 """Seconds between two looks at the workers of a run."""
 
@@ -52,13 +50,16 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
 
     Parameters
     ----------
-    run : RechunkRun or GroupRun
+    run : Work or GroupRun
         What the tasks do.
     result : callable
         Makes the value that a person gets of the last task's.
     cluster : Cluster, optional
         Where it runs; by default on threads of this process.
     """
+
+    _graph: dict[Any, Any]
+    _key: Key
 
     def __init__(self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
         self._run = run
@@ -217,7 +218,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return job
 
 
-def hearing(run: RechunkRun | GroupRun, moves: list[dict[str, Any]]) -> Callable[[tuple[float, dict[str, Any]]], None]:
+def hearing(run: Work, moves: list[dict[str, Any]]) -> Callable[[tuple[float, dict[str, Any]]], None]:
     """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run."""
     there = weakref.ref(run)
 
@@ -236,7 +237,7 @@ def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
 
 
-def _check_reach(run: RechunkRun | GroupRun) -> None:
+def _check_reach(run: Work) -> None:
     """Refuse stores in the memory of this process: every worker would have a copy of its own.
 
     Raises
@@ -265,7 +266,7 @@ def _resumable(error: BaseException) -> bool:
     return not isinstance(error, CorruptChunkError | DiskFullError | StoreFailure)
 
 
-def _explained(error: BaseException, client: Client, run: RechunkRun | GroupRun) -> BaseException:
+def _explained(error: BaseException, client: Client, run: Work) -> BaseException:
     """What a person is told where a cluster, and not the work, was what failed."""
     from distributed import KilledWorker
 

@@ -38,6 +38,11 @@ class Work:
         The id of the run that is resumed.
     """
 
+    plan: Any
+    """What it will do: frozen data."""
+    destination: Any
+    """Where it writes: ``destination.store``."""
+
     def __init__(self, store: StoreLike, processes: int | None, id: str | None) -> None:
         self.id = id or uuid.uuid4().hex[:12]
         self.processes = processes
@@ -51,6 +56,11 @@ class Work:
         self._running = 0
         self._idle = threading.Condition()
         LIVE[self.id] = self
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it writes, and where it reads, if that is a store."""
+        return {"target": self.destination.store}
 
     @property
     def topic(self) -> str:

@@ -19,9 +19,11 @@ from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import OocError
 from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask
+from oocarrays.lazy_dataset import DatasetJob
 
 __version__ = "0.1.0"
 __all__ = [
+    "DatasetJob",
     "FromDaskJob",
     "GroupJob",
     "OocError",

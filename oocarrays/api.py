@@ -36,6 +36,8 @@ from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 
 if TYPE_CHECKING:
+    import dask.array as da
+    import xarray as xr
     from distributed import Client
     from matplotlib.figure import Figure
 
@@ -139,7 +141,7 @@ lend("html", plan_html)
 
 
 def rechunk(
-    source: StoreLike | zarr.Array | OutOfCoreArray,
+    source: StoreLike | zarr.Array | OutOfCoreArray | da.Array | xr.Dataset | xr.DataArray,
     target: StoreLike,
     *,
     chunks: ChunksLike | None = None,
@@ -161,10 +163,10 @@ def rechunk(
 
     Parameters
     ----------
-    source : path, URL, Zarr store, zarr.Array or OutOfCoreArray
+    source : path, URL, Zarr store, zarr.Array, OutOfCoreArray, dask.array.Array, xarray.Dataset or xarray.DataArray
         What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec. Or a group, some of whose arrays
-        are to be rewritten; or what is computed as it is written: a ``dask.array.Array``, an ``xarray.Dataset`` or
-        ``xarray.DataArray``.
+        are to be rewritten. Of what is lazy each block is computed once (see `from_dask`); xarray writes the rest, and
+        ``chunks`` may name dimensions and variables.
     target : path, URL or Zarr store
         Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
     chunks : int, str, tuple or dict
@@ -205,7 +207,8 @@ def rechunk(
     Returns
     -------
     RechunkJob
-        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
+        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too. A FromDaskJob or DatasetJob,
+        which have the same, where the source is lazy.
 
     Raises
     ------
@@ -229,7 +232,7 @@ def rechunk(
     """
     settings.refuse_array_expressions()
     if is_lazy(source):
-        return lazy_job(  # type: ignore[return-value]
+        return lazy_job(  # type: ignore[no-any-return]
             source, target, chunks,
             shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
             overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,

@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import zarr
+from dask.base import tokenize
 
+from oocarrays.chunks import ChunksLike, blocks_of, regular_chunks
 from oocarrays.contents import array_facts
+from oocarrays.errors import ChunksError
 from oocarrays.graphs import settings
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.notebook import array_html
 from oocarrays.report import array_line
 from oocarrays.storage import array_file
@@ -93,11 +97,37 @@ class OutOfCoreArray:
             raise TypeError("len() of an array without axes")
         return self.shape[0]
 
-    def to_dask(self) -> Any:
-        """A lazy ``dask.array.Array`` of the same chunks."""
+    def to_dask(self, chunks: ChunksLike | None = None) -> Any:
+        """A lazy ``dask.array.Array``, its name always the same for the same array and chunks.
+
+        Parameters
+        ----------
+        chunks : int, str, tuple or dict
+            Lengths of the blocks as `rechunk` takes them, ``"auto"`` or ``"128MiB"`` among them; by default those of
+            the stored chunks (of the shards, where there are shards).
+
+        Raises
+        ------
+        ChunksError
+            Where a block is not made of whole stored chunks: several tasks would read the same one.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> z = zarr.create_array({}, data=np.arange(12).reshape(3, 4), chunks=(1, 2))
+        >>> OutOfCoreArray(z).to_dask({1: -1}).chunks
+        ((1, 1, 1), (4,))
+        """
         from dask.array import from_zarr
 
-        return from_zarr(self._array)  # type: ignore[no-untyped-call]
+        stored = tuple(self._array.shards or self._array.chunks)
+        grid = ChunkGrid.of(self.shape, stored)
+        lengths = stored if chunks is None else regular_chunks(chunks, grid, self.dtype, self.dimension_names)
+        for length, n, c in zip(lengths, self.shape, stored, strict=True):
+            if length % c and length < n:
+                raise ChunksError(f"chunks={chunks!r}: {length} is not a whole number of the {c} that are stored")
+        name = f"oocarrays-{tokenize(self.store, self._array.metadata.to_dict(), lengths)}"
+        return from_zarr(self._array, chunks=tuple(map(blocks_of, self.shape, lengths)), name=name)  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
         return array_line(self)

@@ -35,19 +35,18 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class FromDaskJob(GraphJob):
+class FromDaskJob(GraphJob[LazyRun]):
     """A lazy array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
-        self._lazy_run = run
         folder = array_file.local_folder(target)
         super().__init__(run, open_array if folder else lambda name: open_array(target), cluster)
 
     @property
     def plan(self) -> BlocksPlan:
         """What will be computed, written and held: frozen data."""
-        return self._lazy_run.blocks
+        return self._run.blocks
 
     def run(self, *, progress: bool = False) -> OutOfCoreArray:
         """Compute each block once, and write it.
@@ -69,7 +68,7 @@ class FromDaskJob(GraphJob):
             raise is raised as it is.
         """
         bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
-        self._lazy_run.count_with(Meter())
+        self._run.count_with(Meter())
         with bar:
             target: OutOfCoreArray = self._execute()
         return target
@@ -101,7 +100,7 @@ class FromDaskJob(GraphJob):
     def _build(self) -> None:
         keys = self._lazy.__dask_keys__()
         tasks = ensure_dict(self._lazy.__dask_optimize__(self._lazy.__dask_graph__(), keys))
-        builder = BlocksBuilder(self._lazy_run, new_suffix(), self._addresses, tasks, keys)
+        builder = BlocksBuilder(self._run, new_suffix(), self._addresses, tasks, keys)
         self._key = builder.build()
         self._graph = builder.graph
 
@@ -231,12 +230,13 @@ def planned(
     stored = array_file.preview(made, target)
     threads = means.get("threads", settings.local_cores())
     plan = plan_blocks(x.chunks, stored, local_threads=threads, straight=straight, **means, **choices)
+    past_cache_above = settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above")
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,
         overwrite=overwrite,
         scratch=scratch_folder(scratch, target),
-        past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
+        past_cache_above=max(past_cache_above - plan.scratch_bytes, 0),  # the cache takes the pieces in scratch, too
     )
     if plan.aligned:
         return AlignedRun(plan, x.dtype, destination, topic)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import uuid
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -43,7 +42,7 @@ STALE = ("preferred_chunks", "shards", "chunks")
 """What a variable's encoding says of chunks that it was read from."""
 
 
-class DatasetJob(GraphJob):
+class DatasetJob(GraphJob[DatasetRun]):
     """A dataset that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     The result is what ``xarray.open_zarr(target)`` gives, or a DataArray where one was given.
@@ -51,13 +50,12 @@ class DatasetJob(GraphJob):
 
     def __init__(self, arrays: Mapping[str, da.Array], run: DatasetRun, single: bool, cluster: Cluster | None) -> None:
         self._arrays = arrays
-        self._dataset = run
-        super().__init__(run, partial(_opened, single), cluster)  # type: ignore[arg-type]
+        super().__init__(run, partial(_opened, single), cluster)
 
     @property
     def plan(self) -> DatasetPlan:
         """What will be computed, written and held: frozen data."""
-        return self._dataset.plan
+        return self._run.plan
 
     def run(self, *, progress: bool = False) -> Any:
         """Compute each block of all lazy variables once, and write them.
@@ -78,7 +76,7 @@ class DatasetJob(GraphJob):
             As `from_dask`'s job.
         """
         bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
-        self._dataset.count_with(Meter())
+        self._run.count_with(Meter())
         with bar:
             return self._execute()
 
@@ -110,7 +108,7 @@ class DatasetJob(GraphJob):
         keys = [x.__dask_keys__() for x in self._arrays.values()]
         graphs = [x.__dask_graph__() for x in self._arrays.values()]
         tasks = ensure_dict(optimize(HighLevelGraph.merge(*graphs), keys)) if graphs else {}
-        builder = DatasetBuilder(self._dataset, self._addresses, tasks, keys)
+        builder = DatasetBuilder(self._run, self._addresses, tasks, keys)
         self._key = builder.build()
         self._graph, self._suffixes = builder.graph, builder.homes
 
@@ -121,7 +119,7 @@ class DatasetJob(GraphJob):
         return self.plan.threads
 
     def _title(self) -> str:
-        return f"{', '.join(self._arrays)} → {self._dataset.store}"
+        return f"{', '.join(self._arrays)} → {self._run.destination.store}"
 
     def __repr__(self) -> str:
         return f"<oocarrays.DatasetJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
@@ -158,11 +156,12 @@ def dataset_job(
     settings.refuse_array_expressions()
     store = _place(target, overwrite)
     single = not hasattr(source, "data_vars")
-    ds: xr.Dataset = _as_dataset(source) if single else source.copy()  # type: ignore[assignment, union-attr]
-    lazy = [name for name, v in ds.variables.items() if v.chunks is not None and v.size]
-    encoded = _encoded(ds, lazy, zarr_format or 3)
+    zarr_format = zarr_format or 3
+    ds: Any = _as_dataset(source) if single else source.copy()
+    lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
+    encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)
-    made = _settings(ds, lazy, zarr_format or 3)
+    made = _settings(ds, lazy, zarr_format)
     cluster = cluster_of(scheduler, workers)
     means, id = means_of(cluster, memory), uuid.uuid4().hex[:12]
     runs = {
@@ -177,7 +176,7 @@ def dataset_job(
         budget=means["budget"],
         processes=means.get("processes"),
     )
-    frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format or 3)
+    frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format)
     run = DatasetRun(plan, store, frame, id)
     run.runs = tuple(runs.values())
     return DatasetJob(encoded, run, single, cluster)
@@ -193,15 +192,16 @@ def _place(target: StoreLike, overwrite: bool) -> str:
     return folder or str(target)
 
 
-def _as_dataset(array: xr.DataArray) -> xr.Dataset:
+def _as_dataset(array: Any) -> xr.Dataset:
     """As xarray's own ``DataArray.to_zarr`` makes one."""
     name: Any = "__xarray_dataarray_variable__" if array.name is None else array.name
     if name in array.coords:
         raise UnsupportedError(f"the array and one of its coordinates are both named {name!r}: rename one")
-    return array.to_dataset(name=name)
+    made: xr.Dataset = array.to_dataset(name=name)
+    return made
 
 
-def _encoded(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, da.Array]:
+def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:
     """The lazy variables as xarray stores them: times as numbers, packed ones packed; still lazy."""
     import dask.array
     from xarray.backends.zarr import encode_zarr_variable
@@ -211,7 +211,7 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str,
         variable = ds.variables[name]
         if variable.dtype.hasobject:
             raise UnsupportedError(f"variable {name!r} has dtype {variable.dtype}: its elements have no fixed size")
-        data = encode_zarr_variable(variable, name=name, zarr_format=zarr_format).data
+        data = encode_zarr_variable(variable, name=name, zarr_format=2 if zarr_format == 2 else 3).data
         found[str(name)] = dask.array.asarray(data)
         check_array(found[str(name)])
     return found
@@ -285,11 +285,9 @@ def write_frame(
 ) -> None:
     """Let xarray write a dataset but for its lazy data, with more attributes."""
     mode: Any = "w" if replace else "w-"
-    with warnings.catch_warnings():  # format 3 has not agreed on every dtype that xarray writes
-        warnings.simplefilter("ignore", UserWarning)
-        skeleton.assign_attrs(attributes).to_zarr(
-            store, mode=mode, compute=False, consolidated=False, safe_chunks=False, zarr_format=zarr_format
-        )  # type: ignore[call-overload]
+    skeleton.assign_attrs(attributes).to_zarr(
+        store, mode=mode, compute=False, consolidated=False, safe_chunks=False, zarr_format=zarr_format
+    )  # type: ignore[call-overload]
 
 
 def is_dataset(source: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dask.utils import format_bytes, format_time
 
-from oocarrays.plan.blocks import BlocksPlan
+from oocarrays.plan.blocks import BlocksPlan, DatasetPlan
 from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage.meter import Meter
@@ -147,7 +147,7 @@ def number_text(value: float | Mapping[str, float]) -> str:
     return f"{value:.3g}"
 
 
-PHASES = {"read": ("read",), "exchange": ("exchange", "take", "send", "receive", "taken"), "write": ("write",)}
+PHASES = {"read": ("read",), "exchange": ("exchange", "take", "send", "receive", "taken"), "write": ("write", "put")}
 """Phases of a plan, and what its tasks count their seconds under."""
 
 
@@ -156,7 +156,9 @@ def phase_seconds(meter: Meter) -> dict[str, float]:
     return {name: sum(meter.seconds.get(verb, 0.0) for verb in verbs) for name, verbs in PHASES.items()}
 
 
-def measured_rows(plan: RechunkPlan | BlocksPlan, meter: Meter, seconds: float) -> list[tuple[str, str, str]]:
+def measured_rows(
+    plan: RechunkPlan | BlocksPlan | DatasetPlan, meter: Meter, seconds: float
+) -> list[tuple[str, str, str]]:
     """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
     t = plan.traffic
     phases = [
@@ -188,7 +190,9 @@ def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
 
 
 @contextmanager
-def progress_bar(plan: RechunkPlan | BlocksPlan, run: Any, stream: TextIO | None = None) -> Iterator[None]:
+def progress_bar(
+    plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any, stream: TextIO | None = None
+) -> Iterator[None]:
     """Show, while the block runs, how many of a plan's bytes have been read and written."""
     out = stream or sys.stderr
     stop = threading.Event()

@@ -14,6 +14,7 @@ import pytest
 import oocarrays
 
 PUBLIC = [
+    "DatasetJob",
     "FromDaskJob",
     "GroupJob",
     "OocError",

@@ -358,8 +358,10 @@ def is_empty(store: StoreLike) -> bool:
 
 
 def store_path(store: StoreLike) -> StorePath:
-    """A store, or a prefix of one, that is not a local folder."""
-    return store if isinstance(store, StorePath) else StorePath(store)  # type: ignore[arg-type]
+    """A place as Zarr writes it: a store, and a prefix of it."""
+    if isinstance(store, StorePath):
+        return store
+    return StorePath(store if isinstance(store, Store) else LocalStore(store))
 
 
 def _is_array(store: StoreLike) -> bool:

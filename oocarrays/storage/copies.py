@@ -21,10 +21,9 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
-from zarr.storage._common import make_store_path
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.array_file import StoreLike, local_folder
+from oocarrays.storage.array_file import StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER
@@ -56,7 +55,7 @@ def copy_part(source: zarr.Array, target: StoreLike, part: int, parts: int, *, a
     if here is not None and there is not None:
         _copy_files(here, there, part, parts, meter)
     else:
-        sync(_copy_objects(place, sync(make_store_path(target)), part, parts, at_once, meter))
+        sync(_copy_objects(place, store_path(target), part, parts, at_once, meter))
 
 
 def is_in_part(key: str, part: int, parts: int) -> bool:

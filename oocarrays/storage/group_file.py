@@ -19,10 +19,9 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
-from zarr.storage._common import make_store_path
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError
-from oocarrays.storage.array_file import MARK, StoreLike, is_empty, local_folder
+from oocarrays.storage.array_file import MARK, StoreLike, is_empty, local_folder, place_name, store_path
 from oocarrays.storage.blobs import write_error
 
 ATTRIBUTES = (".zattrs", "zarr.json")
@@ -130,16 +129,13 @@ def _is_consolidated(group: zarr.Group) -> bool:
 def member_store(store: StoreLike, name: str) -> StoreLike:
     """Where an array of a group is.
 
-    >>> member_store("/data/group", "deep/temp"), member_store("s3://bucket/group", "air")
-    ('/data/group/deep/temp', 's3://bucket/group/air')
+    >>> member_store("/data/group", "deep/temp")
+    '/data/group/deep/temp'
     """
     folder = local_folder(store)
     if folder is not None:
         return os.path.join(folder, name)
-    if isinstance(store, str):
-        return f"{store.rstrip('/')}/{name}"
-    place: Any = sync(make_store_path(store)) / name
-    return place  # type: ignore[no-any-return]
+    return store_path(store) / name
 
 
 def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool) -> None:
@@ -152,11 +148,11 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         for; and where it is a directory that is no Zarr group, whatever is asked for.
     """
     place = source.store_path
-    here, there = local_folder(place.store, place.path), local_folder(store)
+    here, there = place_name(place.store, place.path), place_name(store)
     if getattr(store, "read_only", False):
         raise TargetError(f"the target {store} is opened read-only")
     if there is None and not isinstance(store, str | os.PathLike):
-        target = sync(make_store_path(store))
+        target = store_path(store)
         here, there = (place.path, target.path) if target.store == place.store else (None, None)
     if here is not None and here == there:
         raise TargetError(f"the target {store} is the source itself")
