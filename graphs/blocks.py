@@ -171,7 +171,7 @@ class ScratchWork(Work):
     def __init__(self, blocks: BlocksPlan, like: ArrayFile, run: RechunkRun) -> None:
         self.blocks = blocks
         self.like = like
-        self.scratch = run.scratch
+        self.scratch = str(run.scratch)
         self.run_topic = run.topic
         super().__init__(run.destination.store, run.processes, f"{run.id}-blocks")
 

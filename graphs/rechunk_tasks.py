@@ -84,6 +84,9 @@ class RechunkRun(Work):
         What that run has done.
     """
 
+    plan: RechunkPlan
+    destination: Destination
+
     def __init__(
         self,
         plan: RechunkPlan,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
 
@@ -136,14 +136,6 @@ def load_picture() -> ModuleType:
 
 lend("draw", lambda plan: load_picture().draw(plan))
 lend("html", plan_html)
-
-
-@overload
-def rechunk(source: zarr.Group | OutOfCoreGroup, target: StoreLike, **options: Any) -> GroupJob: ...
-
-
-@overload
-def rechunk(source: Any, target: StoreLike, **options: Any) -> RechunkJob: ...
 
 
 def rechunk(
@@ -358,7 +350,7 @@ def resume(
     place = placer(storage_options)
     target = place(target)
     if holds_group(target):
-        return resume_group(target, place(source), lambda plan: _cluster_for(plan, scheduler, workers))
+        return resume_group(target, source, place, lambda plan: _cluster_for(plan, scheduler, workers))
     plan, file, destination, left_by = resumed(target, source, place)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 

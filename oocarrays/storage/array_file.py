@@ -367,7 +367,7 @@ def store_path(store: StoreLike) -> StorePath:
     """A place as Zarr writes it: a store, and a prefix of it."""
     if isinstance(store, StorePath):
         return store
-    return StorePath(store if isinstance(store, Store) else LocalStore(store))
+    return StorePath(store if isinstance(store, Store) else LocalStore(str(store)))
 
 
 def _is_array(store: StoreLike) -> bool:
