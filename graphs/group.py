@@ -89,7 +89,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     """What the journal of a group keeps: each array that is rewritten has a journal of its own."""
     copies = plan.copies
     return {
-        "source": source.folder,
+        "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
         "members": {name: member.target.nbytes for name, member in plan.members},
         "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
         "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},

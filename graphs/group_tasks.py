@@ -182,9 +182,8 @@ class GroupRun(Work):
             store = member_store(self.destination.store, name)
             if array_file.is_finished(store):
                 Journal(store).remove()
-        if not any(member.done for member in members):
-            for scratch in {member.scratch for member in members}:
-                array_file.remove_scratch(scratch)
+        if members and not any(member.done for member in members):
+            array_file.remove_scratch(members[0].scratch)  # they have one, in turn
 
     def _begin_anew(self, members: Sequence[MemberRun]) -> None:
         with self._idle:
