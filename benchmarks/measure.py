@@ -71,7 +71,7 @@ class Child:
             job.to_json(),
             tiny.to_json(),
         ]
-        with open(os.path.join(os.path.dirname(job.target), "log"), "w") as log:
+        with open(os.path.join(os.path.dirname(job.scratch), "log"), "w") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )

@@ -6,7 +6,7 @@ Every request waits `latency` before it is passed on, however many others wait b
 passed since the last time, as JSON; `POST /-/set` takes a JSON object:
 
     latency    seconds that each request waits
-    fault      "503", "drop" (the connection ends in the middle of the answer), "hang" (no answer at all), or ""
+    fault      a status such as "503"; "drop": the connection ends in the middle of the answer; "hang": no answer; or ""
     times      how many requests the fault befalls
     match      a regular expression of "METHOD path" of the requests that it befalls
 """
@@ -20,9 +20,8 @@ import re
 from collections import Counter
 from contextlib import suppress
 
-SLOW_DOWN = (
-    b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
-)
+REFUSAL = b"<?xml version='1.0'?><Error><Code>%b</Code><Message>told to refuse</Message></Error>"
+CODES = {"403": "AccessDenied", "429": "TooManyRequests", "503": "SlowDown"}
 
 
 class Proxy:
@@ -39,6 +38,12 @@ class Proxy:
         self.counts: Counter[str] = Counter()
         self.now = self.most = 0
 
+    async def run(self) -> None:
+        """Serve at a port that is printed, until the process is ended."""
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0, limit=2**26)
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, request after request."""
         with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -53,7 +58,7 @@ class Proxy:
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await _body(reader, head)
         if path.startswith("/-/"):
-            writer.write(_response(200, self._control(path, body)))
+            writer.write(response(200, self._control(path, body)))
             await writer.drain()
             return True
         self.counts[method] += 1
@@ -76,11 +81,12 @@ class Proxy:
         fault = self._fault(request)
         if fault == "hang":
             await asyncio.sleep(3600)
-        if fault == "503":
-            writer.write(_response(503, SLOW_DOWN))
+        if fault.isdigit():
+            body = b"" if request.startswith("HEAD ") else REFUSAL % CODES.get(fault, "Refused").encode()
+            writer.write(response(int(fault), body))
             await writer.drain()
             return True
-        answer, kept = await self._asked(head, body)
+        answer, kept = await self.asked(head, body)
         if fault == "drop":
             writer.write(answer[: len(answer) - max(1, min(10, len(kept)))])
             await writer.drain()
@@ -97,7 +103,7 @@ class Proxy:
             return str(self.told["fault"])
         return ""
 
-    async def _asked(self, head: list[str], body: bytes) -> tuple[bytes, bytes]:
+    async def asked(self, head: list[str], body: bytes) -> tuple[bytes, bytes]:
         """The backend's whole answer, and its body."""
         lines = [
             line for line in head if not line.lower().startswith(("transfer-encoding", "content-length", "expect"))
@@ -152,12 +158,10 @@ async def _body(reader: asyncio.StreamReader, head: list[str], to_end: bool = Fa
     return await reader.read() if to_end else b""
 
 
-def _response(status: int, body: bytes) -> bytes:
-    return b"HTTP/1.1 %d Told\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n%b" % (
-        status,
-        len(body),
-        body,
-    )
+def response(status: int, body: bytes, more: str = "") -> bytes:
+    """An answer of HTTP, with more headers in lines of their own."""
+    head = f"HTTP/1.1 {status} Told\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    return head.encode() + body
 
 
 async def main() -> None:
@@ -166,10 +170,7 @@ async def main() -> None:
     parser.add_argument("backend", type=int)
     parser.add_argument("--latency", type=float, default=0.0)
     options = parser.parse_args()
-    proxy = Proxy(options.backend, options.latency)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, limit=2**26)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+    await Proxy(options.backend, options.latency).run()
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ class ScratchWork(Work):
     def __init__(self, blocks: BlocksPlan, like: ArrayFile, run: RechunkRun) -> None:
         self.blocks = blocks
         self.like = like
-        self.scratch = run.scratch
+        self.scratch = str(run.scratch)
         self.run_topic = run.topic
         super().__init__(run.destination.store, run.processes, f"{run.id}-blocks")
 
@@ -273,7 +273,7 @@ class JoinedRun(LazyRun):
         with self._opening:
             if not isinstance(self._source, ArrayFile):
                 self._hold_scratch()
-                self._source = array_file.describe(array_file.open_array(os.path.join(self.scratch, SCRATCH_NAME)))
+                self._source = array_file.describe(array_file.open_array(os.path.join(str(self.scratch), SCRATCH_NAME)))
             return self._source
 
     @property

@@ -41,6 +41,8 @@ class DatasetRun(Work):
         Those of the lazy arrays, which tell under this run's topic.
     """
 
+    plan: DatasetPlan
+
     def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
         self.plan = plan
         self.destination = GroupDestination(store=store, overwrite=False, resumed=False)

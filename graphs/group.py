@@ -7,7 +7,7 @@ create group ─┬─► copy ─► copy ──┬─► create ─► … ─
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
@@ -98,8 +98,13 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     }
 
 
-def resumed_group(target: StoreLike, source: Any) -> GroupRun:
+def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any]) -> GroupRun:
     """A run of a group that stopped, less what it has done.
+
+    Parameters
+    ----------
+    place : callable
+        Makes stores of URLs.
 
     Raises
     ------
@@ -114,8 +119,8 @@ def resumed_group(target: StoreLike, source: Any) -> GroupRun:
     id, content = journal.read()
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the group of run {mark}")
-    file = _source(content, source, target)
-    members = {name: _member(target, name, file) for name in content["members"]}
+    file = _source(content, source, target, place)
+    members = {name: _member(target, name, file, place) for name in content["members"]}
     left = {name: run for name, run in members.items() if run is not None}
     plan = GroupPlan(
         members=tuple((name, run.plan) for name, run in left.items()),
@@ -136,11 +141,11 @@ def resumed_group(target: StoreLike, source: Any) -> GroupRun:
     )
 
 
-def _source(content: Mapping[str, Any], given: Any, target: StoreLike) -> GroupFile:
-    place = content["source"] if given is None else getattr(given, "zarr", given)
-    if place is None:
-        raise NotFoundError(f"the source of {target} is no local path: give source=")
-    return group_file.describe_group(group_file.open_group(place))
+def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Callable[[Any], Any]) -> GroupFile:
+    there = content["source"] if given is None else getattr(given, "zarr", given)
+    if there is None:
+        raise NotFoundError(f"the source of {target} is no path or URL: give source=")
+    return group_file.describe_group(group_file.open_group(place(there)))
 
 
 def _copies(content: Mapping[str, Any]) -> CopyPlan:
@@ -150,7 +155,7 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
     return CopyPlan(batches=tuple(batches), **content["copies"])
 
 
-def _member(target: StoreLike, name: str, source: GroupFile) -> MemberRun | None:
+def _member(target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any]) -> MemberRun | None:
     """The run of one array, or None where the array is finished.
 
     Raises
@@ -163,5 +168,5 @@ def _member(target: StoreLike, name: str, source: GroupFile) -> MemberRun | None
         return None
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    plan, file, destination, left_by = resumed(store, source.arrays[name])
+    plan, file, destination, left_by = resumed(store, source.arrays[name], place)
     return MemberRun(plan, file, destination, {}, **left_by)

@@ -99,6 +99,9 @@ class GroupRun(Work):
         Bytes of the arrays that were rewritten before.
     """
 
+    plan: GroupPlan
+    destination: GroupDestination
+
     def __init__(
         self,
         plan: GroupPlan,

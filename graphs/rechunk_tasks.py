@@ -22,7 +22,6 @@ import numpy as np
 from oocarrays.graphs import exchange, slabs
 from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.work import Work, this_worker
-from zarr.storage import StorePath
 
 from oocarrays.errors import DiskFullError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.mapping.grid import boxes
@@ -38,7 +37,7 @@ from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import allocate
-from oocarrays.storage.remote import place_below
+from oocarrays.storage.remote import RemoteStore, place_below
 
 CLAIM_SECONDS = 5
 """Seconds that a run waits for tasks of a dead run at the same target to end."""
@@ -57,7 +56,7 @@ class Destination:
     """Arguments of ``zarr.create_array``; None where the array is there, left by the run that is resumed."""
     overwrite: bool
     """Whether an array that is there may be replaced."""
-    scratch: str | StorePath
+    scratch: str | RemoteStore
     """Folder, or prefix of a store, in which scratch arrays are made."""
     past_cache_above: int
     """Bytes: a target of more is written past the system's cache."""
@@ -84,6 +83,9 @@ class RechunkRun(Work):
     done : iterable of parts
         What that run has done.
     """
+
+    plan: RechunkPlan
+    destination: Destination
 
     def __init__(
         self,
@@ -112,6 +114,7 @@ class RechunkRun(Work):
         self._passes: dict[int, Opened] = {}
         self._target: ArrayFile | None = None
         self._hold: Hold | None = None
+        self._uses_scratch = False
         self._remove_scratch: weakref.finalize | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,7 +153,7 @@ class RechunkRun(Work):
         its beginning holds none.
         """
         self._wait()
-        self._close(keep_scratch=resumable or (self._hold is None and self.processes is None))
+        self._close(keep_scratch=resumable or not (self._uses_scratch or self.processes))
 
     def _close(self, *, keep_scratch: bool = False) -> None:
         if self._remove_scratch:
@@ -158,6 +161,7 @@ class RechunkRun(Work):
         if self._hold:
             self._hold.close()
         self._hold = self._remove_scratch = None
+        self._uses_scratch = False
         if not keep_scratch:
             array_file.remove_scratch(self.scratch)
         self.journal.release()
@@ -278,6 +282,7 @@ class RechunkRun(Work):
 
     def _hold_scratch(self) -> None:
         """Say that scratch is in use, until this process has done with it."""
+        self._uses_scratch = True
         if self._hold is None and isinstance(self.scratch, str):
             self._hold = hold(self.scratch)
             if self.processes is None:
@@ -322,7 +327,7 @@ class RechunkRun(Work):
         self._hold_scratch()
         return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
 
-    def _scratch_folder(self, number: int) -> str | StorePath:
+    def _scratch_folder(self, number: int) -> str | RemoteStore:
         return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
@@ -477,7 +482,7 @@ class RechunkRun(Work):
         self.opened(number).writer.write_all(chunks())
 
 
-def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | StorePath) -> set[Part]:
+def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:
     """What need not be done again: what was written to a scratch array that is gone must, unless it was all used."""
     every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
     usable: set[Part] = set()

@@ -22,6 +22,7 @@ from zarr.storage import MemoryStore, WrapperStore
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
 from oocarrays.storage import array_file
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -246,9 +247,10 @@ def _check_reach(run: Work) -> None:
         Where source or target is one.
     """
     for name, store in run.stores.items():
+        here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
         while isinstance(store, WrapperStore):
             store = store._store
-        if isinstance(store, MemoryStore):
+        if here or isinstance(store, MemoryStore):
             raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
 
 

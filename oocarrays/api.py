@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
-from zarr.storage import StorePath
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array, placer
@@ -34,6 +33,7 @@ from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
+from oocarrays.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -136,14 +136,6 @@ def load_picture() -> ModuleType:
 
 lend("draw", lambda plan: load_picture().draw(plan))
 lend("html", plan_html)
-
-
-@overload
-def rechunk(source: zarr.Group | OutOfCoreGroup, target: StoreLike, **options: Any) -> GroupJob: ...
-
-
-@overload
-def rechunk(source: Any, target: StoreLike, **options: Any) -> RechunkJob: ...
 
 
 def rechunk(
@@ -280,7 +272,7 @@ def _planned(
     compressors: Any,
     filters: Any,
     overwrite: bool,
-    scratch: str | StorePath,
+    scratch: str | RemoteStore,
     means: Mapping[str, Any],
 ) -> tuple[RechunkPlan, ArrayFile, Destination]:
     """What is to be done with one array, and where."""
@@ -359,7 +351,7 @@ def resume(
     place = placer(storage_options)
     target = place(target)
     if holds_group(target):
-        return resume_group(target, place(source), lambda plan: _cluster_for(plan, scheduler, workers))
+        return resume_group(target, source, place, lambda plan: _cluster_for(plan, scheduler, workers))
     plan, file, destination, left_by = resumed(target, source, place)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 

@@ -7,14 +7,13 @@ import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from zarr.storage import StorePath
-
 from oocarrays.errors import PlacementError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.run import Cluster
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.urls import scratch_place
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def means_of(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
     }
 
 
-def scratch_of(scratch: Any, target: StoreLike) -> str | StorePath:
+def scratch_of(scratch: Any, target: StoreLike) -> str | RemoteStore:
     """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said."""
     if scratch is not None:
         return scratch_place(scratch)

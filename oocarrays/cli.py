@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +21,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
-from oocarrays.array import open_array
+from oocarrays.array import open_array, placer
 from oocarrays.chunks import parsed_chunks
 from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
@@ -71,8 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _what_now(options: argparse.Namespace) -> str:
     """What can be done after an interruption."""
     target = getattr(options, "target", None)
-    if target is None or unfinished_run(target) is None:
+    if target is None:
         return ""
+    with suppress(OocError):
+        if unfinished_run(placer(dict(options.storage_option))(target)) is None:
+            return ""
     return f"; what was written stays, go on with: oocarrays resume {shlex.quote(target)}"
 
 
@@ -102,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="show what a store holds: an array, or a group as a tree")
     info.add_argument("store", metavar="STORE")
     info.add_argument("--json", action="store_true", help="for machines")
+    _store_options(info)
     info.set_defaults(command=_info)
     measure = commands.add_parser("calibrate", help="measure this machine, and plan by what was measured from now on")
     measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
@@ -119,7 +124,8 @@ def _demo_options(parser: argparse.ArgumentParser) -> None:
 
 def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
-    parser.add_argument("target", metavar="TARGET", help="where to write")
+    parser.add_argument("target", metavar="TARGET", help="where to write: a path, or a URL such as s3://bucket/a.zarr")
+    _store_options(parser)
     parser.add_argument(
         "--chunks",
         action="append",
@@ -156,7 +162,26 @@ def _scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", type=_address, help=what)
 
 
+def _store_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        type=_storage_option,
+        action="append",
+        default=[],
+        help="how URLs are opened, such as endpoint_url=http://127.0.0.1:9000 or anon=true; once for each",
+    )
+
+
+def _storage_option(text: str) -> tuple[str, str | bool]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, {"true": True, "false": False}.get(value.lower(), value)
+
+
 def _resume_options(parser: argparse.ArgumentParser) -> None:
+    _store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
     _scheduler_option(parser, "the cluster to run on, where the run was planned for one")
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
@@ -176,15 +201,16 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_clean)
 
 
-def _chunks(source: str, words: Sequence[str]) -> Any:
+def _chunks(options: argparse.Namespace) -> Any:
     """What ``--chunks`` options say of one array, or of the arrays of a group."""
-    if holds_group(source):
-        return read_chunks(words)
+    if holds_group(placer(dict(options.storage_option))(options.source)):
+        return read_chunks(options.chunks)
+    text = ",".join(options.chunks)
     try:
-        return parsed_chunks(",".join(words))
+        return parsed_chunks(text)
     except ValueError:
         raise ChunksError(
-            f"--chunks {','.join(words)!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
+            f"--chunks {text!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
         ) from None
 
 
@@ -216,7 +242,7 @@ def _rechunk(options: argparse.Namespace) -> None:
     job = rechunk(
         options.source,
         options.target,
-        chunks=None if options.chunks is None else _chunks(options.source, options.chunks),
+        chunks=None if options.chunks is None else _chunks(options),
         shards=options.shards,
         orientation=options.orientation,
         memory=options.memory,
@@ -227,6 +253,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         zarr_format=options.zarr_format,
         overwrite=options.overwrite,
         scratch=options.scratch,
+        storage_options=dict(options.storage_option),
         scheduler=options.scheduler or "threads",
     )
     _show_and_run(job, options)
@@ -251,7 +278,7 @@ def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> No
 
 
 def _resume(options: argparse.Namespace) -> None:
-    job = resume(options.target, scheduler=options.scheduler)
+    job = resume(options.target, storage_options=dict(options.storage_option), scheduler=options.scheduler)
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done; {100 * job.left:.0f} % is left")
     _show_and_run(job, options)
 
@@ -283,7 +310,7 @@ def _run(job: RechunkJob | GroupJob, *, progress: bool) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    found = contents(options.store)
+    found = contents(placer(dict(options.storage_option))(options.store))
     if options.json:
         print(json.dumps(as_json(found), ensure_ascii=False, indent=2, allow_nan=False))
     elif isinstance(found, GroupFacts):

@@ -110,7 +110,7 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         del attributes[DIMENSIONS]
     chunks, shards = _pieces(array)
     return ArrayFacts(
-        store=array_file.location(array),
+        store=_place(array),
         zarr_format=array.metadata.zarr_format,
         shape=tuple(array.shape),
         dimension_names=names or None,
@@ -206,7 +206,7 @@ def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored:
     unfinished = attributes.pop(MARK, None)
     here = {p.rpartition("/")[2]: (p, node) for p, node in found.items() if p.rpartition("/")[0] == path}
     return GroupFacts(
-        store=array_file.local_folder(group.store_path.store, group.store_path.path) or str(group.store_path),
+        store=_place(group),
         zarr_format=group.metadata.zarr_format,
         consolidated=_is_consolidated(group),
         attributes=attributes,
@@ -218,6 +218,12 @@ def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored:
             for name, (p, node) in here.items()
         },
     )
+
+
+def _place(node: zarr.Array | zarr.Group) -> str:
+    """Where a node is, as a person writes it."""
+    path = node.store_path
+    return array_file.place_name(path.store, path.path) or str(path)
 
 
 def _is_consolidated(group: zarr.Group) -> bool:

@@ -292,9 +292,14 @@ def group_job(
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
 
 
-def resume_group(target: StoreLike, source: Any, cluster_for: Callable[[GroupPlan], Cluster | None]) -> GroupJob:
+def resume_group(
+    target: StoreLike,
+    source: Any,
+    place: Callable[[Any], Any],
+    cluster_for: Callable[[GroupPlan], Cluster | None],
+) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
-    run = resumed_group(target, source)
+    run = resumed_group(target, source, place)
     return _job(run, cluster_for(run.plan))
 
 

@@ -80,7 +80,12 @@ def array_line(array: OutOfCoreArray) -> str:
 # ---------------------------------------------------------------------- plans
 
 
-ACCESS_WORDS = {"mapped": "mapped files", "ranges": "byte ranges", "chunks": "whole chunks"}
+ACCESS_WORDS = {
+    "mapped": "mapped files",
+    "ranges": "byte ranges",
+    "sieved": "one byte range a chunk",
+    "chunks": "whole chunks",
+}
 
 
 def pass_text(step: Pass) -> str:
@@ -91,6 +96,7 @@ def pass_text(step: Pass) -> str:
         f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} target chunks "
         f"({shape_text(step.target.grid.chunks)} each), {reads}, {step.ranks} ranks"
         + (f", {step.schedule.name}" if step.method == "two-phase" else "")
+        + (f", {step.requests} requests a rank under way" if step.requests > 1 else "")
     )
 
 

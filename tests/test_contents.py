@@ -41,7 +41,7 @@ def make_group(store: Any, zarr_format: Any) -> zarr.Group:
     return group
 
 
-def shown(store: Path, capsys: pytest.CaptureFixture, *options: str) -> str:
+def shown(store: Path | str, capsys: pytest.CaptureFixture, *options: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert main(["info", str(store), *options]) == 0
@@ -130,6 +130,14 @@ def test_a_group_in_memory_is_looked_at_too() -> None:
     assert isinstance(found, GroupFacts)
     assert [array.shape for array in found.arrays] == [(30, 20, 10), (8, 8), (30,)]
     assert all(array.stored_bytes is None for array in found.arrays)
+
+
+def test_a_group_behind_a_url_is_a_tree(capsys: pytest.CaptureFixture) -> None:
+    url = "memory://contents/weather.zarr"
+    make_group(zarr.storage.FsspecStore.from_url(url), 3)
+    lines = shown(url, capsys).splitlines()
+    assert lines[0].startswith(f"{url}  group of 3 arrays, format 3, 23.68 kiB, ")
+    assert f"│         oocarrays resume {url}/sea/salt" in lines
 
 
 def spoil_group(folder: Path) -> None:

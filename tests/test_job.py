@@ -56,7 +56,9 @@ def test_planning_reads_no_data_and_writes_nothing(tmp_path: Path, method: str) 
     job = plan(source, target, method, scratch=tmp_path)
     assert all([repr(job), job._repr_html_(), job.explain(), job.__dask_graph__(), dask.base.tokenize(job)])
     assert source.asked
-    assert not [key for key in source.asked if not key.endswith(("zarr.json", ".zarray", ".zgroup", ".zattrs"))]
+    assert not [
+        key for key in source.asked if not key.endswith(("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
+    ]
     assert target._store._store_dict == {}
     assert list(tmp_path.iterdir()) == []
     assert all(getattr(job.meter, name) == 0 for name in ("read_requests", "read_bytes", "write_requests", "messages"))

@@ -166,6 +166,10 @@ def unfinished_run(store: StoreLike) -> str | None:
     """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
     try:
         run: str | None = zarr.open(store, mode="r", use_consolidated=False).attrs.get(MARK)  # type: ignore
+    except StoreFailure:
+        if is_remote(store):
+            raise
+        return None
     except (OSError, KeyError, ValueError, TypeError):
         return None
     return run
@@ -342,9 +346,11 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Refuse a target that is there, as `check_target` does, whatever is written to it."""
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
-    if not is_empty(store) and not overwrite:
+    if is_empty(store):
+        return
+    if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    if not is_empty(store) and not _is_array(store):
+    if not _is_array(store):
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
 
 
@@ -361,7 +367,7 @@ def store_path(store: StoreLike) -> StorePath:
     """A place as Zarr writes it: a store, and a prefix of it."""
     if isinstance(store, StorePath):
         return store
-    return StorePath(store if isinstance(store, Store) else LocalStore(store))
+    return StorePath(store if isinstance(store, Store) else LocalStore(str(store)))
 
 
 def _is_array(store: StoreLike) -> bool:
@@ -391,7 +397,7 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
         raise write_error(str(store), error) from error
 
 
-def create_scratch(folder: str | StorePath, like: ArrayFile, stored: Stored) -> ArrayFile:
+def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored) -> ArrayFile:
     """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
@@ -411,18 +417,18 @@ def create_scratch(folder: str | StorePath, like: ArrayFile, stored: Stored) -> 
     return describe(array)
 
 
-def is_scratch(folder: str | StorePath) -> bool:
+def is_scratch(folder: str | RemoteStore) -> bool:
     """Whether there is a scratch array in a folder."""
-    if isinstance(folder, StorePath):
-        return sync((folder / METADATA).exists())
+    if isinstance(folder, RemoteStore):
+        return sync(folder.exists(METADATA))
     return os.path.exists(os.path.join(folder, METADATA))
 
 
-def remove_scratch(folder: str | StorePath) -> None:
+def remove_scratch(folder: str | RemoteStore) -> None:
     """Remove a scratch array, or a folder of them, their metadata first: what a removal cut short leaves is none."""
-    if isinstance(folder, StorePath):
+    if isinstance(folder, RemoteStore):
         with suppress(StoreFailure):
-            sync(folder.store.delete_dir(folder.path))
+            sync(folder.delete_dir(""))
         return
     for metadata in (Path(folder, METADATA), *Path(folder).glob(f"*/{METADATA}")):
         with suppress(OSError):

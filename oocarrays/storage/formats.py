@@ -89,11 +89,12 @@ def _format_2(
     if names and None not in names:
         attributes[DIMENSIONS] = list(names)
     same = metadata.zarr_format == 2
-    kept = metadata.filters if same else _filters_2(source)
+    if not same and filters is None:
+        _check_filters(source)
     separator = metadata.dimension_separator if same else "."
     return {
         "dtype": metadata.dtype if same else metadata.data_type,
-        "filters": kept if filters is None else filters or None,
+        "filters": metadata.filters if same and filters is None else filters or None,
         "order": "C" if order in (None, rows) else "F",
         "chunk_key_encoding": {"name": "v2", "separator": separator},
     }
@@ -151,8 +152,8 @@ def _filters_3(source: zarr.Array) -> Sequence[Any]:
     return [f for f in source.filters if not isinstance(f, TransposeCodec)]
 
 
-def _filters_2(source: zarr.Array) -> None:
-    """Nothing: what filters format 3 has beside transposition have no name in format 2."""
+def _check_filters(source: zarr.Array) -> None:
+    """Refuse to drop filters of format 3 beside transposition: they have no name in format 2."""
     if any(not isinstance(f, TransposeCodec) for f in source.filters):
         _refuse_filters(source)
 
@@ -195,7 +196,7 @@ def _compressor_3(codec: Any, itemsize: int) -> Any:
     if codec.codec_id == "blosc":
         names = {number: name for name, number in SHUFFLES.items()}
         auto = "bitshuffle" if itemsize == 1 else "shuffle"
-        shuffle = auto if settings["shuffle"] == AUTOSHUFFLE else names[settings["shuffle"]]
+        shuffle: Any = auto if settings["shuffle"] == AUTOSHUFFLE else names[settings["shuffle"]]
         return BloscCodec(
             cname=settings["cname"], clevel=settings["clevel"], shuffle=shuffle, blocksize=settings["blocksize"],
             typesize=itemsize,

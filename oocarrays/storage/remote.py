@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import StorePath, WrapperStore
+from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
 
@@ -28,10 +28,8 @@ PASSING = (408, 425, 429)
 """Refusals of HTTP that are worth another attempt, beside all that begin with 5."""
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
 """What libraries raise where there is nothing under a key."""
-STATUS = re.compile(
-    r"\b(?:status(?: code)?|HTTP(?: error)?|Client error with status)\D{0,16}([1-5]\d\d)\b", re.IGNORECASE
-)
-NO_CREDENTIALS = re.compile(r"credential|unauthori[sz]ed|unauthenticated|InvalidAccessKey|SignatureDoesNot", re.I)
+STATUS = re.compile(r"\bstatus(?: code)?\D{0,16}([1-5]\d\d)\b", re.IGNORECASE)
+"""How obstore tells a status."""
 LONGEST_REASON = 160
 """Characters of a library's own words in one of our lines."""
 
@@ -64,15 +62,22 @@ class RemoteStore(WrapperStore[Store]):
     ----------
     name : str
         What a person calls it: its URL.
+    prefix : str
+        What stands before every key.
     """
 
-    def __init__(self, store: Store, name: str, patience: Patience) -> None:
+    def __init__(self, store: Store, name: str, patience: Patience, prefix: str = "") -> None:
         super().__init__(store)
         self.name = name
         self.patience = patience
+        self.prefix = prefix
 
     def _with_store(self, store: Store) -> RemoteStore:
-        return RemoteStore(store, self.name, self.patience)
+        return RemoteStore(store, self.name, self.patience, self.prefix)
+
+    def below(self, folder: str) -> RemoteStore:
+        """What is below a prefix of this store, as a store."""
+        return RemoteStore(self._store, f"{self.name}/{folder}", self.patience, f"{self.prefix}{folder}/")
 
     def __str__(self) -> str:
         return self.name
@@ -102,19 +107,19 @@ class RemoteStore(WrapperStore[Store]):
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """What is under ``key``, or None."""
-        return await self._tried("read", key, lambda: self._store.get(key, prototype, byte_range))
+        return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
 
     async def exists(self, key: str) -> bool:
         """Whether there is anything under ``key``."""
-        return await self._tried("read", key, lambda: self._store.exists(key))
+        return await self._tried("read", key, lambda: self._store.exists(self.prefix + key))
 
     async def set(self, key: str, value: Buffer) -> None:
         """Put ``value`` under ``key``."""
-        await self._written(key, lambda: self._store.set(key, value))
+        await self._written(key, lambda: self._store.set(self.prefix + key, value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         """Put ``value`` under ``key`` if nothing is there."""
-        await self._written(key, lambda: self._store.set_if_not_exists(key, value))
+        await self._written(key, lambda: self._store.set_if_not_exists(self.prefix + key, value))
 
     async def _written(self, key: str, call: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -124,11 +129,11 @@ class RemoteStore(WrapperStore[Store]):
 
     async def delete(self, key: str) -> None:
         """Remove what is under ``key``, if there is anything."""
-        await self._tried("remove", key, lambda: self._store.delete(key))
+        await self._tried("remove", key, lambda: self._store.delete(self.prefix + key))
 
     async def delete_dir(self, prefix: str) -> None:
         """Remove all below ``prefix``."""
-        await self._tried("remove", prefix, lambda: self._store.delete_dir(prefix))
+        await self._tried("remove", prefix, lambda: self._store.delete_dir((self.prefix + prefix).rstrip("/")))
 
     async def is_empty(self, prefix: str) -> bool:
         """Whether there is nothing below ``prefix``.
@@ -139,27 +144,27 @@ class RemoteStore(WrapperStore[Store]):
             Where the store does not answer, or refuses; where it has no such bucket.
         """
         try:
-            return await self._tried("list", prefix, lambda: self._store.is_empty(prefix))
+            return await self._tried("list", prefix, lambda: self._store.is_empty(self.prefix + prefix))
         except MISSING as error:
-            if _names_a_bucket(error):
+            if _lacks_a_bucket(error):
                 raise StoreFailure(f"cannot list {self}: {reason(error)}") from error
             return True
 
     def list(self) -> AsyncIterator[str]:
         """All keys."""
-        return self._listed("", self._store.list)
+        return self.list_prefix("")
 
     def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """All keys that begin with ``prefix``."""
-        return self._listed(prefix, lambda: self._store.list_prefix(prefix))
+        return self._listed(prefix, lambda: self._store.list_prefix(self.prefix + prefix), self.prefix)
 
     def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """All names right below ``prefix``."""
-        return self._listed(prefix, lambda: self._store.list_dir(prefix))
+        return self._listed(prefix, lambda: self._store.list_dir(self.prefix + prefix))
 
-    async def _listed(self, prefix: str, names: Callable[[], AsyncIterator[str]]) -> AsyncIterator[str]:
+    async def _listed(self, prefix: str, names: Callable[[], AsyncIterator[str]], less: str = "") -> AsyncIterator[str]:
         async def collected() -> list[str]:  # type: ignore[valid-type]
-            return [name async for name in names()]
+            return [name.removeprefix(less) async for name in names()]
 
         for name in await self._tried("list", prefix, collected):  # type: ignore[attr-defined]
             yield name
@@ -172,13 +177,13 @@ def is_remote(store: Any) -> bool:
     return isinstance(store, RemoteStore)
 
 
-def place_below(place: str | StorePath, name: str) -> str | StorePath:
-    """A folder in a folder, or a prefix below a prefix.
+def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
+    """A folder in a folder, or what is below a prefix of a store.
 
     >>> place_below("/tmp/a", "b")
     '/tmp/a/b'
     """
-    return place / name if isinstance(place, StorePath) else f"{place}/{name}"
+    return place.below(name) if isinstance(place, RemoteStore) else f"{place}/{name}"
 
 
 def status_of(error: BaseException) -> int | None:
@@ -232,8 +237,8 @@ _REFUSALS = (
 """Errors of botocore and obstore, which need not be installed."""
 
 
-def _names_a_bucket(error: BaseException) -> bool:
-    return "bucket" in " ".join(map(str, _chain(error))).lower()
+def _lacks_a_bucket(error: BaseException) -> bool:
+    return any("NoSuchBucket" in f"{type(each).__name__} {each}" for each in _chain(error))
 
 
 def reason(error: BaseException) -> str:
@@ -243,9 +248,10 @@ def reason(error: BaseException) -> str:
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
-    if _names_a_bucket(error) and isinstance(error, MISSING):
+    if _lacks_a_bucket(error):
         return f"there is no such bucket ({words})"
-    return words
+    status = status_of(error)
+    return words if status is None or str(status) in words else f"{status}, {words}"
 
 
 def _first_line(error: BaseException) -> str:

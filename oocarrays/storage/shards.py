@@ -295,7 +295,8 @@ def pack_shard(
     entries = np.full((layout.count, 2), NOT_STORED, np.uint64)
     at, elements = 0 if layout.at_end else layout.index_bytes, 0
     for number, section in enumerate(layout.sections()):
-        chunk = np.ascontiguousarray(shard[(*section, ...)])
+        place: Any = (*section, ...)
+        chunk = np.ascontiguousarray(shard[place])
         if is_fill(chunk):
             continue
         data = encode(chunk)

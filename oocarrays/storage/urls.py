@@ -98,7 +98,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     return RemoteStore(store, place.rstrip("/"), ways.patience)
 
 
-def scratch_place(place: Any) -> str | StorePath:
+def scratch_place(place: Any) -> str | RemoteStore:
     """A folder, or a prefix of a store, for scratch: of what `store_of` made.
 
     Raises
@@ -107,7 +107,7 @@ def scratch_place(place: Any) -> str | StorePath:
         Where it is neither a path nor a URL.
     """
     if isinstance(place, RemoteStore):
-        return StorePath(place)
+        return place
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
     return os.path.abspath(place)
