@@ -234,6 +234,7 @@ def rechunk(
             source, target, chunks,
             shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
             overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
+            storage_options=storage_options,
             others={"orientation": orientation, "ranks": ranks, "method": None if method == "auto" else method},
         )  # fmt: skip
     place = placer(storage_options)

@@ -13,7 +13,7 @@ import zarr
 from dask.utils import ensure_dict, format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.array import OutOfCoreArray, open_array, placer
 from oocarrays.asked import cluster_of, means_of, scratch_folder
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, UnsupportedError
@@ -135,6 +135,7 @@ def from_dask(
     scratch: str | os.PathLike[str] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> FromDaskJob:
     """Plan to write a Dask array of any blocks into a Zarr array of any chunks. Computes nothing.
 
@@ -145,7 +146,7 @@ def from_dask(
     ----------
     x : dask.array.Array
         Blocks of any lengths, of numpy arrays whose elements have a fixed size.
-    target : path or Zarr store
+    target : path, URL or Zarr store
         Where to write.
     chunks, shards : int, str, tuple or dict
         Chunk and shard lengths as `rechunk` takes them; by default the chunks are the longest block in each axis.
@@ -159,7 +160,9 @@ def from_dask(
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced; it stays until every block has been computed.
     scratch, scheduler, workers
-        As in `rechunk`. The blocks' own tasks run wherever Dask puts them.
+        As in `rechunk`; scratch is always in a local folder. The blocks' own tasks run wherever Dask puts them.
+    storage_options : mapping
+        How a URL is opened, by the names that fsspec has for it.
 
     Returns
     -------
@@ -182,6 +185,7 @@ def from_dask(
     array([1., 2., 3., 4., 5., 6.])
     """
     check_array(x)
+    target = placer(storage_options)(target)
     grid, names = block_grid(x), dimension_names
     shape = grid.chunks if chunks is None else regular_chunks(chunks, grid, x.dtype, names)
     made = target_settings(

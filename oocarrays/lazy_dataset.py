@@ -184,12 +184,12 @@ def dataset_job(
 
 def _place(target: StoreLike, overwrite: bool) -> str:
     folder = array_file.local_folder(target)
-    if folder is None and not isinstance(target, str):
-        raise UnsupportedError(f"the target {target} of a dataset must be a path or a URL")
+    if folder is None:
+        raise UnsupportedError(f"the target {target} of a dataset must be a local folder; rechunk it from there")
     if not array_file.is_empty(target):
         replaced = "it may be what the variables are read from: remove it first" if overwrite else "choose another"
         raise TargetError(f"the target {target} exists; {replaced}")
-    return folder or str(target)
+    return folder
 
 
 def _as_dataset(array: Any) -> xr.Dataset:
@@ -317,6 +317,8 @@ def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str
             raise UnsupportedError(f"{name}={value!r} is for stored arrays: of a lazy one, leave it out")
     if not is_dataset(source):
         return from_dask(source, target, chunks=chunks, **(options | {"zarr_format": options["zarr_format"] or 3}))
+    if options.pop("storage_options") is not None:
+        raise UnsupportedError("storage_options= of a dataset: its target must be a local folder")
     for name in ("shards", "compressors", "filters"):
         if options.pop(name) is not None:
             raise UnsupportedError(f"{name}= of a dataset is what its variables' encoding says: set it there")

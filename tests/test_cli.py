@@ -86,7 +86,11 @@ def test_method_ranks_and_codec_can_be_chosen(work: Path, method: str, codec: st
     assert [c.to_dict()["name"] for c in target.compressors] == ([] if codec == "none" else [codec])
 
 
-@pytest.mark.parametrize("typed", [["--chunks=-1,8"], ["--chunks", "-1,8"]], ids=["with =", "as a word of its own"])
+@pytest.mark.parametrize(
+    "typed",
+    [["--chunks=-1,8"], ["--chunks", "-1,8"], ["--chunks", "0=-1,1=8"]],
+    ids=["with =", "as a word of its own", "by axis"],
+)
 def test_minus_one_is_a_whole_axis(work: Path, typed: list[str]) -> None:
     assert main(["rechunk", "rows.zarr", "columns.zarr", *typed, "--memory=64MiB", "--quiet"]) == 0
     assert zarr.open_array("columns.zarr", mode="r").chunks == (60, 8)

@@ -241,3 +241,13 @@ def test_planning_computes_nothing(tmp_path: Path) -> None:
         job = ooc.from_dask(field(), tmp_path / "a", chunks=(60, 5), memory=MEMORY)
         assert "3, each computed once" in job.explain()
         assert "scratch" in repr(job)
+
+
+@pytest.mark.parametrize("chunks", [20, 33], ids=["aligned", "joined"])
+def test_a_url_is_a_target(chunks: int) -> None:
+    pytest.importorskip("fsspec")
+    x = da.arange(100, chunks=20)
+    url = f"memory://from-dask/{chunks}"
+    a = ooc.from_dask(x, url, chunks=chunks, memory=MEMORY).run()
+    np.testing.assert_array_equal(a[...], np.arange(100))
+    np.testing.assert_array_equal(ooc.open_array(url)[...], np.arange(100))

@@ -154,6 +154,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "bad chunks": (dataset, {"chunks": {"air": (3, 3)}}, ChunksError, "has 2 axes; the array has 3"),
     "ranks": (dataset, {"ranks": 3}, UnsupportedError, "ranks=3 is for stored arrays"),
     "codecs": (dataset, {"compressors": ()}, UnsupportedError, "what its variables' encoding says"),
+    "storage options": (dataset, {"storage_options": {}}, UnsupportedError, "must be a local folder"),
     "another collection": (lambda: dask.delayed(3), {}, InputError, "is not a dask.array.Array"),
 }
 

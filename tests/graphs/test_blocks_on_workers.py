@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from distributed import Client
 
 import oocarrays as ooc
-from tests.graphs.clusters import cluster, events, home_of, within
+from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 
 FIELD = np.arange(240 * 96, dtype="f8").reshape(240, 96)
 BLOCKS = {"aligned": (40, 96), "joined": ((31, 49, 160), (50, 46))}
@@ -62,6 +63,24 @@ def test_computed_by_dask_from_a_persisted_array(two: Client, tmp_path: Path) ->
     (a,) = within(lambda: dask.compute(job))
     np.testing.assert_array_equal(a[...], 2 * FIELD)
     assert times(tmp_path / "times") == [1] * x.npartitions
+
+
+def slow(block: np.ndarray) -> np.ndarray:
+    time.sleep(0.05)
+    return block * 2
+
+
+@pytest.mark.parametrize("chunks", [(8, 96), (240, 12)], ids=["aligned", "joined"])
+def test_a_worker_that_dies_costs_time_and_no_data(two: Client, tmp_path: Path, chunks: Any) -> None:
+    x = da.from_array(FIELD, chunks=(8, 96)).map_blocks(slow, meta=np.empty(0))
+    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=chunks, memory="64MiB")
+    told = lambda: len([event for event in events(two, job) if event["verb"] == "put"]) > 8  # noqa: E731
+    kill_when(two, job, job.placement[0], told)
+    a = within(job.run)
+    assert job.moves
+    np.testing.assert_array_equal(a[...], 2 * FIELD)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
+    two.wait_for_workers(2, timeout=60)
 
 
 def failing(block: np.ndarray, block_id: Any = None) -> np.ndarray:
