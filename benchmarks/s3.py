@@ -37,6 +37,7 @@ CASES = {
     case.name: case
     for case in (
         Case(name="small", shape=(4096, 4096), source_chunks=(16, 4096), target_chunks=(4096, 16)),
+        Case(name="short", shape=(4096, 4096), source_chunks=(4, 4096), target_chunks=(4096, 4)),
         Case(name="many", shape=(8192, 8192), source_chunks=(16, 8192), target_chunks=(8192, 16)),
         Case(name="large", shape=(8192, 8192), source_chunks=(32, 8192), target_chunks=(8192, 32)),
     )

@@ -31,9 +31,14 @@ async def _this_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
-    """Let Zarr's event loop run ``work``, and do not wait for it."""
-    return asyncio.run_coroutine_threadsafe(work, sync(_this_loop()))
+class Submitting:
+    """Lets Zarr's event loop run coroutines, and does not wait for them; the loop is asked for once."""
+
+    def __init__(self) -> None:
+        self._loop = sync(_this_loop())
+
+    def __call__(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 async def _got(store: Store, wanted: Wanted) -> np.ndarray | None:
@@ -64,6 +69,7 @@ def fetched(store: Store, wanted: Iterable[Wanted | None], most: int) -> Iterato
         Where the store does not give it.
     """
     waiting: deque[Future[np.ndarray | None]] = deque()
+    submit = Submitting()
     try:
         for each in wanted:
             if len(waiting) >= most:
@@ -91,6 +97,7 @@ class Putting:
         self.store = store
         self.prefix = prefix
         self.most = most
+        self._submit = Submitting()
         self._under_way: deque[Future[None]] = deque()
 
     def put(self, key: str, data: memoryview) -> None:
@@ -104,7 +111,7 @@ class Putting:
         while len(self._under_way) >= self.most:
             self._under_way.popleft().result()
         buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(data, np.uint8))
-        self._under_way.append(submit(self.store.set(f"{self.prefix}/{key}".lstrip("/"), buffer)))
+        self._under_way.append(self._submit(self.store.set(f"{self.prefix}/{key}".lstrip("/"), buffer)))
 
     def __enter__(self) -> Putting:
         return self
