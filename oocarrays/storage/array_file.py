@@ -40,6 +40,7 @@ from oocarrays.storage.codec import (
     most_coded_bytes,
     most_shard_bytes,
 )
+from oocarrays.storage.making_room import replace_local
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import most_indices
@@ -389,7 +390,11 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
         Where it cannot be made.
     """
     marked = settings | {"attributes": settings["attributes"] | {MARK: run}}
+    folder = local_folder(store)
     try:
+        if overwrite and folder is not None and _is_array(folder):
+            replace_local(folder, MARK, f"{run}-makes-room", marked)
+            return describe(open_array(store, mode="r+", unfinished=True), written=True)
         return describe(zarr.create_array(store, **marked, overwrite=overwrite), written=True)  # type: ignore[arg-type]
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None

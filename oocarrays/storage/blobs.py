@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import shutil
 import threading
 import uuid
 from collections import deque
@@ -262,6 +263,16 @@ def write_all(file: int, data: memoryview) -> None:
 
 def _on_sectors(data: memoryview) -> bool:
     return len(data) > 0 and np.frombuffer(data, np.uint8).ctypes.data % SECTOR == 0
+
+
+def remove_tree(folder: str) -> None:
+    """Remove a folder and all in it; fine where others do the same, or where there is none."""
+    while os.path.lexists(folder):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
 
 
 def write_error(where: str, error: OSError) -> DiskFullError | StoreFailure:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,7 +19,7 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.storage.array_file import StoreLike, local_folder, store_path
-from oocarrays.storage.blobs import write_all
+from oocarrays.storage.blobs import remove_tree, write_all
 
 PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
@@ -34,16 +33,6 @@ def entries_of(store: StoreLike, folder: str) -> LocalEntries | StoreEntries:
     if local is not None:
         return LocalEntries(os.path.join(local, folder))
     return StoreEntries(store_path(store), folder)
-
-
-def remove_tree(folder: str) -> None:
-    """Remove a folder and all in it; fine where others do the same, or where there is none."""
-    while os.path.lexists(folder):
-        try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
-                raise
 
 
 class LocalEntries:

@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError
 from oocarrays.storage.array_file import MARK, METADATA
-from oocarrays.storage.blobs import write_error
-from oocarrays.storage.entries import PARTIAL, remove_tree
+from oocarrays.storage.blobs import remove_tree, write_error
+from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER, LOCK
 from oocarrays.storage.lock import Busy, Hold, try_lock
 

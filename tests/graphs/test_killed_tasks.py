@@ -233,7 +233,6 @@ def test_a_worker_dies_when_it_has_finished_and_not_said_so(spare: Client, job_o
         spare.amm.start()
 
 
-@pytest.mark.xfail(strict=True, reason="half of the old array is gone, the rest is no array and is not overwritten")
 def test_a_worker_dies_while_it_makes_room_for_the_target(spare: Client, job_of: Callable, tmp_path: Path) -> None:
     make(tmp_path / "target.zarr", FIELD, chunks=(50, 50))
     job = job_of("independent")

@@ -1,0 +1,68 @@
+"""An array goes and another comes: at every moment there is one, and it carries the mark."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.errors import UnfinishedError
+from oocarrays.storage import blobs, making_room
+from oocarrays.storage.array_file import MARK, is_finished
+
+OLD, NEW = np.arange(24.0).reshape(4, 6), np.arange(100.0, 124.0).reshape(4, 6)
+
+
+class Killed(BaseException):
+    """What nothing of ours catches."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+    """Die before the ``moment``-th change of the disk."""
+    moments = count()
+
+    def dying(function):
+        def change(*args, **options):
+            if next(moments) == moment:
+                raise Killed
+            return function(*args, **options)
+
+        return change
+
+    monkeypatch.setattr(making_room.os, "unlink", dying(os.unlink))
+    monkeypatch.setattr(blobs.os, "replace", dying(os.replace))
+    monkeypatch.setattr(blobs.shutil, "rmtree", dying(blobs.shutil.rmtree))
+
+
+@pytest.mark.parametrize("old", [2, 3])
+@pytest.mark.parametrize("new", [2, 3])
+def test_killed_at_any_moment_there_is_an_array_that_may_be_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: int, new: int
+) -> None:
+    zarr.create_array(tmp_path / "s", data=NEW, chunks=(1, 6))
+    for moment in count():
+        target = tmp_path / f"t{moment}"
+        zarr.create_array(target, data=OLD, chunks=(2, 2), zarr_format=old, attributes={"a": 1})
+        job = ooc.rechunk(tmp_path / "s", target, chunks=(4, 1), overwrite=True, zarr_format=new, memory="64MiB")
+        with monkeypatch.context() as patch:
+            kill_at(patch, moment)
+            try:
+                job.run()
+                break
+            except Killed:
+                pass
+        if is_finished(target):  # nothing of it had gone, or all of the other is there
+            assert zarr.open_array(target, mode="r")[0, 0] in (OLD[0, 0], NEW[0, 0])
+            np.testing.assert_array_equal(np.diff(zarr.open_array(target, mode="r")[...].reshape(-1)), 1)
+        else:
+            with pytest.raises(UnfinishedError):
+                ooc.open_array(target)
+        again = ooc.rechunk(tmp_path / "s", target, chunks=(4, 1), overwrite=True, zarr_format=new, memory="64MiB")
+        np.testing.assert_array_equal(again.run()[...], NEW)
+        assert MARK not in zarr.open_array(target, mode="r").attrs
+    assert moment > 5
