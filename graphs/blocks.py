@@ -18,7 +18,6 @@ import pickle
 import threading
 import weakref
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -199,10 +198,12 @@ class ScratchWork(Work):
         return self.run_topic
 
     def _create(self) -> ScratchWork:
-        """Make the scratch array; an earlier run of the same job has left nothing, or what it had was discarded."""
+        """Make the scratch array, unless every block is there: before a worker was lost, or the run was stopped."""
         with self._opening:
             if self.processes is None:
                 self.failure, self._writer = None, None
+        if self._is_whole():
+            return self
         free, wanted = array_file.free_bytes(self.scratch), self.blocks.scratch_bytes
         if wanted > free:
             raise DiskFullError(f"{self.scratch} needs {wanted} bytes; its device has {free} left")
@@ -219,7 +220,7 @@ class ScratchWork(Work):
 
     def _put(self, *args: Any) -> None:
         """Write a block's own bytes; a block that is computed again after a worker was lost is there already."""
-        if os.path.isdir(os.path.join(self.scratch, SCRATCH_NAME)):
+        if self._is_whole():
             return
         section = self.blocks.section(args[:-1])
         self._opened_writer().write(section, block_of(args[-1], section, self.like.dtype))
@@ -237,8 +238,11 @@ class ScratchWork(Work):
 
     def _join(self) -> None:
         """Every block is there: give scratch its name."""
-        with suppress(FileExistsError, FileNotFoundError):  # done before a worker was lost
+        if not self._is_whole():
             os.rename(os.path.join(self.scratch, PARTIAL_NAME), os.path.join(self.scratch, SCRATCH_NAME))
+
+    def _is_whole(self) -> bool:
+        return os.path.isdir(os.path.join(self.scratch, SCRATCH_NAME))
 
     def let_go(self) -> None:
         """Wait for tasks that had begun, and leave scratch to the run that goes on."""

@@ -186,16 +186,19 @@ def stops(*args: Any) -> Any:
     raise KeyboardInterrupt
 
 
-def test_what_stopped_when_all_blocks_were_there_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("again", ["resumed", "run"])
+def test_what_stopped_when_all_blocks_were_there_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
     counted = Counted(FIELD, ((7, 13, 40), (50,)))
     job = ooc.from_dask(counted.lazy, tmp_path / "a", chunks=(60, 5), memory=MEMORY)
     with monkeypatch.context() as patched:
         patched.setattr("oocarrays.storage.access.ChunkWriter.write_all", stops)
         with pytest.raises(KeyboardInterrupt):
             job.run()
-    a = ooc.resume(tmp_path / "a").run()
+    a = ooc.resume(tmp_path / "a").run() if again == "resumed" else job.run()
     np.testing.assert_array_equal(a[...], FIELD)
-    assert set(counted.times.values()) == {1}
+    assert set(counted.times.values()) == {1 if again == "resumed" else 2}
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
