@@ -66,9 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _what_now(options: argparse.Namespace) -> str:
     """What can be done after an interruption."""
     target = getattr(options, "target", None)
+    if target is None:
+        return ""
     with suppress(OocError):
-        place = placer(dict(getattr(options, "storage_option", [])))
-        if target is None or unfinished_run(place(target)) is None:
+        if unfinished_run(placer(dict(options.storage_option))(target)) is None:
             return ""
     return f"; what was written stays, go on with: oocarrays resume {shlex.quote(target)}"
 
