@@ -42,6 +42,12 @@ def test_the_benchmark_of_shards_runs(tmp_path: Path) -> None:
     assert all(run["peak"] <= run["told"]["plan"]["peak_bytes"] for run in runs.values())
 
 
+def test_the_benchmark_on_s3_runs(tmp_path: Path) -> None:
+    runs = results(tmp_path, "s3.py", "small", "--peers", "oocarrays,dask", "--latency", "0.002")
+    assert {name: run["verdict"] for name, run in runs.items()} == {"oocarrays": "ok", "dask": "ok"}
+    assert runs["oocarrays"]["peak"] <= runs["oocarrays"]["told"]["plan"]["peak_bytes"]
+
+
 def test_the_cluster_benchmark_runs_and_watches_every_worker(tmp_path: Path) -> None:
     runs = results(tmp_path, "cluster.py", "two", "--peers", "oocarrays,p2p")
     assert {name: run["verdict"] for name, run in runs.items()} == {"oocarrays": "ok", "p2p": "ok"}

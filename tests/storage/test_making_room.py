@@ -39,6 +39,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
     monkeypatch.setattr(blobs.shutil, "rmtree", dying(blobs.shutil.rmtree))
 
 
+@pytest.mark.filterwarnings("ignore:Both zarr.json:zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize("old", [2, 3])
 @pytest.mark.parametrize("new", [2, 3])
 def test_killed_at_any_moment_there_is_an_array_that_may_be_overwritten(

@@ -21,4 +21,4 @@ def test_a_run_over_a_network_holds_no_more_than_its_plan(
     target = s3.url(f"held-{library}")
     told = measure(source=source, target=target, chunks=(4096, 64), memory=MEMORY, storage_options=s3.direct)
     assert told["samples"] > 10
-    assert told["buffers"] / 2 < told["held"] <= told["peak"] <= told["budget"] == MEMORY, told
+    assert told["buffers"] / 2 < told["watched"] <= told["peak"] <= told["budget"] == MEMORY, told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -167,16 +168,14 @@ ooc.rechunk(**options).run()
 
 
 def test_a_killed_run_is_resumed_from_its_journal(s3: S3, library: str) -> None:
-    import json
-
     source, target = make(s3, s3.url("long")), s3.url(f"long-{library}")
     s3.tell(latency=0.05)
-    options = {"source": source, "target": target, "chunks": [4, 4], "memory": "64MiB", "storage_options": s3.options}
+    options = {"source": source, "target": target, "chunks": [8, 8], "memory": "64MiB", "storage_options": s3.options}
     environment = os.environ | {"DASK_OOCARRAYS__STORE_LIBRARY": library, "DASK_OOCARRAYS__REQUESTS": "4"}
     run = subprocess.Popen(
         [sys.executable, "-c", DYING, json.dumps(options | {"method": "two-phase"})], env=environment
     )
-    while len(s3.keys(f"long-{library}/c/")) < 100 and run.poll() is None:
+    while len(s3.keys(f"long-{library}/c/")) < 30 and run.poll() is None:
         time.sleep(0.02)
     run.send_signal(signal.SIGKILL)
     run.wait()
