@@ -33,6 +33,7 @@ from oocarrays.storage.blobs import STAGING_BYTES, write_error
 from oocarrays.storage.codec import DECODE_IN_PLACE, Pipeline, codec_name, compressor_of, is_plain, most_coded_bytes
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.remote import RemoteStore, is_remote
+from oocarrays.storage.urls import store_of
 
 StoreLike = str | os.PathLike[str] | Store | StorePath
 MARK = "oocarrays:unfinished"
@@ -362,7 +363,7 @@ def _is_empty(store: StoreLike) -> bool:
 
 def store_path(store: StoreLike) -> StorePath:
     """A store, or a prefix of one, that is not a local folder."""
-    return store if isinstance(store, StorePath) else StorePath(store)  # type: ignore[arg-type]
+    return store if isinstance(store, StorePath) else StorePath(store_of(store))
 
 
 def _is_array(store: StoreLike) -> bool:
