@@ -21,7 +21,7 @@ from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "DatasetJob",
     "FromDaskJob",

@@ -316,7 +316,7 @@ def test_stores_in_memory_go_on_with_a_source_that_is_given(tmp_path: Path, meth
     options = {"scratch": tmp_path, "memory": "64MiB"}
     fail(plan(source, target, method, **options), 3)
     check_unfinished(target)
-    with pytest.raises(NotFoundError, match="no local path: give source=") as caught:
+    with pytest.raises(NotFoundError, match="no path or URL: give source=") as caught:
         ooc.resume(target)
     assert "\n" not in str(caught.value)
     ooc.resume(target, source=source).run()

@@ -17,6 +17,7 @@ from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage.blobs import LocalBlobs, StoreBlobs
 from oocarrays.storage.journal import FOLDER, Journal
+from oocarrays.storage.underway import Putting
 from tests.small import make
 
 FIELD = np.random.default_rng(1).random((1024, 1024), dtype="f4")
@@ -109,7 +110,7 @@ def break_disk(patch: pytest.MonkeyPatch, after: int) -> None:
 
         return checked
 
-    for kind in (LocalBlobs, StoreBlobs):
+    for kind in (LocalBlobs, StoreBlobs, Putting):
         patch.setattr(kind, "put", full(kind.put))
 
 

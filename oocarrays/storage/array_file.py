@@ -43,7 +43,11 @@ from oocarrays.storage.codec import (
 from oocarrays.storage.making_room import replace_local
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.remote import RemoteStore, is_remote
+<<<<<<< HEAD
 from oocarrays.storage.shards import most_indices
+=======
+from oocarrays.storage.urls import store_of
+>>>>>>> stores
 
 StoreLike = str | os.PathLike[str] | Store | StorePath
 MARK = "oocarrays:unfinished"
@@ -365,10 +369,15 @@ def is_empty(store: StoreLike) -> bool:
 
 
 def store_path(store: StoreLike) -> StorePath:
+<<<<<<< HEAD
     """A place as Zarr writes it: a store, and a prefix of it."""
     if isinstance(store, StorePath):
         return store
     return StorePath(store if isinstance(store, Store) else LocalStore(str(store)))
+=======
+    """A store, or a prefix of one, that is not a local folder."""
+    return store if isinstance(store, StorePath) else StorePath(store_of(store))
+>>>>>>> stores
 
 
 def _is_array(store: StoreLike) -> bool:
