@@ -43,11 +43,8 @@ from oocarrays.storage.codec import (
 from oocarrays.storage.making_room import replace_local
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.remote import RemoteStore, is_remote
-<<<<<<< HEAD
 from oocarrays.storage.shards import most_indices
-=======
 from oocarrays.storage.urls import store_of
->>>>>>> stores
 
 StoreLike = str | os.PathLike[str] | Store | StorePath
 MARK = "oocarrays:unfinished"
@@ -369,15 +366,11 @@ def is_empty(store: StoreLike) -> bool:
 
 
 def store_path(store: StoreLike) -> StorePath:
-<<<<<<< HEAD
     """A place as Zarr writes it: a store, and a prefix of it."""
-    if isinstance(store, StorePath):
-        return store
-    return StorePath(store if isinstance(store, Store) else LocalStore(str(store)))
-=======
-    """A store, or a prefix of one, that is not a local folder."""
-    return store if isinstance(store, StorePath) else StorePath(store_of(store))
->>>>>>> stores
+    place = store_of(store)
+    if isinstance(place, StorePath):
+        return place
+    return StorePath(place if isinstance(place, Store) else LocalStore(str(place)))
 
 
 def _is_array(store: StoreLike) -> bool:
