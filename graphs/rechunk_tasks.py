@@ -188,7 +188,9 @@ class RechunkRun(Work):
 
     def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
         self._check_placement(probes)
-        destination, mine = self.destination, self._is_mine()
+        destination = self.destination
+        mark = array_file.unfinished_run(destination.store)
+        mine = mark == self.id  # made before a worker was lost, or before the run itself was
         if self.processes is None or not mine:
             self._begin_anew()
         if mine:
@@ -203,7 +205,7 @@ class RechunkRun(Work):
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
         self._check_target()
         self._check_room()
-        if array_file.unfinished_run(destination.store):
+        if mark:
             self.journal.claim()
             self.journal.release()
         self._target = array_file.create_target(
@@ -254,10 +256,6 @@ class RechunkRun(Work):
             raise PlacementError(
                 f"rank {rank} was put on worker {put} and ran on {ran}: this cluster moves pinned tasks"
             )
-
-    def _is_mine(self) -> bool:
-        """Whether the target was made by this run: before a worker was lost, or before the run itself was."""
-        return array_file.unfinished_run(self.destination.store) == self.id
 
     def _check_room(self) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the devices."""

@@ -6,6 +6,8 @@ then, through us, is told so; other Zarr readers see the attribute.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 import os
 import shutil
@@ -167,14 +169,27 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
 def unfinished_run(store: StoreLike) -> str | None:
     """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
     try:
-        run: str | None = zarr.open(store, mode="r", use_consolidated=False).attrs.get(MARK)  # type: ignore
-    except StoreFailure:
+        in_format_3, in_format_2 = sync(_documents(store_path(store)))
+    except (OSError, StoreFailure):
         if is_remote(store):
             raise
         return None
-    except (OSError, KeyError, ValueError, TypeError):
+    attributes = in_format_2 if in_format_3 is None else in_format_3.get("attributes")
+    return attributes.get(MARK) if isinstance(attributes, dict) else None
+
+
+async def _documents(place: StorePath) -> list[dict[str, Any] | None]:
+    """What holds the attributes of an array or group in format 3 and in format 2; None where there is no such thing."""
+    found = await asyncio.gather(*((place / name).get() for name in (METADATA, ".zattrs")))
+    return [_parsed(buffer.to_bytes()) if buffer else None for buffer in found]
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text)
+    except ValueError:
         return None
-    return run
+    return document if isinstance(document, dict) else None
 
 
 def is_finished(store: StoreLike) -> bool:

@@ -209,7 +209,6 @@ class Journal:
         """Remove the journal, its plan first; fine where there is none."""
         with self._writing():
             self._entries.delete([PLAN])
-            self._entries.clear(DONE)
             self._entries.clear_all()
         self._digest, self._done = None, set()
 
