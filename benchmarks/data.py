@@ -84,13 +84,15 @@ def codecs(codec: str, zarr_format: int):
     return {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=ITEM, cname="lz4", shuffle="shuffle")}[codec]
 
 
-def create(store: str, job: Job, zarr_format: int = 3) -> zarr.Array:
-    """An empty source at `store` of the job's shape and codec."""
+def create(
+    store: str, job: Job, chunks: tuple[int, ...], zarr_format: int = 3, per_shard: tuple[int, ...] = ()
+) -> zarr.Array:
+    """An empty array at `store` of the job's shape and codec."""
     return zarr.create_array(
         store,
         shape=job.shape,
-        chunks=job.source_chunks,
-        shards=shards(job.source_chunks, job.source_per_shard),
+        chunks=chunks,
+        shards=shards(chunks, per_shard),
         dtype="float32",
         compressors=codecs(job.codec, zarr_format),
         zarr_format=zarr_format,
@@ -102,7 +104,7 @@ def make(store: str, job: Job, zarr_format: int) -> None:
     """Write the source; it appears under its name only when it is whole."""
     unfinished = store + ".unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
-    array = create(unfinished, job, zarr_format)
+    array = create(unfinished, job, job.source_chunks, zarr_format, job.source_per_shard)
     with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(lambda s: array.__setitem__(s, values(s)), blocks(job.shape, array.shards or array.chunks)))
     os.sync()
@@ -134,7 +136,7 @@ def _kind(codec) -> str:
 
 def describe(store: str, job: Job) -> None:
     """A source with metadata and no data, for planning."""
-    create(store, job)
+    create(store, job, job.source_chunks)
 
 
 def main(verb: str, store: str, line: str, zarr_format: str = "3") -> None:
