@@ -49,7 +49,7 @@ class MemberRun(RechunkRun):
         """Make the target and begin the journal, where that was not done before."""
         if self.destination.settings is None or array_file.is_finished(self.destination.store):
             return
-        if not self._is_mine():
+        if array_file.unfinished_run(self.destination.store) != self.id:
             array_file.create_target(self.destination.store, self.destination.settings, self.id, overwrite=False)
         if not self.journal.is_there():
             self.journal.begin(self.id, self.content)

@@ -53,6 +53,8 @@ MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
 """The file that makes a folder a Zarr array."""
+ATTRIBUTES = (METADATA, ".zattrs")
+"""The documents that hold attributes, in format 3 and in format 2."""
 ZARRS = "zarrs.ZarrsCodecPipeline"
 PYTHON_BYTES = 1024
 """Bytes that a process holds for each thing that it keeps by name, beside the thing itself."""
@@ -168,8 +170,12 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
 
 def unfinished_run(store: StoreLike) -> str | None:
     """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
+    folder = local_folder(store)
     try:
-        in_format_3, in_format_2 = sync(_documents(store_path(store)))
+        if folder is None:
+            in_format_3, in_format_2 = sync(_documents(store_path(store)))
+        else:
+            in_format_3, in_format_2 = (_document_in(folder, name) for name in ATTRIBUTES)
     except (OSError, StoreFailure):
         if is_remote(store):
             raise
@@ -180,8 +186,16 @@ def unfinished_run(store: StoreLike) -> str | None:
 
 async def _documents(place: StorePath) -> list[dict[str, Any] | None]:
     """What holds the attributes of an array or group in format 3 and in format 2; None where there is no such thing."""
-    found = await asyncio.gather(*((place / name).get() for name in (METADATA, ".zattrs")))
+    found = await asyncio.gather(*((place / name).get() for name in ATTRIBUTES))
     return [_parsed(buffer.to_bytes()) if buffer else None for buffer in found]
+
+
+def _document_in(folder: str, name: str) -> dict[str, Any] | None:
+    try:
+        with open(os.path.join(folder, name), "rb") as file:
+            return _parsed(file.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
