@@ -98,9 +98,13 @@ class ArrayFile:
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
 
     def leading(self, indices: Iterable[tuple[int, ...]]) -> int:
-        """How many of some chunks are stored in local files, up to the first one that is not."""
+        """How many of some chunks are stored in local files, up to the first one that is not.
+
+        None where zarrs writes them: it does not write a chunk at once or not at all, so that one that is there may
+        be the beginning of one.
+        """
         folder = self.folder
-        if folder is None:
+        if folder is None or self.chain.pipeline == "zarrs":
             return 0
         return sum(
             1 for _ in takewhile(lambda index: os.path.exists(os.path.join(folder, self.chunk_key(index))), indices)
