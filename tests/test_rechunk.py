@@ -17,6 +17,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.plan.rechunk import METHODS
+from oocarrays.storage.remote import Patience, RemoteStore
 from tests.strategies import MIB, chunks_for, shapes
 
 CODECS = {
@@ -89,8 +90,15 @@ def requests(draw: st.DrawFn) -> dict:
         "method": draw(st.sampled_from(METHODS)),
         "ranks": draw(st.integers(1, 7)),
         "memory": draw(st.sampled_from([48 * MIB, 256 * MIB])),
-        "local": draw(st.booleans()),
+        "place": draw(st.sampled_from(["folder", "memory", "network"])),
     }
+
+
+def place_of(kind: str, folder: str, name: str) -> object:
+    """A place for an array; one over a network is a store in memory that is asked as if it were far away."""
+    if kind == "folder":
+        return Path(folder, name)
+    return MemoryStore() if kind == "memory" else RemoteStore(MemoryStore(), f"memory://{name}", Patience())
 
 
 @settings(deadline=None, max_examples=200)
@@ -98,7 +106,7 @@ def requests(draw: st.DrawFn) -> dict:
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 def test_any_rechunk_is_numpys_copy_and_moves_what_was_planned(request: dict) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        places = [Path(folder, n) if request["local"] else MemoryStore() for n in ("source", "target")]
+        places = [place_of(request["place"], folder, name) for name in ("source", "target")]
         values = values_of(request["shape"], request["dtype"])
         theirs, ours = request["formats"]
         codec = codec_settings(request["codec"], theirs, request["order"], values.ndim)
