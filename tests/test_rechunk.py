@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import numcodecs
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.plan.rechunk import METHODS
-from oocarrays.storage.remote import Patience, RemoteStore
+from oocarrays.storage.urls import store_of
 from tests.strategies import MIB, chunks_for, shapes
 
 CODECS = {
@@ -95,13 +97,21 @@ def requests(draw: st.DrawFn) -> dict:
 
 
 def place_of(kind: str, folder: str, name: str) -> object:
-    """A place for an array; one over a network is a store in memory that is asked as if it were far away."""
+    """A place for an array; the one over a network is fsspec's own memory, which is asked as any URL is."""
     if kind == "folder":
         return Path(folder, name)
-    return MemoryStore() if kind == "memory" else RemoteStore(MemoryStore(), f"memory://{name}", Patience())
+    return MemoryStore() if kind == "memory" else store_of(f"memory://{folder}/{name}")
 
 
-@settings(deadline=None, max_examples=200)
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """What stores in fsspec's memory hold, until the end of a test."""
+    yield
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.mark.usefixtures("forgotten")
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests())
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 def test_any_rechunk_is_numpys_copy_and_moves_what_was_planned(request: dict) -> None:
