@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -174,12 +174,8 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
 
 def unfinished_run(store: StoreLike) -> str | None:
     """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
-    folder = local_folder(store)
     try:
-        if folder is None:
-            in_format_3, in_format_2 = sync(_documents(store_path(store)))
-        else:
-            in_format_3, in_format_2 = (_document_in(folder, name) for name in ATTRIBUTES)
+        in_format_3, in_format_2 = documents(store, ATTRIBUTES)
     except (OSError, StoreFailure):
         if is_remote(store):
             raise
@@ -188,9 +184,16 @@ def unfinished_run(store: StoreLike) -> str | None:
     return attributes.get(MARK) if isinstance(attributes, dict) else None
 
 
-async def _documents(place: StorePath) -> list[dict[str, Any] | None]:
-    """What holds the attributes of an array or group in format 3 and in format 2; None where there is no such thing."""
-    found = await asyncio.gather(*((place / name).get() for name in ATTRIBUTES))
+def documents(store: StoreLike, names: Sequence[str]) -> list[dict[str, Any] | None]:
+    """What some documents of metadata say, asked for together; None where there is no such one."""
+    folder = local_folder(store)
+    if folder is not None:
+        return [_document_in(folder, name) for name in names]
+    return sync(_documents(store_path(store), names))
+
+
+async def _documents(place: StorePath, names: Sequence[str]) -> list[dict[str, Any] | None]:
+    found = await asyncio.gather(*((place / name).get() for name in names))
     return [_parsed(buffer.to_bytes()) if buffer else None for buffer in found]
 
 

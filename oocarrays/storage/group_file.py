@@ -16,12 +16,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import zarr
+from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
+from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError
-from oocarrays.storage.array_file import MARK, StoreLike, is_empty, local_folder, place_name, store_path
+from oocarrays.storage.array_file import (
+    MARK,
+    StoreLike,
+    documents,
+    is_empty,
+    local_folder,
+    place_name,
+    store_path,
+)
 from oocarrays.storage.blobs import write_error
 
 ATTRIBUTES = (".zattrs", "zarr.json")
@@ -90,8 +100,13 @@ def holds_group(store: Any) -> bool:
     """Whether a store holds a group, or this is one."""
     if isinstance(store, zarr.Group | zarr.Array):
         return isinstance(store, zarr.Group)
-    with suppress(OSError, KeyError, ValueError, TypeError):
-        return isinstance(zarr.open(store, mode="r", use_consolidated=False), zarr.Group)
+    if not isinstance(store, str | os.PathLike | Store | StorePath):
+        return False
+    with suppress(OSError):
+        in_format_3, group, array = documents(store, ("zarr.json", ".zgroup", ".zarray"))
+        if in_format_3 is None:
+            return group is not None and array is None
+        return in_format_3.get("node_type") == "group"
     return False
 
 

@@ -9,8 +9,10 @@ Whatever library brings the bytes, it is told not to ask again by itself: there 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import random
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,6 +26,8 @@ from oocarrays.errors import OocError, StoreFailure
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 """Seconds before the second attempt, and before any later one at most."""
+LAST_WAIT, LAST_WORD = 2.0, 0.05
+"""Seconds that the end of a process waits for requests at most, and for what libraries do after them."""
 PASSING = (408, 425, 429)
 """Refusals of HTTP that are worth another attempt, beside all that begin with 5."""
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
@@ -95,8 +99,9 @@ class RemoteStore(WrapperStore[Store]):
         waits = self.patience.waits()
         while True:
             try:
-                async with asyncio.timeout(self.patience.timeout):
-                    return await call()
+                with _under_way:
+                    async with asyncio.timeout(self.patience.timeout):
+                        return await call()
             except (*MISSING, OocError):
                 raise
             except Exception as error:
@@ -168,6 +173,35 @@ class RemoteStore(WrapperStore[Store]):
 
         for name in await self._tried("list", prefix, collected):  # type: ignore[attr-defined]
             yield name
+
+
+class _UnderWay:
+    """Counts requests that libraries are in the middle of; all are made in Zarr's event loop, one thread."""
+
+    now = 0
+    ever = 0
+
+    def __enter__(self) -> None:
+        self.now, self.ever = self.now + 1, self.ever + 1
+
+    def __exit__(self, *error: object) -> None:
+        self.now -= 1
+
+
+_under_way = _UnderWay()
+
+
+@atexit.register
+def _let_finish() -> None:
+    """Give libraries time to finish at the end of a process that has made requests.
+
+    A thread of obstore's that has a word to say to an interpreter that is gone takes the process with it: one in
+    thirty processes that ended right after an error was aborted so.
+    """
+    deadline = time.monotonic() + LAST_WAIT
+    while _under_way.now and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(LAST_WORD if _under_way.ever else 0)
 
 
 def is_remote(store: Any) -> bool:
