@@ -304,7 +304,7 @@ class JoinedRun(LazyRun):
         """As of every run; scratch can be of use where all blocks are in it and the target has been begun."""
         assert self.work is not None, "runs are settled where they were planned"
         self.work.let_go()
-        begun = self._is_mine()
+        begun = array_file.unfinished_run(self.destination.store) == self.id
         super().settle(resumable=resumable and begun)
         if not begun:
             array_file.remove_scratch(self.scratch)
