@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numcodecs.checksum32 import CRC32C
 from zarr.abc.store import RangeByteRequest
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ShardingCodecIndexLocation
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, StoreBlob, StoreBlobs
@@ -106,6 +106,7 @@ def layout_of(codec: ShardingCodec, shard: tuple[int, ...]) -> ShardLayout | Non
     """How a sharding codec lays chunks out in a shard of that shape; None where its index is not as we know it."""
     chunks = tuple(codec.chunk_shape)
     index: tuple[Any, ...] = tuple(codec.index_codecs)
+    location: Any = codec.index_location  # text, or in zarr before 3.2 a member of an enumeration
     checksum = len(index) == 2 and isinstance(index[1], Crc32cCodec)
     if len(index) != 1 + checksum or not isinstance(index[0], BytesCodec):
         return None
@@ -114,7 +115,7 @@ def layout_of(codec: ShardingCodec, shard: tuple[int, ...]) -> ShardLayout | Non
     return ShardLayout(
         chunks=chunks,
         counts=tuple(s // c for s, c in zip(shard, chunks, strict=True)),
-        at_end=codec.index_location is ShardingCodecIndexLocation.end,
+        at_end=getattr(location, "value", location) == "end",
         checksum=checksum,
     )
 
