@@ -149,7 +149,7 @@ def test_scratch_that_has_gone_is_not_taken_for_whole_when_it_is_half_made(
     """An error removes scratch. The next run is killed when it has made a part of it."""
     fail(plan(field, target, "staged"), 9)
     assert {(0, 0, 0), (0, 0, 1)} <= recorded(target)
-    runs.run("resume", target, at="entry")
+    runs.run("resume", target, at="unrecorded")
     assert not {(0, 0, 0), (0, 0, 1)} <= recorded(target)
     ooc.resume(target).run()
     check_finished(target)
@@ -203,7 +203,7 @@ def test_scratch_that_goes_between_plan_and_run_is_missed(field: Path, target: P
     fail(ooc.resume(target), 2)
     with pytest.raises(RunError, match=r"target\.zarr had in scratch has gone since: resume it again"):
         stale.run()
-    runs.run("resume", target, at="entry")
+    runs.run("resume", target, at="unrecorded")
     with pytest.raises(RunError, match="resume it again"):  # there is scratch again, but only a part of it
         stale.run()
     ooc.resume(target).run()

@@ -106,7 +106,7 @@ def layout_of(codec: ShardingCodec, shard: tuple[int, ...]) -> ShardLayout | Non
     """How a sharding codec lays chunks out in a shard of that shape; None where its index is not as we know it."""
     chunks = tuple(codec.chunk_shape)
     index: tuple[Any, ...] = tuple(codec.index_codecs)
-    location: Any = codec.index_location  # text, or in zarr before 3.2 a member of an enumeration
+    location: Any = codec.index_location  # text, or in older versions of zarr a member of an enumeration
     checksum = len(index) == 2 and isinstance(index[1], Crc32cCodec)
     if len(index) != 1 + checksum or not isinstance(index[0], BytesCodec):
         return None
