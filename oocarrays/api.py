@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,8 +20,9 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
-from oocarrays.graphs.run import Cluster, GraphJob
+from oocarrays.graphs.run import Cluster
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
+from oocarrays.job import Job
 from oocarrays.lazy_dataset import is_lazy, lazy_job
 from oocarrays.notebook import plan_html
 from oocarrays.plan.group import GroupPlan
@@ -40,37 +40,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class RechunkJob(GraphJob[RechunkRun]):
+class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
     """A rechunk that has been planned and not yet run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
     def plan(self) -> RechunkPlan:
         """What will be read, sent, written and held: frozen data."""
         return self._run.plan
-
-    def run(self, *, progress: bool = False) -> OutOfCoreArray:
-        """Do it, on threads of this process, or on the workers that it was planned for.
-
-        Parameters
-        ----------
-        progress : bool
-            Whether to show a bar.
-
-        Returns
-        -------
-        OutOfCoreArray
-            The target.
-
-        Raises
-        ------
-        RunError
-            Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
-            marked unfinished, and `resume` goes on with it.
-        """
-        bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
-        with bar:
-            target: OutOfCoreArray = self._execute()
-        return target
 
     @property
     def left(self) -> float:
@@ -82,9 +58,7 @@ class RechunkJob(GraphJob[RechunkRun]):
         text = report.explain(self.plan)
         if self.measured_seconds is None:
             return text
-        rows = report.measured_rows(self.plan, self.meter, self.measured_seconds)
-        moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
-        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}{moves}"
+        return self._with_last_run(text, report.measured_rows(self.plan, self.meter, self.measured_seconds))
 
     def _build(self) -> None:
         self._graph, self._key = build_graph(self._run, self._addresses)

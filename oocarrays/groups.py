@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,10 @@ from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_gro
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.resume import journal_content
-from oocarrays.graphs.run import Cluster, GraphJob
+from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.settings import local_cores
 from oocarrays.group_chunks import LINES, asked_for
+from oocarrays.job import Job
 from oocarrays.notebook import array_html, members_html, plan_html, rows_html
 from oocarrays.plan.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk import RechunkPlan
@@ -121,39 +121,13 @@ def open_group(store: StoreLike | zarr.Group) -> OutOfCoreGroup:
     return OutOfCoreGroup(group_file.describe_group(group_file.open_group(store)))
 
 
-class GroupJob(GraphJob[GroupRun]):
+class GroupJob(Job[GroupRun, OutOfCoreGroup]):
     """The rechunk of a group that has been planned and not yet run: as `RechunkJob`."""
 
     @property
     def plan(self) -> GroupPlan:
         """What will be read, sent, written and held: frozen data; ``plan["air"]`` is that of one array."""
         return self._run.plan
-
-    def run(self, *, progress: bool = False) -> OutOfCoreGroup:
-        """Do it, on threads of this process, or on the workers that it was planned for.
-
-        Parameters
-        ----------
-        progress : bool
-            Whether to show a bar.
-
-        Returns
-        -------
-        OutOfCoreGroup
-            The target.
-
-        Raises
-        ------
-        RunError
-            Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
-            marked unfinished, and `resume` goes on with it.
-        """
-        bar: AbstractContextManager[None] = nullcontext()
-        if progress:
-            bar = report.progress_bar(self.plan, self._run)  # type: ignore[arg-type]
-        with bar:
-            target: OutOfCoreGroup = self._execute()
-        return target
 
     def _build(self) -> None:
         builder = GroupGraphBuilder(self._run, self._addresses)
@@ -181,8 +155,7 @@ class GroupJob(GraphJob[GroupRun]):
             ("write requests", str(self.plan.traffic.write_requests), str(self.meter.write_requests)),
             ("copied as stored", format_bytes(self.plan.copies.nbytes), format_bytes(self.meter.copied_bytes)),
         ]
-        moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
-        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}{moves}"
+        return self._with_last_run(text, rows)
 
     def _title(self) -> str:
         return f"rechunk {self._run.source.name} → {self._run.destination.store}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,7 +20,8 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
-from oocarrays.graphs.run import Cluster, GraphJob
+from oocarrays.graphs.run import Cluster
+from oocarrays.job import Job
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.notebook import lazy_html
 from oocarrays.plan.blocks import BlocksPlan, plan_blocks
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class FromDaskJob(GraphJob[LazyRun]):
+class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
     """A lazy array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
@@ -48,30 +48,8 @@ class FromDaskJob(GraphJob[LazyRun]):
         """What will be computed, written and held: frozen data."""
         return self._run.blocks
 
-    def run(self, *, progress: bool = False) -> OutOfCoreArray:
-        """Compute each block once, and write it.
-
-        Parameters
-        ----------
-        progress : bool
-            Whether to show a bar.
-
-        Returns
-        -------
-        OutOfCoreArray
-            The target.
-
-        Raises
-        ------
-        RunError
-            Where a block is not what its array says, a device full, or a scheduler gone. What a block's own tasks
-            raise is raised as it is.
-        """
-        bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
+    def _begin(self) -> None:
         self._run.count_with(Meter())
-        with bar:
-            target: OutOfCoreArray = self._execute()
-        return target
 
     def explain(self) -> str:
         """The plan, and after a run what was measured."""
@@ -80,8 +58,7 @@ class FromDaskJob(GraphJob[LazyRun]):
             text += f"\n\nfrom scratch to the target\n{report.explain(self.plan.rechunk)}"
         if self.measured_seconds is None:
             return text
-        rows = report.measured_rows(self.plan, self.meter, self.measured_seconds)
-        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}"
+        return self._with_last_run(text, report.measured_rows(self.plan, self.meter, self.measured_seconds))
 
     def _rows(self) -> list[tuple[str, str]]:
         plan = self.plan

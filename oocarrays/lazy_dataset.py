@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,8 @@ from oocarrays.chunks import regular_chunks
 from oocarrays.errors import ChunksError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.dataset import DatasetBuilder, DatasetRun
-from oocarrays.graphs.run import Cluster, GraphJob
+from oocarrays.graphs.run import Cluster
+from oocarrays.job import Job
 from oocarrays.lazy import block_grid, check_array, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.notebook import rows_html
@@ -42,7 +42,7 @@ STALE = ("preferred_chunks", "shards", "chunks")
 """What a variable's encoding says of chunks that it was read from."""
 
 
-class DatasetJob(GraphJob[DatasetRun]):
+class DatasetJob(Job[DatasetRun, Any]):
     """A dataset that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     The result is what ``xarray.open_zarr(target)`` gives, or a DataArray where one was given.
@@ -57,36 +57,15 @@ class DatasetJob(GraphJob[DatasetRun]):
         """What will be computed, written and held: frozen data."""
         return self._run.plan
 
-    def run(self, *, progress: bool = False) -> Any:
-        """Compute each block of all lazy variables once, and write them.
-
-        Parameters
-        ----------
-        progress : bool
-            Whether to show a bar.
-
-        Returns
-        -------
-        xarray.Dataset or xarray.DataArray
-            The target, lazy.
-
-        Raises
-        ------
-        RunError
-            As `from_dask`'s job.
-        """
-        bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
+    def _begin(self) -> None:
         self._run.count_with(Meter())
-        with bar:
-            return self._execute()
 
     def explain(self) -> str:
         """The plan, and after a run what was measured."""
         text = report.table(self._rows())
         if self.measured_seconds is None:
             return text
-        rows = report.measured_rows(self.plan, self.meter, self.measured_seconds)
-        return f"{text}\n\nlast run\n{report.table(rows, indent='  ')}"
+        return self._with_last_run(text, report.measured_rows(self.plan, self.meter, self.measured_seconds))
 
     def _rows(self) -> list[tuple[str, str]]:
         plan = self.plan
