@@ -113,6 +113,7 @@ def test_a_rank_is_never_in_two_steps_at_once(three: Client, field: Path, ranks:
 @pytest.mark.parametrize("method", METHODS)
 def test_dask_may_drop_whatever_two_workers_hold(three: Client, field: Path, method: str) -> None:
     """Its memory manager does so every few seconds: here all the time."""
+    until(lambda: len(three.scheduler_info()["workers"]) == 3)
     job, over = job_of(field, method, chunks=(1024, 32), memory="29MiB"), threading.Event()
 
     def drop() -> None:
