@@ -40,7 +40,8 @@ def target_settings(
     zarr_format : 2 or 3, optional
         None keeps that of the source.
     compressors, filters
-        As ``zarr.create_array`` takes them; None carries over those of the source.
+        As ``zarr.create_array`` takes them, compressors in the words of either format; None carries over those of the
+        source.
     order : tuple of int, optional
         The order in which a chunk's axes are stored, the fastest last; None carries over that of the source.
 
@@ -60,7 +61,7 @@ def target_settings(
     settings = {
         "shape": source.shape,
         "chunks": chunks,
-        "compressors": compressors_in(wanted, source) if compressors is None else compressors or None,
+        "compressors": compressors_in(wanted, source) if compressors is None else _given(compressors, wanted, source),
         "fill_value": metadata.fill_value,
         "attributes": dict(source.attrs.asdict()),
         "zarr_format": wanted,
@@ -173,6 +174,17 @@ def compressors_in(zarr_format: int, source: zarr.Array) -> Any:
         return None
     to_format = _compressor_2 if zarr_format == 2 else _compressor_3
     return [to_format(codec, source.dtype.itemsize) for codec in source.compressors]
+
+
+def _given(compressors: Any, zarr_format: int, source: zarr.Array) -> Any:
+    """Compressors that a person names, in the words of either format, as a format has them."""
+    listed = (
+        list(compressors) if isinstance(compressors, Sequence) and not isinstance(compressors, str) else [compressors]
+    )
+    itemsize = source.dtype.itemsize
+    if zarr_format == 3:
+        return [_compressor_3(c, itemsize) if isinstance(c, numcodecs.abc.Codec) else c for c in listed] or None
+    return [_compressor_2(c, itemsize) if isinstance(c, zarr.abc.codec.Codec) else c for c in listed] or None
 
 
 def _compressor_2(codec: Any, itemsize: int) -> numcodecs.abc.Codec:

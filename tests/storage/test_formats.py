@@ -87,6 +87,13 @@ def test_codecs_have_their_counterparts(tmp_path, two, three) -> None:
     assert rewritten(tmp_path / "three", tmp_path / "again", zarr_format=2).compressors == (two,)
 
 
+@pytest.mark.parametrize(("two", "three"), CODECS, ids=["zstd", "gzip", "blosc"])
+def test_a_codec_may_be_named_in_the_words_of_either_format(tmp_path, two, three) -> None:
+    make(tmp_path / "s", compressors=None)
+    assert rewritten(tmp_path / "s", tmp_path / "3", compressors=two).compressors == (three,)
+    assert rewritten(tmp_path / "s", tmp_path / "2", compressors=three, zarr_format=2).compressors == (two,)
+
+
 def test_a_codec_without_a_counterpart_is_one_line(tmp_path) -> None:
     make(tmp_path / "s", zarr_format=2, compressors=numcodecs.BZ2())
     with pytest.raises(UnsupportedError, match=r"BZ2.* has no counterpart in Zarr format 3: give compressors="):
