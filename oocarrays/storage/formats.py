@@ -11,6 +11,7 @@ from typing import Any
 
 import numcodecs
 import zarr
+from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
@@ -184,7 +185,7 @@ def _given(compressors: Any, zarr_format: int, source: zarr.Array) -> Any:
     itemsize = source.dtype.itemsize
     if zarr_format == 3:
         return [_compressor_3(c, itemsize) if isinstance(c, numcodecs.abc.Codec) else c for c in listed] or None
-    return [_compressor_2(c, itemsize) if isinstance(c, zarr.abc.codec.Codec) else c for c in listed] or None
+    return [_compressor_2(c, itemsize) if isinstance(c, Codec) else c for c in listed] or None
 
 
 def _compressor_2(codec: Any, itemsize: int) -> numcodecs.abc.Codec:
