@@ -80,7 +80,9 @@ def _format_3(codecs: Sequence[Any], dtype: np.dtype) -> Chain:
         return Chain(pipeline="zarr")
     if len(codecs) == 1:
         return Chain(pipeline="plain")
-    compressor = _numcodec(codecs[1], dtype)
+    compressor = numcodec_of(codecs[1])
+    if isinstance(codecs[1], BloscCodec) and codecs[1].typesize != dtype.itemsize:
+        compressor = None  # numcodecs shuffles elements of the size that they have
     return Chain(pipeline="zarr" if compressor is None else "numcodecs", compressor=compressor)
 
 
@@ -91,14 +93,14 @@ def _native_bytes(codec: Any, dtype: np.dtype) -> bool:
     return dtype.itemsize == 1 or dtype.kind in "SV" or endian in (None, sys.byteorder)
 
 
-def _numcodec(codec: Any, dtype: np.dtype) -> numcodecs.abc.Codec | None:
+def numcodec_of(codec: Any) -> numcodecs.abc.Codec | None:
     """The codec of numcodecs that does the same as one of Zarr's, or None."""
     settings: Any = codec.to_dict().get("configuration", {})
     if isinstance(codec, ZstdCodec):
         return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
     if isinstance(codec, GzipCodec):
         return numcodecs.GZip(level=settings["level"])
-    if isinstance(codec, BloscCodec) and settings.get("typesize") == dtype.itemsize:
+    if isinstance(codec, BloscCodec):
         shuffle = SHUFFLES[settings["shuffle"]]
         return numcodecs.Blosc(settings["cname"], settings["clevel"], shuffle, settings["blocksize"])
     return None

@@ -15,7 +15,7 @@ from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
-from oocarrays.storage.codec import SHUFFLES
+from oocarrays.storage.codec import SHUFFLES, numcodec_of
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute in which xarray keeps the names of axes, in format 2."""
@@ -62,7 +62,9 @@ def target_settings(
     settings = {
         "shape": source.shape,
         "chunks": chunks,
-        "compressors": compressors_in(wanted, source) if compressors is None else _given(compressors, wanted, source),
+        "compressors": compressors_in(
+            wanted, source.compressors if compressors is None else compressors, source.dtype.itemsize
+        ),
         "fill_value": metadata.fill_value,
         "attributes": dict(source.attrs.asdict()),
         "zarr_format": wanted,
@@ -91,12 +93,10 @@ def _format_2(
     if names and None not in names:
         attributes[DIMENSIONS] = list(names)
     same = metadata.zarr_format == 2
-    if not same and filters is None:
-        _check_filters(source)
     separator = metadata.dimension_separator if same else "."
     return {
         "dtype": metadata.dtype if same else metadata.data_type,
-        "filters": metadata.filters if same and filters is None else filters or None,
+        "filters": (_kept_filters(source, 2) if filters is None else filters) or None,
         "order": "C" if order in (None, rows) else "F",
         "chunk_key_encoding": {"name": "v2", "separator": separator},
     }
@@ -114,7 +114,7 @@ def _format_3(
         )
     if not same:
         attributes.pop(DIMENSIONS, None)
-    kept = list(_filters_3(source)) if filters is None else list(filters or ())
+    kept = _kept_filters(source, 3) if filters is None else list(filters or ())
     if order not in (None, tuple(range(source.ndim))):
         kept.append(TransposeCodec(order=order))
     return {
@@ -147,57 +147,30 @@ def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
     return tuple(orders[0]) if orders else None
 
 
-def _filters_3(source: zarr.Array) -> Sequence[Any]:
-    """The filters of an array but for its order, for one in format 3."""
-    if source.metadata.zarr_format == 2:
-        _refuse_filters(source)
-    return [f for f in source.filters if not isinstance(f, TransposeCodec)]
-
-
-def _check_filters(source: zarr.Array) -> None:
-    """Refuse to drop filters of format 3 beside transposition: they have no name in format 2."""
-    if any(not isinstance(f, TransposeCodec) for f in source.filters):
-        _refuse_filters(source)
-
-
-def _refuse_filters(source: zarr.Array) -> None:
-    if source.filters:
-        names = ", ".join(map(str, source.filters))
+def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
+    """The filters of an array but for its order, which no other format has a name for."""
+    kept = [f for f in source.filters if not isinstance(f, TransposeCodec)]
+    if kept and source.metadata.zarr_format != zarr_format:
+        names = ", ".join(map(str, kept))
         raise UnsupportedError(f"filters {names} are not carried over to another Zarr format: give filters=()")
+    return kept
 
 
-def compressors_in(zarr_format: int, source: zarr.Array) -> Any:
-    """The compressors of an array, as a format has them."""
-    metadata: Any = source.metadata
-    if metadata.zarr_format == zarr_format:
-        return source.compressors or None
-    if not source.compressors:
-        return None
-    to_format = _compressor_2 if zarr_format == 2 else _compressor_3
-    return [to_format(codec, source.dtype.itemsize) for codec in source.compressors]
-
-
-def _given(compressors: Any, zarr_format: int, source: zarr.Array) -> Any:
-    """Compressors that a person names, in the words of either format, as a format has them."""
+def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
+    """Compressors in the words of either format, as a format has them; None for none."""
     listed = (
         list(compressors) if isinstance(compressors, Sequence) and not isinstance(compressors, str) else [compressors]
     )
-    itemsize = source.dtype.itemsize
     if zarr_format == 3:
         return [_compressor_3(c, itemsize) if isinstance(c, numcodecs.abc.Codec) else c for c in listed] or None
-    return [_compressor_2(c, itemsize) if isinstance(c, Codec) else c for c in listed] or None
+    return [_compressor_2(c) if isinstance(c, Codec) else c for c in listed] or None
 
 
-def _compressor_2(codec: Any, itemsize: int) -> numcodecs.abc.Codec:
-    settings = codec.to_dict().get("configuration", {})
-    if isinstance(codec, ZstdCodec):
-        return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
-    if isinstance(codec, GzipCodec):
-        return numcodecs.GZip(level=settings["level"])
-    if isinstance(codec, BloscCodec):
-        shuffle = SHUFFLES[settings["shuffle"]]
-        return numcodecs.Blosc(settings["cname"], settings["clevel"], shuffle, settings["blocksize"])
-    raise _unknown(codec, 2)
+def _compressor_2(codec: Codec) -> numcodecs.abc.Codec:
+    compressor = numcodec_of(codec)
+    if compressor is None:
+        raise _unknown(codec, 2)
+    return compressor
 
 
 def _compressor_3(codec: Any, itemsize: int) -> Any:
