@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -96,10 +95,8 @@ class ChunkReader:
         last of them, what lies between left out; None for a missing chunk."""
         wanted, spans = list(indices), []
         for index in wanted:
-            section = self.grid.section(index)
-            piece = section.intersection(within)
-            assert piece is not None, "a touched chunk shares an element with the region"
-            spans.append((piece, *_span(piece.relative_to(section.lower), self.grid.chunks, self.dtype.itemsize)))
+            origin, piece = self._piece(index, within)
+            spans.append((piece, *_span(piece.relative_to(origin), self.grid.chunks, self.dtype.itemsize)))
         assert self._fetches, "local files are planned to be mapped, or read in ranges"
         keys = map(self._key, wanted)
         ranges = (RangeByteRequest(start, stop) for _, start, stop in spans)
@@ -120,10 +117,14 @@ class ChunkReader:
     def _pieces(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Blob | None, Index, Section]]:
         """Each chunk, open or None, its first element, and what it has of ``within``."""
         for index, blob in self._opened(indices):
-            section = self.grid.section(index)
-            piece = section.intersection(within)
-            assert piece is not None, "a touched chunk shares an element with the region"
-            yield blob, section.lower, piece
+            yield blob, *self._piece(index, within)
+
+    def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
+        """A chunk's first element, and what it has of ``within``."""
+        section = self.grid.section(index)
+        piece = section.intersection(within)
+        assert piece is not None, "a touched chunk shares an element with the region"
+        return section.lower, piece
 
     def _in_place(self, blob: Blob, part: Section) -> np.ndarray:
         assert not isinstance(blob, StoreBlob), "only local files are planned to be mapped"
@@ -273,38 +274,35 @@ class ChunkWriter:
                 elif self._codec is None and self._shard is None:
                     self._put(index, chunk)
                 else:
-                    put = self._made(index, chunk)
+                    out = self._free.pop() if self._free else self._room(chunk)
+                    data, coded = self._made(chunk, out)
                     if written:
                         written.result()
-                    written = behind.submit(put)
-                    del put
+                    written = behind.submit(self._put_made, index, data, coded, out)
+                    del data
                     if not self._behind:
                         written.result()
             if written:
                 written.result()
 
-    def _made(self, index: Index, chunk: np.ndarray) -> Callable[[], None]:
-        """Encode a chunk, or pack a shard; what is returned stores it."""
-        if self._shard is None:
-            return partial(self._put_bytes, index, self._encode(chunk), chunk.nbytes)
-        out = self._free.pop() if self._free else self._room(chunk)
-        nbytes, coded = self._pack(chunk, out)
-        return partial(self._put_shard, index, out, nbytes, coded)
+    def _room(self, chunk: np.ndarray) -> np.ndarray | None:
+        """Memory for the bytes of a shard; None where chunks stand alone."""
+        return None if self._shard is None else allocate(most_shard_bytes(self.file.chain, chunk.itemsize))
 
-    def _room(self, chunk: np.ndarray) -> np.ndarray:
-        return allocate(most_shard_bytes(self.file.chain, chunk.itemsize))
-
-    def _pack(self, chunk: np.ndarray, out: np.ndarray) -> tuple[int, int]:
-        """Pack a shard in a buffer: its bytes, and how many bytes went into a codec."""
-        assert self._shard is not None, "only shards are packed"
+    def _made(self, chunk: np.ndarray, out: np.ndarray | None) -> tuple[memoryview, int]:
+        """The stored bytes of a chunk, or of a shard packed in ``out``; and how many bytes went into a codec."""
+        if self._shard is None or out is None:
+            return self._encode(chunk), chunk.nbytes if self._codec else 0
         nbytes, elements = pack_shard(self._shard, chunk, self._encode, self._is_fill, out)
-        return nbytes, elements * chunk.itemsize if self._codec else 0
+        return out[:nbytes].data, elements * chunk.itemsize if self._codec else 0
 
-    def _put_shard(self, index: Index, out: np.ndarray, nbytes: int, encoded_bytes: int) -> None:
+    def _put_made(self, index: Index, data: memoryview, encoded_bytes: int, out: np.ndarray | None) -> None:
+        """Store what was made, and let others have the memory of a shard."""
         try:
-            self._put_bytes(index, out[:nbytes].data, encoded_bytes)
+            self._put_bytes(index, data, encoded_bytes)
         finally:
-            self._free.append(out)
+            if out is not None:
+                self._free.append(out)
 
     def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
         """The same over a network: each chunk is on its way while the next is encoded, or waits for its answer."""
@@ -314,17 +312,9 @@ class ChunkWriter:
                 if self._is_fill(chunk):
                     self.meter.add(skipped_chunks=1)
                     continue
-                data, coded = self._to_send(chunk)
+                data, coded = self._made(chunk, self._room(chunk))
                 under_way.put(self.file.chunk_key(index), data)
                 self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=coded)
-
-    def _to_send(self, chunk: np.ndarray) -> tuple[memoryview, int]:
-        """The stored bytes of a chunk or shard, and how many bytes went into a codec."""
-        if self._shard is None:
-            return self._encode(chunk), chunk.nbytes if self._codec else 0
-        out = self._room(chunk)
-        nbytes, coded = self._pack(chunk, out)
-        return out[:nbytes].data, coded
 
     def _encode(self, chunk: np.ndarray) -> memoryview:
         return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
@@ -366,21 +356,25 @@ def _cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
         yield Section(lower, tuple(min(l + t, u) for l, t, u in zip(lower, tile, piece.upper, strict=True)))
 
 
+def _steps(chunks: tuple[int, ...], itemsize: int) -> list[int]:
+    """Bytes from an element of a chunk to the next one along each axis."""
+    return [math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks))]
+
+
 def _span(part: Section, chunks: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """Where the first element of ``part`` begins in a chunk, and where the last one ends, in bytes.
 
     >>> _span(Section((1, 2), (3, 4)), (4, 8), 4)
     (40, 80)
     """
-    steps = [math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks))]
+    steps = _steps(chunks, itemsize)
     start = sum(l * step for l, step in zip(part.lower, steps, strict=True))
     return start, sum((u - 1) * step for u, step in zip(part.upper, steps, strict=True)) + itemsize
 
 
 def _strided(elements: np.ndarray, shape: tuple[int, ...], chunks: tuple[int, ...]) -> np.ndarray:
     """The piece of ``shape`` whose first element begins ``elements``, which lie as in a chunk."""
-    steps = [math.prod(chunks[axis + 1 :]) * elements.itemsize for axis in range(len(chunks))]
-    return np.lib.stride_tricks.as_strided(elements, shape, steps, writeable=False)
+    return np.lib.stride_tricks.as_strided(elements, shape, _steps(chunks, elements.itemsize), writeable=False)
 
 
 def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
