@@ -14,7 +14,7 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import GraphBuilder, Key
-from oocarrays.graphs.resume import resumed
+from oocarrays.graphs.resume import journal_of, resumed
 from oocarrays.graphs.work import Work
 
 from oocarrays.errors import JournalError, NotFoundError
@@ -22,7 +22,6 @@ from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.group_file import GroupFile, member_store
-from oocarrays.storage.journal import Journal
 
 
 class GroupGraphBuilder:
@@ -113,12 +112,7 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any]) -
     JournalError
         Where a journal does not belong to what it stands beside.
     """
-    mark, journal = array_file.unfinished_run(target), Journal(target)
-    if mark is None:
-        raise NotFoundError(f"nothing to resume: no unfinished group in {target}")
-    id, content = journal.read()
-    if id != mark:
-        raise JournalError(f"the journal in {target} is of run {id}, the group of run {mark}")
+    journal, id, content = journal_of(target, "group")
     file = _source(content, source, target, place)
     members = {name: _member(target, name, file, place) for name in content["members"]}
     left = {name: run for name, run in members.items() if run is not None}

@@ -60,16 +60,10 @@ def resumed(
     JournalError
         Where the journal does not belong to what it stands beside.
     """
-    mark = array_file.unfinished_run(target)
-    if mark is None:
-        raise NotFoundError(f"nothing to resume: no unfinished array in {target}")
-    journal = Journal(target)
-    id, content = journal.read()
+    journal, id, content = journal_of(target, "array")
     plan = _plan(content, target)
-    file = _source(content, place(source), target, place)
+    file = _source(content, source, target, place)
     there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
-    if id != mark:
-        raise JournalError(f"the journal in {target} is of run {id}, the array of run {mark}")
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
     scratch = scratch_place(place(content["scratch"]))
@@ -82,6 +76,26 @@ def resumed(
     )
     done = usable_parts(plan, _known(journal.parts(), plan, target), place_below(scratch, f".oocarrays-{id}"))
     return plan, file, destination, {"id": id, "done": done}
+
+
+def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, Any]]:
+    """The journal of an unfinished array or group, the run that it is of, and what that was asked to do.
+
+    Raises
+    ------
+    NotFoundError
+        Where nothing unfinished is there, or no journal.
+    JournalError
+        Where the journal is of another run.
+    """
+    mark = array_file.unfinished_run(target)
+    if mark is None:
+        raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
+    journal = Journal(target)
+    id, content = journal.read()
+    if id != mark:
+        raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
+    return journal, id, content
 
 
 def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:

@@ -24,7 +24,9 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError
 from oocarrays.storage.array_file import (
+    ATTRIBUTES,
     MARK,
+    METADATA,
     StoreLike,
     documents,
     is_empty,
@@ -34,8 +36,6 @@ from oocarrays.storage.array_file import (
 )
 from oocarrays.storage.blobs import write_error
 
-ATTRIBUTES = (".zattrs", "zarr.json")
-"""Documents that hold a group's attributes, in Zarr format 2 and 3."""
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)
 
 
@@ -103,7 +103,7 @@ def holds_group(store: Any) -> bool:
     if not isinstance(store, str | os.PathLike | Store | StorePath):
         return False
     with suppress(OSError):
-        in_format_3, group, array = documents(store, ("zarr.json", ".zgroup", ".zarray"))
+        in_format_3, group, array = documents(store, (METADATA, ".zgroup", ".zarray"))
         if in_format_3 is None:
             return group is not None and array is None
         return in_format_3.get("node_type") == "group"

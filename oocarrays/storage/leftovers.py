@@ -13,17 +13,16 @@ written to in the last minute counts as alive.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.array_file import MARK, METADATA
+from oocarrays.storage.array_file import METADATA, documents, unfinished_run
 from oocarrays.storage.blobs import remove_tree, write_error
 from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER, LOCK
@@ -89,7 +88,7 @@ class Leftover:
     def _check_unchanged(self) -> None:
         array = self.path if self.kind == "unfinished" else os.path.dirname(self.path)
         marked = self.kind == "unfinished"
-        changed = self.kind in ("journal", "unfinished") and _is_unfinished(array) != marked
+        changed = self.kind in ("journal", "unfinished") and (unfinished_run(array) is not None) != marked
         if os.path.lexists(self.path) and (changed or os.path.islink(self.path)):
             raise TargetError(f"{self.path} is not removed: it has changed since it was found")
 
@@ -190,30 +189,18 @@ def _array_at(folder: str, names: set[str]) -> _Array | None:
     if kind is None:
         return None
     held = _held(os.path.join(folder, FOLDER, LOCK))
-    return _Array(folder=folder, group=kind == "group", unfinished=_is_unfinished(folder), held=held)
+    return _Array(folder=folder, group=kind == "group", unfinished=unfinished_run(folder) is not None, held=held)
 
 
 def _node_kind(folder: str, names: set[str]) -> str | None:
     """Whether there is an ``"array"`` or a ``"group"`` in a folder, in Zarr format 3 or 2."""
     if METADATA in names:
-        kind = _document(folder, METADATA).get("node_type")
-        return kind if kind in ("array", "group") else None
+        with suppress(OSError):
+            (document,) = documents(folder, [METADATA])
+            kind = (document or {}).get("node_type")
+            return kind if kind in ("array", "group") else None
+        return None
     return next((kind for name, kind in FORMAT_2.items() if name in names), None)
-
-
-def _document(folder: str, name: str) -> dict[str, Any]:
-    """What a document of metadata says; nothing where there is none."""
-    try:
-        with open(os.path.join(folder, name), "rb") as file:
-            document = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _is_unfinished(folder: str) -> bool:
-    attributes = _document(folder, METADATA).get("attributes") or _document(folder, ".zattrs")
-    return isinstance(attributes, dict) and MARK in attributes
 
 
 def _of_array(array: _Array) -> Iterator[Leftover]:
