@@ -229,7 +229,9 @@ def rechunk(
         means=means,
     )
     if holds_group(source):
-        return group_job(source, target, chunks, planner, means, overwrite=overwrite, cluster=cluster)
+        return group_job(
+            source, target, chunks, planner, means, zarr_format=zarr_format, overwrite=overwrite, cluster=cluster
+        )
     return _job(*planner(array_file.open_array(source), target, chunks), cluster)
 
 

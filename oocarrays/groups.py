@@ -14,7 +14,7 @@ from dask.utils import format_bytes
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray
 from oocarrays.contents import array_facts
-from oocarrays.errors import BudgetError, ChunksError
+from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.rechunk_tasks import Destination
@@ -235,6 +235,7 @@ def group_job(
     planner: Planner,
     means: Mapping[str, Any],
     *,
+    zarr_format: int | None,
     overwrite: bool,
     cluster: Cluster | None,
 ) -> GroupJob:
@@ -248,6 +249,10 @@ def group_job(
         What plans may use: ``budget`` in bytes, ``costs``, ``processes`` of a cluster.
     """
     file = group_file.describe_group(group_file.open_group(source))
+    if zarr_format not in (None, file.zarr.metadata.zarr_format):
+        raise UnsupportedError(
+            f"zarr_format={zarr_format}: {file.name} is in format {file.zarr.metadata.zarr_format}, and a group has one"
+        )
     wanted = asked_for(file, chunks)
     group_file.check_group_target(file.zarr, target, overwrite=overwrite)
     id = uuid.uuid4().hex[:12]

@@ -209,6 +209,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[OocError], str]] = {
     "dimension": ({"chunks": {"air": {"depth": 3}}}, ChunksError, r"air: .*'depth' is no axis.*'time', 'lat', 'lon'"),
     "no fixed size": ({"chunks": {"place": 3}}, UnsupportedError, r"place has dtype"),
     "budget": ({"chunks": {"air": (24, 6, 5)}, "memory": 1000}, BudgetError, r"rechunking air needs at least"),
+    "another format": ({"zarr_format": 2}, UnsupportedError, r"zarr_format=2: .* is in format 3, and a group has one"),
     "source itself": ({"target": "group.zarr"}, TargetError, "is the source itself"),
     "inside": ({"target": "group.zarr/deep/new"}, TargetError, "one inside the other"),
     "around": ({"target": "."}, TargetError, "one inside the other"),
