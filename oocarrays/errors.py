@@ -7,6 +7,8 @@ OocError
 │   ├── NotFoundError                no such store, or no array in it
 │   ├── TargetError                  the target exists, or is the source, or lies inside it
 │   ├── UnsupportedError             a dtype, grid or setting that this version does not take
+│   ├── LayoutError                  a distribution or a process grid that fits neither array nor ranks
+│   ├── ScheduleError                no such exchange schedule, or not for so many ranks
 │   ├── PlacementError               ranks cannot be put on the workers of a cluster
 │   ├── UnfinishedError              the array was left unfinished by a run that died
 │   └── JournalError                 a journal that does not belong to what it stands beside
@@ -66,6 +68,14 @@ class TargetError(InputError):
 
 class UnsupportedError(InputError):
     """A dtype, grid or setting that this version does not take."""
+
+
+class LayoutError(InputError):
+    """A distribution or a process grid that does not fit the array, or the ranks."""
+
+
+class ScheduleError(InputError):
+    """No such exchange schedule, or one that does not take this number of ranks."""
 
 
 class PlacementError(InputError):

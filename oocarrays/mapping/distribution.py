@@ -1,11 +1,77 @@
-"""One axis over ranks.
+"""How one axis is shared out over ranks, in HPF's words.
 
-GenBlock.even(10, 4)      │ 0 0 0 │ 1 1 1 │ 2 2 │ 3 3 │
+    block        │ 0 0 0 │ 1 1 1 │ 2 2 2 │ 3      │     cyclic      │0│1│2│3│0│1│2│3│0│1│
+    cyclic(2)    │ 0 0 │ 1 1 │ 2 2 │ 3 3 │ 0 0 │       gen_block   │ 0 │ 1 1 1 1 │ 2 2 │ 3 3 3 │
+
+A distribution says it for any extent; `over` an extent and a number of ranks it is an `Axis`, which knows who holds
+what. Thakur 1995, section 3.2, Table 3.1; HPF 1.0, section 3.3.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from oocarrays.errors import LayoutError
+from oocarrays.mapping.axis import Axis, BlockCyclicAxis, GenBlockAxis
+from oocarrays.mapping.grid import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Contiguous blocks of one length, one a rank; the last ranks may have less, or nothing (HPF ``BLOCK``).
+
+    >>> axis = Block().over(10, 4)
+    >>> [axis.size(rank) for rank in range(4)]
+    [3, 3, 3, 1]
+    """
+
+    length: int | None = None
+    """Elements of a block; None for ``ceil(extent / ranks)``."""
+
+    def over(self, extent: int, ranks: int) -> Axis:
+        """This distribution of an axis over ranks.
+
+        Raises
+        ------
+        LayoutError
+            Where the blocks do not hold the axis: ``length * ranks < extent``.
+        """
+        length = max(ceil_div(extent, ranks), 1) if self.length is None else _positive(self, self.length)
+        if length * ranks < extent:
+            raise LayoutError(
+                f"{self} over {ranks} ranks holds {length * ranks} elements of {extent}: "
+                f"the block must be at least {ceil_div(extent, ranks)}"
+            )
+        return BlockCyclicAxis(extent, ranks, length)
+
+    def __str__(self) -> str:
+        return "block" if self.length is None else f"block({self.length})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cyclic:
+    """Blocks of one length dealt out in turn (HPF ``CYCLIC(m)``).
+
+    >>> axis = Cyclic(3).over(26, 4)
+    >>> [axis.size(rank) for rank in range(4)]
+    [8, 6, 6, 6]
+    """
+
+    length: int = 1
+    """Elements of a block."""
+
+    def over(self, extent: int, ranks: int) -> Axis:
+        """This distribution of an axis over ranks.
+
+        Raises
+        ------
+        LayoutError
+            Where the blocks have no length.
+        """
+        return BlockCyclicAxis(extent, ranks, _positive(self, self.length))
+
+    def __str__(self) -> str:
+        return "cyclic" if self.length == 1 else f"cyclic({self.length})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +97,54 @@ class GenBlock:
         """The elements that ``rank`` holds."""
         start = sum(self.sizes[:rank])
         return range(start, start + self.sizes[rank])
+
+    def over(self, extent: int, ranks: int) -> Axis:
+        """This distribution of an axis over ranks.
+
+        Raises
+        ------
+        LayoutError
+            Where the blocks are not one a rank, or are not the axis.
+        """
+        if len(self.sizes) != ranks or sum(self.sizes) != extent or min(self.sizes, default=0) < 0:
+            raise LayoutError(
+                f"{self} has {len(self.sizes)} blocks of {sum(self.sizes)} elements: "
+                f"an axis of {extent} over {ranks} ranks is asked for"
+            )
+        return GenBlockAxis(extent, ranks, self.sizes)
+
+    def __str__(self) -> str:
+        return f"gen_block({','.join(map(str, self.sizes))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Collapsed:
+    """An axis that is not shared out: every rank has all of it (HPF ``*``).
+
+    >>> Collapsed().over(5, 1).size(0)
+    5
+    """
+
+    def over(self, extent: int, ranks: int) -> Axis:
+        """This axis on its one rank.
+
+        Raises
+        ------
+        LayoutError
+            Where there are more.
+        """
+        if ranks != 1:
+            raise LayoutError(f"an axis that is not shared out (*) takes 1 rank of the grid, not {ranks}")
+        return BlockCyclicAxis(extent, 1, max(extent, 1))
+
+    def __str__(self) -> str:
+        return "*"
+
+
+Distribution = Block | Cyclic | GenBlock | Collapsed
+
+
+def _positive(distribution: Block | Cyclic, length: int) -> int:
+    if length < 1:
+        raise LayoutError(f"{distribution}: the length of a block must be at least 1")
+    return length
