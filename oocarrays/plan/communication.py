@@ -5,8 +5,8 @@
     runs               ─── ─ ── ─ ─── …                            cut where either changes hands; each run comes
                                                                    again a period later, until the axis ends
 
-A run is ``length`` elements that follow one another at both ranks, ``count`` times, a stride apart. So the work is that of
-one period, however long the axis is. N-d is the product of one-axis answers. Thakur 1995, sections 3.3 to 3.5.
+A run is ``length`` elements that follow one another at both ranks, ``count`` times, a stride apart. So the work is that
+of one period, however long the axis is. N-d is the product of one-axis answers. Thakur 1995, sections 3.3 to 3.5.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def runs_between(source: Axis, target: Axis) -> Runs:
 
     >>> runs = runs_between(BlockCyclicAxis(24, 2, 3), BlockCyclicAxis(24, 2, 2)).between(0, 1)
     >>> runs.source_start.tolist(), runs.length.tolist(), runs.count.tolist(), runs.source_stride.tolist()
-    ([2, 3], [1, 1], [2, 2], [6, 6])
+    ([2, 3], [1, 2], [2, 2], [6, 6])
     """
     assert source.extent == target.extent, "an axis keeps its extent"
     tables = [_region(source, target, *region) for region in _regions(source, target)]

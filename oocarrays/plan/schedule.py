@@ -24,6 +24,9 @@ IDLE = -1
 NAMES = ("LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX")
 FORWARDING = ("REX", "IPEX")
 """Those in which data travels through ranks that it is not for."""
+POWERS_OF_TWO = ("PEX", "BEX", "REX", "IPEX")
+PADDED = ("PEX-GEN", "PEX-GEN-SHIFT")
+"""Those that pair ranks as PEX does on the next power of two, and leave out who is not there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +52,46 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Ride:
+    """What rides in one message: the data of every pair of an origin and a final rank."""
+
+    origins: np.ndarray
+    """The ranks whose data it is."""
+    finals: np.ndarray
+    """The ranks for which it is."""
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Origin and final rank of each part, in the order in which they lie in the message."""
+        return [(int(origin), int(final)) for origin in self.origins for final in self.finals]
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """Who sends to whom, in which step.
 
-    >>> schedule = Schedule.of("PEX", 4)
+    >>> schedule = Schedule.of("pex", 4)
     >>> len(schedule), schedule.step(1).pairs
     (3, [(0, 2), (1, 3), (2, 0), (3, 1)])
+    >>> Schedule.of("rex", 4).ride(0, 0).pairs
+    [(0, 2), (0, 3)]
     """
 
     name: str
     """One of ``NAMES``."""
     ranks: int
     """Ranks."""
-    columns: int = 0
-    """Columns of the mesh that ranks stand on row by row (IPEX; REX halves a mesh's columns first); 0 for none."""
+    columns: int
+    """Columns of the mesh on which ranks stand row by row (IPEX; REX, which halves columns first); 1 for no mesh."""
 
     @classmethod
-    def of(cls, name: str, ranks: int, *, columns: int = 0) -> Schedule:
+    def of(cls, name: str, ranks: int, *, columns: int | None = None) -> Schedule:
         """A schedule, checked.
+
+        Parameters
+        ----------
+        columns : int
+            Columns of the mesh; by default IPEX takes the squarest one, and REX none.
 
         Raises
         ------
@@ -76,32 +101,95 @@ class Schedule:
         known = name.upper()
         if known not in NAMES:
             raise ScheduleError(f"schedule={name!r} is unknown; there are {', '.join(n.lower() for n in NAMES)}")
-        if known in ("PEX", "BEX", "REX") and ranks & (ranks - 1):
-            raise ScheduleError(f"{name} takes a power of two of ranks, not {ranks}: gen and pex-gen take any number")
-        return cls(known, ranks, columns)
-
-    def __len__(self) -> int:
-        return self.ranks - 1
-
-    def step(self, number: int) -> Step:
-        """Step ``number``, from 0."""
-        ranks = np.arange(self.ranks)
-        if self.name == "GEN":
-            return Step(destinations=(ranks + number + 1) % self.ranks)
-        return Step(destinations=ranks ^ (number + 1))
-
-    def __iter__(self) -> Iterator[Step]:
-        return map(self.step, range(len(self)))
+        if known in POWERS_OF_TWO and ranks & (ranks - 1):
+            any_number = ", ".join(n.lower() for n in NAMES if n not in POWERS_OF_TWO)
+            raise ScheduleError(f"{name} takes a power of two of ranks, not {ranks}; any number take {any_number}")
+        if columns is None:
+            columns = 2 ** ((ranks.bit_length()) // 2) if known == "IPEX" else 1
+        if known in FORWARDING and (columns & (columns - 1) or not 1 <= columns <= ranks):
+            raise ScheduleError(f"{name} takes a mesh of powers of two, not {ranks} ranks in {columns} columns")
+        return cls(known, ranks, columns if known in FORWARDING else 1)
 
     @property
     def forwards(self) -> bool:
         """Whether data travels through ranks that it is not for."""
         return self.name in FORWARDING
 
-    def rides(self, number: int, source: int) -> list[tuple[int, int]]:
-        """What ``source`` sends in step ``number``: the data of these pairs, each from its first sender to its last
-        receiver."""
-        return [(source, int(self.step(number).destinations[source]))]
+    def __len__(self) -> int:
+        if self.name == "LEX":
+            return self.ranks if self.ranks > 1 else 0
+        if self.name == "REX":
+            return self.ranks.bit_length() - 1
+        return (self._padded if self.name in PADDED else self.ranks) - 1
+
+    def step(self, number: int) -> Step:
+        """Step ``number``, from 0."""
+        ranks = np.arange(self.ranks)
+        to = self._partners(ranks, number)
+        return Step(destinations=np.where((to < self.ranks) & (to != ranks), to, IDLE))
+
+    def __iter__(self) -> Iterator[Step]:
+        return map(self.step, range(len(self)))
+
+    def _partners(self, ranks: np.ndarray, number: int) -> np.ndarray:
+        """Where ``ranks`` send in a step: to themselves, or past the last rank, for nowhere."""
+        turn = number + 1
+        match self.name:
+            case "LEX":
+                return np.full_like(ranks, number)
+            case "GEN":
+                return (ranks + turn) % self.ranks
+            case "BEX":
+                return (((ranks + 1) % self.ranks ^ turn) - 1) % self.ranks
+            case "PEX-GEN-SHIFT":
+                shift = (self._padded - self.ranks) // 2
+                return ((ranks + shift ^ turn) - shift) % self._padded
+            case "REX":
+                return ranks ^ 1 << self._bits[number]
+            case "IPEX":
+                row, along, _ = self._ipex(number)
+                return ranks ^ (along if row else along * self.columns)
+        return ranks ^ turn
+
+    @property
+    def _padded(self) -> int:
+        """The power of two that is no less than the ranks."""
+        return 1 << (self.ranks - 1).bit_length()
+
+    @property
+    def _bits(self) -> list[int]:
+        """The bits of a rank that REX halves by, one a step: those of the column first, each from the highest."""
+        bits, column = self.ranks.bit_length() - 1, self.columns.bit_length() - 1
+        return [*range(column - 1, -1, -1), *range(bits - 1, column - 1, -1)]
+
+    def _ipex(self, number: int) -> tuple[bool, int, int]:
+        """A step of IPEX: whether it is along rows, its number along them or along columns, and the exchange along
+        rows whose data it forwards, 0 for what is the rank's own."""
+        rows = self.ranks // self.columns
+        row, column = divmod(number, rows)
+        if row == self.columns - 1:
+            return False, column + 1, 0
+        return (True, row + 1, 0) if column == 0 else (False, column, row + 1)
+
+    def ride(self, number: int, source: int) -> Ride:
+        """What ``source`` sends in step ``number``, in which it sends."""
+        to = int(self.step(number).destinations[source])
+        if self.name == "REX":
+            return self._halves(number, source, to)
+        if self.name == "IPEX":
+            row, _, forwarded = self._ipex(number)
+            column = np.arange(to % self.columns, self.ranks, self.columns)
+            return Ride(np.array([source ^ forwarded]), column if row else np.array([to]))
+        return Ride(np.array([source]), np.array([to]))
+
+    def _halves(self, number: int, source: int, to: int) -> Ride:
+        """In REX a rank holds what comes from its half before, for its part now; half of that rides."""
+        everyone = np.arange(self.ranks)
+        done = sum(1 << bit for bit in self._bits[:number])
+        here = 1 << self._bits[number]
+        same = (everyone ^ source) & ~done == 0
+        ahead = (everyone ^ to) & (done | here) == 0
+        return Ride(everyone[same], everyone[ahead])
 
     # what a rechunk asks of it, to be asked of the steps instead
 

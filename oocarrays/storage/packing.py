@@ -4,8 +4,8 @@
     ▒▒·····▒▒·····▒▒·····   pack ►   ▒▒▒▒▒▒░░░░░░   unpack ►   ▒▒░░····▒▒░░····▒▒░░····
     ··░░·····░░·····░░···
 
-A message holds the product of the runs along each axis, a combination of runs after the other. No index is computed for an
-element. Thakur 1995, section 3.2: all that goes from one processor to another goes in one packet.
+A message holds the product of the runs along each axis, a combination of runs after the other. No index is computed for
+an element. Thakur 1995, section 3.2: all that goes from one processor to another goes in one packet.
 """
 
 from __future__ import annotations
