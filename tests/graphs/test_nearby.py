@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import dask
 import numpy as np
 import pytest
-from clusters import cluster
 from distributed import Client
 from distributed.protocol import deserialize, serialize
 from oocarrays.graphs import nearby
 from oocarrays.graphs.nearby import LEAST_BYTES, Message, introduce
 
 from oocarrays.errors import RunError
+from tests.graphs.clusters import cluster
 
 NEAR = {end: {"address": f"tcp://10.1.2.3:{port}"} for end, port in (("sender", 1), ("recipient", 2))}
 FAR = {"sender": {"address": "tcp://10.1.2.3:1"}, "recipient": {"address": "tcp://10.1.2.4:1"}}
@@ -84,7 +84,7 @@ def test_a_process_that_is_gone_is_a_lost_connection() -> None:
 
 
 def test_a_process_that_is_not_the_sender_is_one_line() -> None:
-    with pytest.raises(RunError, match="set oocarrays.same-machine to False"):
+    with pytest.raises(RunError, match=r"set oocarrays\.same-machine to False"):
         deserialize({"serializer": "dask", **header(os.getpid())}, [])
 
 
