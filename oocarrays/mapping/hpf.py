@@ -63,7 +63,7 @@ def parse_distributions(asked: Asked) -> tuple[Distribution, ...]:
         inner = inner[1:-1] if inner.startswith("(") and inner.endswith(")") else inner
         words = re.split(r",(?![^()]*\))", inner) if inner.strip() else []
         return tuple(_parse(word, asked) for word in words)
-    return tuple(map(_distribution, (asked,) if isinstance(asked, Distribution) else asked))
+    return tuple(map(_distribution, asked if isinstance(asked, Sequence) else (asked,)))
 
 
 def _distribution(asked: str | Distribution | Sequence[int]) -> Distribution:
@@ -89,6 +89,5 @@ def _parse(word: str, whole: str) -> Distribution:
             return Cyclic(*numbers)
         case "gen_block", count if count:
             return GenBlock(numbers)
-    raise LayoutError(
-        f"{whole!r} is no layout of words such as {EXAMPLES}, one an axis: {word.strip()!r} is none of them"
-    )
+    where = "" if word == whole else f" in {whole!r}"
+    raise LayoutError(f"{word.strip()!r}{where} is no distribution such as {EXAMPLES}")

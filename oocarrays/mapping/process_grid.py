@@ -37,6 +37,8 @@ def process_grid(
     >>> process_grid([GenBlock((1, 2)), Collapsed()]), process_grid([GenBlock((1, 2)), Collapsed()], grid=[2])
     ((2, 1), (2, 1))
     """
+    if ranks is not None and not (isinstance(ranks, Integral) and ranks >= 1):
+        raise LayoutError(f"ranks={ranks} must be a whole number, at least 1")
     if grid is None:
         return _dealt_out(distributions, ranks)
     given, spread = tuple(grid), [not isinstance(each, Collapsed) for each in distributions]
@@ -76,10 +78,10 @@ def _dealt_out(distributions: Sequence[Distribution], ranks: int | None) -> tupl
     ]
     free, taken = own.count(None), math.prod(n for n in own if n is not None)
     if ranks is None and free:
-        raise LayoutError(f"{written(distributions)} can be over any number of ranks: give ranks=, or grid=")
+        raise LayoutError(f"{written(distributions)} takes any number of ranks: give ranks=, or grid=")
     wanted = taken if ranks is None else ranks
-    if wanted < 1 or wanted % taken or (wanted != taken and not free):
-        accepted = "at least 1 is needed" if taken == 1 and free else f"it takes {'a multiple of ' * bool(free)}{taken}"
-        raise LayoutError(f"{written(distributions)} cannot be over ranks={ranks}: {accepted}")
+    if wanted % taken or (wanted != taken and not free):
+        accepted = f"a multiple of {taken}" if free else f"{taken}"
+        raise LayoutError(f"{written(distributions)} takes {accepted} ranks, not ranks={ranks}")
     counts = iter(even_grid(wanted // taken, free))
     return tuple(next(counts) if n is None else n for n in own)
