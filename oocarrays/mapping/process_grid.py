@@ -72,16 +72,20 @@ def even_grid(ranks: int, axes: int) -> tuple[int, ...]:
 
 def _dealt_out(distributions: Sequence[Distribution], ranks: int | None) -> tuple[int, ...]:
     """Ranks over the distributed axes that bring no number of their own."""
-    own = [
-        max(len(d.sizes), 1) if isinstance(d, GenBlock) else 1 if isinstance(d, Collapsed) else None
-        for d in distributions
-    ]
+    own = [_own(each) for each in distributions]
     free, taken = own.count(None), math.prod(n for n in own if n is not None)
     if ranks is None and free:
         raise LayoutError(f"{written(distributions)} takes any number of ranks: give ranks=, or grid=")
     wanted = taken if ranks is None else ranks
     if wanted % taken or (wanted != taken and not free):
         accepted = f"a multiple of {taken}" if free else f"{taken}"
-        raise LayoutError(f"{written(distributions)} takes {accepted} ranks, not ranks={ranks}")
+        raise LayoutError(f"ranks={ranks} cannot be dealt out over {written(distributions)}: it takes {accepted}")
     counts = iter(even_grid(wanted // taken, free))
     return tuple(next(counts) if n is None else n for n in own)
+
+
+def _own(distribution: Distribution) -> int | None:
+    """The ranks along its axis where the distribution itself says how many, else None."""
+    if isinstance(distribution, GenBlock):
+        return max(len(distribution.sizes), 1)
+    return 1 if isinstance(distribution, Collapsed) else None
