@@ -47,7 +47,7 @@ class Layout:
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
     distributions: tuple[Distribution, ...]
-    """Of each axis."""
+    """How each axis is shared out."""
     grid: tuple[int, ...]
     """Ranks along each axis."""
 

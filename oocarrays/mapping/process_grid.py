@@ -1,7 +1,9 @@
 """Ranks along each axis of an array, as even as can be.
 
-12 ranks over (block, *, block)         4 × 1 × 3
-12 ranks over (gen_block(1,2), block)   2 × 6        a gen_block brings its own number
+    12 ranks over (block, *, block)         4 × 1 × 3
+    12 ranks over (gen_block(1,2), block)   2 × 6        a gen_block brings its own number
+
+An axis that is not distributed has one rank.
 """
 
 from __future__ import annotations
