@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import index
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
@@ -72,7 +73,7 @@ def _distribution(asked: str | Distribution | Sequence[int]) -> Distribution:
     if isinstance(asked, Distribution) and not isinstance(asked, GenBlock):
         return asked
     try:
-        return GenBlock(tuple(asked.sizes if isinstance(asked, GenBlock) else asked))
+        return GenBlock(tuple(map(index, asked.sizes if isinstance(asked, GenBlock) else asked)))
     except TypeError:
         raise LayoutError(f"{asked!r} is no distribution such as {EXAMPLES}") from None
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.axis import Axis, Ints
-from oocarrays.mapping.distribution import Collapsed, Distribution, GenBlock
+from oocarrays.mapping.distribution import Collapsed, Distribution
 from oocarrays.mapping.grid import unravel
 from oocarrays.mapping.hpf import Asked, parse_layout, written
 from oocarrays.mapping.process_grid import process_grid
@@ -105,8 +105,7 @@ class Layout:
         """
         if not all(isinstance(length, Integral) for lengths in chunks for length in lengths):
             raise LayoutError("chunks of unknown length (nan) cannot be laid out: x.compute_chunk_sizes() finds them")
-        blocks = [GenBlock(tuple(lengths)) if len(lengths) != 1 else Collapsed() for lengths in chunks]
-        return cls.of(list(map(sum, chunks)), blocks)
+        return cls.of(list(map(sum, chunks)), [c if len(c) != 1 else Collapsed() for c in chunks])
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:

@@ -163,6 +163,7 @@ REFUSED: dict[str, tuple[tuple[int, ...], object, dict[str, object], str]] = {
     "a word": ((10, 3), "(blok, *)", {"ranks": 4}, "'blok' in '(blok, *)' is no distribution such as 'block'"),
     "no word": ((10, 3), "(block,, *)", {"ranks": 4}, "'' in '(block,, *)' is no distribution"),
     "blocks of *": ((10,), "*(3)", {}, "'*(3)' is no distribution"),
+    "half a gen_block": ((10,), [(2.5, 7.5)], {}, "(2.5, 7.5) is no distribution"),
     "no object": ((10,), [None], {}, "None is no distribution"),
     "more axes": ((10,), "(block, *)", {"ranks": 4}, "(block, *) has 2 axes; the array has 1: shape (10,)"),
     "a negative extent": ((-1,), "block", {"ranks": 4}, "shape=(-1,): every extent"),
