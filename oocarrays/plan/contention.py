@@ -79,7 +79,8 @@ def rex_on_fat_tree(step: int, ranks: int) -> int:
 def bex_on_fat_tree(step: int) -> float:
     """BEX, on an average over links and over the steps from one power of two to the next (section 4.2.4).
 
-    The print's ⌈lg i⌉ is taken as ⌊lg i⌋ + 1: so it is what is counted on 64 ranks, to a hundredth. The busiest link has 2.
+    The print's ⌈lg i⌉ is taken as ⌊lg i⌋ + 1: so it is what is counted on 64 ranks, to a hundredth. What the busiest
+    link has there is 2, as in PEX.
 
     >>> bex_on_fat_tree(15), bex_on_fat_tree(16), bex_on_fat_tree(63)
     (1.0, 1.875, 1.9375)

@@ -36,7 +36,8 @@ class Turn:
     @property
     def sizes(self) -> np.ndarray:
         """Bytes of each message, by source: one for each of the step's senders."""
-        return self.sent[self.step.senders]
+        sizes: np.ndarray = self.sent[self.step.senders]
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ sections 4.1.3 and 4.3.8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,7 +53,7 @@ DELTA = (
     Constants.even(75e-6, 0.35e-6, saturated=0.175e-6),
     Constants.even(150e-6, 0.2e-6, saturated=0.1e-6, from_bytes=1536),
 )
-"""The Intel Touchstone Delta: unforced messages, and forced ones from 1.5 KB on (Thakur 1995, sections 4.3.7, 4.3.8)."""
+"""The Intel Touchstone Delta: unforced messages, and forced ones from 1.5 KB on (sections 4.3.7 and 4.3.8)."""
 
 
 def flat_constants(costs: Costs, **fitted: float) -> tuple[Constants]:
@@ -63,10 +63,7 @@ def flat_constants(costs: Costs, **fitted: float) -> tuple[Constants]:
     1e-09
     """
     byte = 1 / costs.message_bandwidth
-    known = {"startup": costs.message_seconds} | dict.fromkeys(
-        ("exchange", "send_receive", "single", "saturated"), byte
-    )
-    return (Constants(**(known | fitted)),)
+    return (replace(Constants.even(costs.message_seconds, byte, saturated=byte), **fitted),)  # type: ignore[arg-type]
 
 
 def regime(constants: Sequence[Constants], nbytes: int) -> Constants:

@@ -142,7 +142,7 @@ def test_schedules_on_the_fat_tree_are_their_closed_forms(ranks: int) -> None:
 
 
 def test_bex_on_64_ranks_of_the_fat_tree() -> None:
-    """Late steps peak at 2 as those of PEX do; on an average of links and steps they are a little below, as in 4.2.4."""
+    """Late steps peak at 2 as those of PEX do; an average of links and steps is a little below (4.2.4)."""
     tree, schedule = FatTree(ranks=64), list(Schedule.of("BEX", 64))
     assert max(routed("BEX", tree)[:15]) == 1
     assert set(routed("BEX", tree)[15:]) == {2.0}

@@ -36,7 +36,7 @@ def test_every_ordered_pair_is_delivered_once(name: str) -> None:
         arrived: Counter[tuple[int, int]] = Counter()
         for number, step in enumerate(schedule):
             rides = [(packet, to) for source, to in step.pairs for packet in schedule.ride(number, source).pairs]
-            moved = {packet: to for packet, to in rides}
+            moved = dict(rides)
             assert len(moved) == len(rides), f"{label(schedule)}: a packet rides twice in step {number}"
             for source, _ in step.pairs:
                 held = {at[packet] for packet in schedule.ride(number, source).pairs}
@@ -105,7 +105,7 @@ def test_ipex_is_the_figure_that_the_thesis_prints() -> None:
 
 
 def test_rex_on_a_mesh_halves_columns_first() -> None:
-    """Figure 4.15: partners of rank 0 on a mesh of 4 × 8, half of what is left away, along the row before the column."""
+    """Figure 4.15: partners on a mesh of 4 × 8 are half of what is left away, along the row before the column."""
     schedule = Schedule.of("REX", 32, columns=8)
     assert [step.pairs[0] for step in schedule] == [(0, 4), (0, 2), (0, 1), (0, 16), (0, 8)]
     assert all(len(schedule.ride(number, 5).pairs) == 16 for number in range(5))
