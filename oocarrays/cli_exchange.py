@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from oocarrays.errors import ScheduleError
 from oocarrays.exchanges import NETWORKS, parsed_network, schedule_json, schedule_text
 from oocarrays.graphs.settings import costs, size_in_bytes
-from oocarrays.plan.network import FlatCluster, Mesh
-from oocarrays.plan.prediction import DELTA, flat_constants
+from oocarrays.plan.network import FatTree, Mesh, Network
+from oocarrays.plan.prediction import DELTA, Constants, flat_constants
 from oocarrays.plan.schedule import NAMES, Schedule
+from oocarrays.plan.wormhole import MEASURED_DELTA
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction
@@ -51,12 +53,17 @@ def _schedule(options: argparse.Namespace) -> None:
     if options.bytes is not None and network is None:
         raise ScheduleError(f"--bytes {options.bytes} needs --network to predict seconds: {NETWORKS}")
     nbytes = None if options.bytes is None else size_in_bytes(options.bytes, "bytes")
-    flat = isinstance(network, FlatCluster)
-    constants = flat_constants(costs()) if flat else DELTA
+    constants, whose = _constants(network)
     print(schedule_text(schedule, network=network, nbytes=nbytes, constants=constants))
     if nbytes:
-        print(
-            "by the costs of messages between workers: see oocarrays calibrate"
-            if flat
-            else "by the constants of the Touchstone Delta"
-        )
+        print(f"predicted by {whose}")
+
+
+def _constants(network: Network | None) -> tuple[Sequence[Constants], str]:
+    """The constants that predict seconds on a network, and what they are."""
+    match network:
+        case Mesh():
+            return MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"
+        case FatTree():
+            return DELTA, "the thesis's constants of the Touchstone Delta: it has none of the CM-5"
+    return flat_constants(costs()), "the costs of messages between workers: see oocarrays calibrate"

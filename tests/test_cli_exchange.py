@@ -57,7 +57,7 @@ def test_the_network_says_columns_busiest_links_and_seconds(capsys: pytest.Captu
     assert cells["busiest link"] == ["2", "1", "1"]
     assert lines[1].split("  ")[-1].strip() == "0 ↔ 4", "rows of 4 are halved before columns"
     assert "a rank holds 64.00 kiB more, of what it sends on" in lines
-    assert lines[-1].endswith("of the Touchstone Delta")
+    assert lines[-1].endswith("on the Touchstone Delta")
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,37 @@ class Mesh:
         A message takes an interval of links along its row, and one along its target's column: their beginnings less
         their ends, summed up along the links, are what each link carries.
         """
+        starts, stops = self._intervals(sources, destinations)
+        weights = None if sizes is None else np.tile(sizes, 2)
+        begin, end = (np.bincount(ends.ravel(), weights, 4 * self.ranks) for ends in (starts, stops))
+        return np.cumsum(begin - end)
+
+    def legs(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+        """The load of the busiest link on each message's way along its row, and along its column: (2, messages).
+
+        >>> Mesh(rows=2, columns=3).legs(np.array([0, 0]), np.array([5, 2])).tolist()
+        [[2.0, 2.0], [1.0, 0.0]]
+        """
+        starts, stops = self._intervals(sources, destinations)
+        lengths = stops - starts
+        most, reach = self.loads(sources, destinations, sizes).astype(float), 1
+        legs = np.zeros(starts.shape)
+        while (lengths >= reach).any():
+            here = (lengths >= reach) & (lengths < 2 * reach)
+            legs[here] = np.maximum(most[starts[here]], most[stops[here] - reach])
+            most = np.maximum(most, np.roll(most, -reach))
+            reach *= 2
+        return legs
+
+    def _intervals(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first link of each message along its row and along its column, and one past the last: (2, messages)."""
         (y, x), (to_y, to_x) = divmod(sources, self.columns), divmod(destinations, self.columns)
         across = y * self.columns + (to_x < x) * self.ranks
         along = to_x * self.rows + (2 + (to_y < y)) * self.ranks
-        starts = np.concatenate([across + np.minimum(x, to_x), along + np.minimum(y, to_y)])
-        stops = np.concatenate([across + np.maximum(x, to_x), along + np.maximum(y, to_y)])
-        weights = None if sizes is None else np.tile(sizes, 2)
-        ends = (np.bincount(ends, weights, 4 * self.ranks) for ends in (starts, stops))
-        return np.cumsum(next(ends) - next(ends))
+        return (
+            np.stack([across + np.minimum(x, to_x), along + np.minimum(y, to_y)]),
+            np.stack([across + np.maximum(x, to_x), along + np.maximum(y, to_y)]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

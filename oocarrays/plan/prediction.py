@@ -22,7 +22,7 @@ from oocarrays.errors import ScheduleError
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange import Exchange, Turn
 from oocarrays.plan.network import Mesh, Network, busiest
-from oocarrays.plan.schedule import NAMES, Schedule, schedules
+from oocarrays.plan.schedule import IDLE, NAMES, Schedule, Step, schedules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,37 @@ class Constants:
     @classmethod
     def even(cls, startup: float, byte: float, *, saturated: float, from_bytes: int = 0) -> Constants:
         """Constants of a machine on which a byte takes as long whoever sends and receives at once."""
-        kinds = dict.fromkeys(("exchange", "send_receive", "single"), byte)
-        return cls(startup=startup, saturated=saturated, from_bytes=from_bytes, **kinds)
+        return cls(
+            from_bytes=from_bytes,
+            startup=startup,
+            exchange=byte,
+            send_receive=byte,
+            single=byte,
+            saturated=saturated,
+        )
+
+    def step_seconds(self, turn: Turn, network: Network) -> float:
+        """Seconds of a step whose messages all take these constants."""
+        sources, sizes = turn.step.senders, turn.sizes
+        link = busiest(network, sources, turn.step.destinations[sources], sizes)
+        return self.startup + max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
+
+    def byte_seconds(self, step: Step) -> np.ndarray:
+        """β of each message, by source."""
+        return np.array([self.exchange, self.send_receive, self.single])[message_kinds(step)]
+
+
+def message_kinds(step: Step) -> np.ndarray:
+    """Of each message, by source: 0 where its ranks exchange, 1 where one of them serves a third rank too, 2 where not.
+
+    >>> message_kinds(Step(destinations=np.array([1, 0, 3, 4, -1, 6, -1])))
+    array([0, 0, 1, 1, 2])
+    """
+    sources, targets = step.senders, step.destinations[step.senders]
+    receives = np.zeros(len(step.destinations), bool)
+    receives[targets] = True
+    back = step.destinations[targets]
+    return np.select([back == sources, receives[sources] | (back != IDLE)], [0, 1], 2)
 
 
 DELTA = (
@@ -77,21 +106,7 @@ def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
 
 def step_seconds(turn: Turn, network: Network, constants: Sequence[Constants]) -> float:
     """Seconds of one step; which constants hold is said by its largest message."""
-    sources, sizes = turn.step.senders, turn.sizes
-    targets = turn.step.destinations[sources]
-    known = regime(constants, int(sizes.max()))
-    link = busiest(network, sources, targets, sizes) * known.saturated
-    return known.startup + max(float((sizes * _byte_seconds(turn.step.destinations, sources, known)).max()), link)
-
-
-def _byte_seconds(destinations: np.ndarray, sources: np.ndarray, known: Constants) -> np.ndarray:
-    """β of each message: by whether its ranks send to each other, or one of them also to or from a third."""
-    targets = destinations[sources]
-    receives = np.zeros(len(destinations), bool)
-    receives[targets] = True
-    answered = destinations[targets] == sources
-    busy = receives[sources] | (destinations[targets] >= 0)
-    return np.where(answered, known.exchange, np.where(busy, known.send_receive, known.single))
+    return regime(constants, int(turn.sizes.max())).step_seconds(turn, network)
 
 
 def schedule_seconds(
