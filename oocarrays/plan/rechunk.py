@@ -227,10 +227,10 @@ def plan_rechunk(
     _check(method, ranks, processes, remote_scratch)
     may_keep = processes is None and not remote_scratch
     strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or may_keep)]
-    if source.nbytes == 0:
-        return nothing_to_move(source, target, budget=budget, processes=processes, strategy=strategies[0])
     counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
     schedules = _schedules(schedule, {ranks} if ranks else counts, in_place=processes is None)
+    if source.nbytes == 0:
+        return nothing_to_move(source, target, budget=budget, processes=processes, strategy=strategies[0])
     problems = [
         Problem(
             source=source,
