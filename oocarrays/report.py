@@ -153,7 +153,11 @@ def number_text(value: float | Mapping[str, float]) -> str:
     return f"{value:.3g}"
 
 
-PHASES = {"read": ("read",), "exchange": ("exchange", "take", "send", "receive", "carry", "taken"), "write": ("write", "put")}
+PHASES = {
+    "read": ("read",),
+    "exchange": ("exchange", "take", "send", "receive", "carry", "taken"),
+    "write": ("write", "put"),
+}
 """Phases of a plan, and what its tasks count their seconds under."""
 
 
