@@ -11,7 +11,8 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.steps import Exchange, Key, arrived_parts, carried_parts, messages_of, sent_parts
+from oocarrays.graphs.nearby import Message
+from oocarrays.graphs.steps import Exchange, Key, arrived_parts, carried_parts, messages_of, sent_message
 
 from oocarrays.plan.schedule import Schedule
 from tests.strategies import schedules
@@ -40,8 +41,8 @@ class Letters:
     def pack(self, turn: int, rank: int) -> list[np.ndarray | None]:
         return [letter(rank, final) if wants else None for final, wants in enumerate(self.wanted[rank])]
 
-    def send(self, turn: int, stage: int, rank: int, own: list | None, carried: Any) -> dict:
-        message = sent_parts(self.schedule, stage, rank, own or [None] * self.schedule.ranks, carried)
+    def send(self, turn: int, stage: int, rank: int, own: list | None, carried: Any) -> Message:
+        message = sent_message(self.schedule, stage, rank, own or [None] * self.schedule.ranks, carried)
         assert message, "a message carries something"
         return message
 
