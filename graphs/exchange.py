@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from oocarrays.graphs.buffers import Outbox, Region, shaped
-from oocarrays.graphs.steps import Carried, arrived_parts, arriving, carried_parts, sent_message
+from oocarrays.graphs.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 
 from oocarrays.errors import RunError
 from oocarrays.mapping.section import Section
@@ -94,7 +94,7 @@ def send(
 ) -> Message | None:
     """The message for this step's partner."""
     own = outbox.messages if outbox else []
-    message = sent_message(run.plan.passes[number].schedule, stage, rank, own, carried)
+    message = sent_parts(run.plan.passes[number].schedule, stage, rank, own, carried)
     if message is not None:
         run.meter.add(messages=1, sent_bytes=message.nbytes)
     return message

@@ -197,7 +197,7 @@ class Carried:
     """Contiguous bytes by origin and final rank."""
 
 
-def sent_message(
+def sent_parts(
     schedule: Schedule, stage: int, rank: int, own: Sequence[np.ndarray | None], carried: Carried | None
 ) -> Message | None:
     """The message that ``rank`` sends in a stage, labelled by origin and final rank; None where nothing is to be sent.

@@ -105,8 +105,10 @@ def test_a_worker_dies_where_messages_are_forwarded(four: Client, field: Path, n
     """What others had sent through it is sent again."""
     four.wait_for_workers(4, timeout=60)
     job = tight(lambda **memory: job_of(field, name, **memory))
-    kill_when(four, job, job.placement[1], lambda: verb in job.meter.seconds)
+    victim = job.placement[1]
+    kill_when(four, job, victim, lambda: verb in job.meter.seconds)
     np.testing.assert_array_equal(within(job.run), FIELD)
+    assert victim not in four.scheduler_info()["workers"]
     again = job.meter.decoded_bytes - job.plan.traffic.decoded_bytes
     assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
 

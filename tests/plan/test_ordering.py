@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange import load_of, schedule_for
+from oocarrays.plan.ordering import load_of, schedule_for
 from oocarrays.plan.schedule import Schedule
 from tests.strategies import taking
 
