@@ -52,16 +52,22 @@ class _Piece(ctypes.Structure):
 class Message:
     """Contiguous arrays that go from one rank to another.
 
+    Parameters
+    ----------
+    labels : sequence of pairs of ranks
+        The origin and the final rank of each array, where those may be others than the two of the message.
+
     >>> from distributed.protocol import deserialize, serialize
-    >>> there = deserialize(*serialize(Message([np.arange(3), np.zeros((2, 2))])))
-    >>> there.arrays[0].tolist(), there.nbytes
-    ([0, 1, 2], 56)
+    >>> there = deserialize(*serialize(Message([np.arange(3), np.zeros((2, 2))], labels=[(0, 1), (0, 2)])))
+    >>> there.arrays[0].tolist(), there.labels, there.nbytes
+    ([0, 1, 2], [(0, 1), (0, 2)], 56)
     """
 
-    __slots__ = ("arrays",)
+    __slots__ = ("arrays", "labels")
 
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray], labels: Sequence[tuple[int, int]] = ()) -> None:
         self.arrays = list(arrays)
+        self.labels = [(origin, final) for origin, final in labels]
 
     @property
     def nbytes(self) -> int:
@@ -77,23 +83,24 @@ def _sizeof(message: Message) -> int:
 @dask_serialize.register(Message)
 def _serialize(message: Message, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
     if _near and context and message.nbytes >= LEAST_BYTES and _same_host(context):
-        return {"process": _here(), "arrays": [_place(array) for array in message.arrays]}, []
+        arrays = [_place(array) for array in message.arrays]
+        return {"process": _here(), "arrays": arrays, "labels": message.labels}, []
     headers, frames = [], []
     for array in message.arrays:
         header, here = serialize_numpy_ndarray(array)
         headers.append((header, len(here)))
         frames += here
-    return {"headers": headers}, frames
+    return {"headers": headers, "labels": message.labels}, frames
 
 
 @dask_deserialize.register(Message)
 def _deserialize(header: dict[str, Any], frames: list[Any]) -> Message:
     if "process" in header:
-        return Message([_fetched(header["process"], *place) for place in header["arrays"]])
+        return Message([_fetched(header["process"], *place) for place in header["arrays"]], header["labels"])
     arrays, rest = [], iter(frames)
     for each, count in header["headers"]:
         arrays.append(deserialize_numpy_ndarray(each, [next(rest) for _ in range(count)]))
-    return Message(arrays)
+    return Message(arrays, header["labels"])
 
 
 def _same_host(context: dict[str, Any]) -> bool:
