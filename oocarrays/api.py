@@ -92,8 +92,8 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
         )
 
 
-def load_picture() -> ModuleType:
-    """The room that draws, which needs matplotlib.
+def load_picture(room: str = "picture") -> ModuleType:
+    """A room that draws, which needs matplotlib: the one for rechunks, or ``"picture_exchange"``.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def load_picture() -> ModuleType:
         Where that is not installed.
     """
     try:
-        return importlib.import_module("oocarrays.picture")
+        return importlib.import_module(f"oocarrays.{room}")
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -109,6 +109,7 @@ def load_picture() -> ModuleType:
 
 
 lend("draw", lambda plan: load_picture().draw(plan))
+lend("draw exchanges", lambda plan, **how: load_picture("picture_exchange").draw_plan(plan, **how))
 lend("html", plan_html)
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``oocarrays demo | rechunk | resume | clean | info | calibrate | schedule``."""
+"""The command line: ``oocarrays demo | rechunk | resume | clean | info | calibrate | schedule | redistribute``."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Commands that show exchanges before they are run: ``oocarrays schedule``."""
+"""Commands that show exchanges before they are run: ``oocarrays schedule | redistribute``."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from oocarrays.api import load_picture
 from oocarrays.errors import ScheduleError
-from oocarrays.exchanges import NETWORKS, parsed_network, schedule_json, schedule_text
+from oocarrays.exchanges import NETWORKS, constants_of, parsed_network, schedule_json, schedule_text
 from oocarrays.graphs.settings import costs, size_in_bytes
-from oocarrays.plan.network import FatTree, Mesh, Network
-from oocarrays.plan.prediction import DELTA, Constants, flat_constants
+from oocarrays.plan.network import Mesh
+from oocarrays.plan.redistribution import METHODS, plan_redistribution
 from oocarrays.plan.schedule import NAMES, Schedule
-from oocarrays.plan.wormhole import MEASURED_DELTA
+from oocarrays.redistributions import Outlook, itemsize, layouts, shape
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def add_commands(commands: Commands) -> None:
     """Put them beside the others of the command line."""
     _schedule_options(commands.add_parser("schedule", help="show who sends to whom in each step of an exchange"))
+    _redistribute_options(commands.add_parser("redistribute", help="show what it costs to change an array's layout"))
 
 
 def _schedule_options(parser: argparse.ArgumentParser) -> None:
@@ -53,17 +54,55 @@ def _schedule(options: argparse.Namespace) -> None:
     if options.bytes is not None and network is None:
         raise ScheduleError(f"--bytes {options.bytes} needs --network to predict seconds: {NETWORKS}")
     nbytes = None if options.bytes is None else size_in_bytes(options.bytes, "bytes")
-    constants, whose = _constants(network)
+    constants, whose = constants_of(network)
     print(schedule_text(schedule, network=network, nbytes=nbytes, constants=constants))
     if nbytes:
         print(f"predicted by {whose}")
 
 
-def _constants(network: Network | None) -> tuple[Sequence[Constants], str]:
-    """The constants that predict seconds on a network, and what they are."""
-    match network:
-        case Mesh():
-            return MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"
-        case FatTree():
-            return DELTA, "the thesis's constants of the Touchstone Delta: it has none of the CM-5"
-    return flat_constants(costs()), "the costs of messages between workers: see oocarrays calibrate"
+def _redistribute_options(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(name.lower() for name in NAMES)
+    parser.add_argument("--from", dest="source", metavar="LAYOUT", required=True, help="such as 'cyclic(11)'")
+    parser.add_argument("--to", dest="target", metavar="LAYOUT", required=True, help="such as '(*, block)'")
+    extents = parser.add_mutually_exclusive_group(required=True)
+    extents.add_argument("--extent", dest="shape", metavar="N", help="elements of an array of one axis, such as 1M")
+    extents.add_argument("--shape", dest="shape", help="elements in each axis, such as 1024x1024")
+    parser.add_argument("--ranks", type=int, help="logical processors")
+    parser.add_argument("--to-ranks", type=int, help="afterwards (default: as many)")
+    parser.add_argument("--grid", type=_grid, help="ranks along each axis, such as 2x2 (default: as even as can be)")
+    parser.add_argument("--to-grid", type=_grid, help="afterwards")
+    parser.add_argument("--dtype", default="float32", help="of the elements (default: %(default)s)")
+    parser.add_argument(
+        "--method", default="auto", help=f"one of {', '.join(METHODS)} (default: the cheapest of those that apply)"
+    )
+    parser.add_argument("--schedule", help=f"one of {names} (default: all that take the ranks, the cheapest first)")
+    parser.add_argument("--network", default="flat", help=f"{NETWORKS} (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--draw", metavar="FILE", help="draw messages by step, and the links' load: .png, .svg, .pdf")
+    parser.set_defaults(command=_redistribute)
+
+
+def _grid(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(int, text.replace("×", "x").split("x")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no grid such as 2x2") from None
+
+
+def _redistribute(options: argparse.Namespace) -> None:
+    if options.draw:
+        load_picture().check_file(options.draw)
+    before, after = layouts(
+        shape(options.shape),
+        options.source,
+        options.target,
+        ranks=(options.ranks, options.to_ranks),
+        grids=(options.grid, options.to_grid),
+    )
+    plan = plan_redistribution(before, after, itemsize(options.dtype), options.method, costs=costs())
+    outlook = Outlook.of(plan, options.network, options.schedule)
+    print(json.dumps(outlook.as_json()) if options.json else outlook.text())
+    if options.draw:
+        load_picture("picture_exchange").draw(outlook).savefig(options.draw)
+        if not options.json:
+            print(f"drew {options.draw}")

@@ -11,10 +11,12 @@ import numpy as np
 from dask.utils import format_bytes
 
 from oocarrays.errors import ScheduleError
+from oocarrays.graphs.settings import costs
 from oocarrays.plan.exchange import Exchange, Turn
 from oocarrays.plan.network import FatTree, FlatCluster, Mesh, Network, busiest
-from oocarrays.plan.prediction import Constants, step_seconds
+from oocarrays.plan.prediction import DELTA, Constants, flat_constants, step_seconds
 from oocarrays.plan.schedule import Schedule, Step
+from oocarrays.plan.wormhole import MEASURED_DELTA
 from oocarrays.report import LINE_WIDTH, seconds_text, table
 
 ACROSS = 8
@@ -41,6 +43,30 @@ def parsed_network(text: str, ranks: int) -> Network:
     if kind == "fat-tree":
         return FatTree(ranks=ranks)
     return FlatCluster.of(*[lengths[1]] * lengths[0]) if lengths else FlatCluster.of(*[1] * ranks)
+
+
+def network_text(network: Network) -> str:
+    """A network in a few words.
+
+    >>> network_text(Mesh(rows=4, columns=8)), network_text(FatTree(ranks=16)), network_text(FlatCluster.of(2, 2))
+    ('a mesh of 4 × 8', 'a fat tree of 16 ranks', 'a flat cluster of 4 ranks')
+    """
+    match network:
+        case Mesh():
+            return f"a mesh of {network.rows} × {network.columns}"
+        case FatTree():
+            return f"a fat tree of {network.ranks} ranks"
+    return f"a flat cluster of {network.ranks} ranks"
+
+
+def constants_of(network: Network | None) -> tuple[Sequence[Constants], str]:
+    """The constants that predict seconds on a network, and what they are."""
+    match network:
+        case Mesh():
+            return MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"
+        case FatTree():
+            return DELTA, "the thesis's constants of the Touchstone Delta: it has none of the CM-5"
+    return flat_constants(costs()), "the costs of messages between workers: see oocarrays calibrate"
 
 
 def pair_texts(step: Step) -> list[str]:

@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,10 @@ from oocarrays.errors import LayoutError
 from oocarrays.mapping.axis import BlockCyclicAxis
 from oocarrays.mapping.distribution import Cyclic, Distribution
 from oocarrays.mapping.layout import Layout
+from oocarrays.plan import shown
 from oocarrays.plan.communication import formula
 from oocarrays.plan.cost import Costs
+from oocarrays.plan.network import Network
 from oocarrays.plan.transfer import Transfer
 
 __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]
@@ -145,6 +148,30 @@ class Redistribution:
                 f"{_amount(self.stored_bytes)} of runs are kept, and serve for the way back",
             ]
         )
+
+    def draw(self, network: Network | str | None = None, schedule: str | None = None) -> Any:
+        """The plan as a picture: which message goes in which step, what links carry, what each step takes.
+
+        Parameters
+        ----------
+        network : Network or str
+            What carries messages, such as ``"mesh:8x8"``; by default a flat cluster of as many ranks.
+        schedule : str
+            The order of messages; by default the one of least predicted time.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            With axes for messages, links and steps of each transfer, in this order.
+
+        Raises
+        ------
+        UnsupportedError
+            Where matplotlib is not installed.
+        ScheduleError
+            Where there is no such network or schedule, or it does not take this number of ranks.
+        """
+        return shown.by("draw exchanges")(self, network=network, schedule=schedule)
 
     def __repr__(self) -> str:
         price = self.price
