@@ -155,8 +155,8 @@ class Outlook:
                 schedules,
                 *([f"not priced, as that takes long for so many: {names}; --schedule prices one"] if names else []),
                 "",
-                "methods are priced by the costs of messages between workers, schedules by",
-                self.whose,
+                "methods are priced by the costs of messages between workers: see oocarrays calibrate",
+                f"schedules are priced by {self.whose}",
             ]
         )
 
