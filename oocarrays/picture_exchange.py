@@ -11,21 +11,23 @@ Steps have the same colours in both; nothing here touches pyplot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from dask.utils import format_bytes
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from oocarrays.exchanges import network_text
-from oocarrays.picture import COLORS, DARK
+from oocarrays.picture import COLORS
 from oocarrays.plan.network import FatTree, Mesh, Network
 from oocarrays.plan.redistribution import Redistribution
 from oocarrays.plan.schedule import IDLE
@@ -34,6 +36,8 @@ from oocarrays.plan.transfer import Transfer
 from oocarrays.redistributions import Outlook
 from oocarrays.report import seconds_text
 
+STEPS = COLORS[:7]
+"""Of few steps: those that are told apart best, without the grey."""
 KEPT = "#DDDDDD"
 """What stays with its rank."""
 LOAD = colormaps["cividis_r"]
@@ -61,7 +65,7 @@ def draw(outlook: Outlook) -> Figure:
     """
     plan = outlook.plan
     rows = max(len(plan.transfers), 1)
-    figure = Figure(figsize=(14.5, 4.6 * rows + 0.6), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     figure.suptitle("\n".join(_title(outlook)), fontsize=11, x=0.01, ha="left")
     if not outlook.priced:
@@ -94,9 +98,9 @@ def _title(outlook: Outlook) -> list[str]:
 
 
 def _step_colors(steps: int) -> Colormap:
-    """A colour a step: of few, those that are told apart best; of many, from dark to light."""
-    if steps <= len(COLORS):
-        return ListedColormap(list(COLORS[: max(steps, 1)]))
+    """A colour for each step: of many, from dark to light."""
+    if steps <= len(STEPS):
+        return ListedColormap(list(STEPS[: max(steps, 1)]))
     return ListedColormap(colormaps["viridis"](np.linspace(0, 1, steps)))
 
 
@@ -129,6 +133,7 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: Trace, colors: Colorma
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.tick_params(labelsize=8)
+    axes.set_anchor("N")
     _draw_legend(axes, bool(forwarded.any()), ranks, int(forwarded.sum()))
 
 
@@ -150,7 +155,7 @@ def _draw_kept(axes: Axes, sizes: np.ndarray) -> None:
 def _mark_forwarded(axes: Axes, forwarded: np.ndarray, ranks: int) -> None:
     """A dot on all that other ranks send on; numbers are written over it."""
     source, target = np.nonzero(forwarded)
-    across = 230 / ranks * (0.7 if ranks <= MOST_NUMBERS else 0.4)
+    across = 220 / max(ranks, 4) * (0.62 if ranks <= MOST_NUMBERS else 0.3)
     axes.scatter(target, source, s=across**2, marker="o", facecolor="white", edgecolor="none", zorder=3)
 
 
@@ -180,8 +185,20 @@ def _draw_legend(axes: Axes, is_forwarded: bool, ranks: int, pairs: int) -> None
         is_marked = ranks <= MOST_CELLS
         label = "rides through other ranks" if is_marked else f"{pairs} pairs' data rides through other ranks"
         handles.append(Line2D([], [], label=label, **(dot if is_marked else none)))  # type: ignore[arg-type]
+    _put_legend_below(axes, handles)
+
+
+def _put_legend_below(axes: Axes, handles: Sequence[Patch | Line2D] | None = None) -> None:
+    """Below the label of the axis, whatever the picture's height."""
+    known = axes.get_legend_handles_labels()[0] if handles is None else handles
     axes.legend(
-        handles=handles, fontsize=8, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12)
+        handles=known,
+        fontsize=8,
+        frameon=False,
+        ncols=2,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        borderaxespad=4.4,
     )
 
 
@@ -228,11 +245,12 @@ def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
         )
     axes.set(xlim=(-0.6, mesh.columns - 0.4), ylim=(mesh.rows - 0.4, -0.6), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
-    bar = axes.figure.colorbar(lines, ax=axes, location="bottom", fraction=0.05, pad=0.03, aspect=30)
-    bar.ax.xaxis.set_major_locator(MaxNLocator(4))
-    bar.ax.xaxis.set_major_formatter(FuncFormatter(_bytes_tick))
+    axes.set_anchor("N")
+    below = axes.inset_axes((0.1, -0.3 / mesh.rows - 0.02, 0.8, 0.3 / max(mesh.rows, 8)))
+    bar = axes.figure.colorbar(lines, cax=below, orientation="horizontal")
+    _tick_bytes(bar.ax.xaxis, most)
     bar.ax.tick_params(labelsize=8)
-    bar.set_label("of two lines side by side, one is each way: right and down above and right", fontsize=8)
+    bar.set_label("each way of a link on its right-hand side, as on a road", fontsize=8)
 
 
 def _mesh_links(mesh: Mesh, loads: np.ndarray) -> Iterator[tuple[list[tuple[float, float]], float]]:
@@ -242,13 +260,13 @@ def _mesh_links(mesh: Mesh, loads: np.ndarray) -> Iterator[tuple[list[tuple[floa
     for row in range(mesh.rows):
         for column in range(mesh.columns - 1):
             at = row * mesh.columns + column
-            yield [(column, row - apart), (column + 1, row - apart)], right[at]
-            yield [(column, row + apart), (column + 1, row + apart)], left[at]
+            yield [(column, row + apart), (column + 1, row + apart)], right[at]
+            yield [(column, row - apart), (column + 1, row - apart)], left[at]
     for column in range(mesh.columns):
         for row in range(mesh.rows - 1):
             at = column * mesh.rows + row
-            yield [(column + apart, row), (column + apart, row + 1)], down[at]
-            yield [(column - apart, row), (column - apart, row + 1)], up[at]
+            yield [(column - apart, row), (column - apart, row + 1)], down[at]
+            yield [(column + apart, row), (column + apart, row + 1)], up[at]
 
 
 def _draw_tree(axes: Axes, tree: FatTree, loads: np.ndarray) -> None:
@@ -277,8 +295,8 @@ def _draw_bars(axes: Axes, sides: list[tuple[str, list[float]]], what: str) -> N
             axes.step(places, carried, where="mid", color=color, label=label, linewidth=0.8)
     axes.set_ylabel(what, fontsize=9)
     _plain(axes)
-    axes.yaxis.set_major_formatter(FuncFormatter(_bytes_tick))
-    axes.legend(fontsize=8, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    _tick_bytes(axes.yaxis, max(most for _, carried in sides for most in carried))
+    _put_legend_below(axes)
 
 
 # ---------------------------------------------------------------------- steps
@@ -287,11 +305,11 @@ def _draw_bars(axes: Axes, sides: list[tuple[str, list[float]]], what: str) -> N
 def _draw_shared(axes: Axes, trace: Trace) -> None:
     """How many messages share the busiest link of each step."""
     places = np.arange(len(trace.numbers) + 1) + 0.5
-    axes.stairs(trace.shared, places, color=COLORS[5], linewidth=1.6, fill=False)
+    axes.stairs(trace.shared, places, baseline=None, color=COLORS[5], linewidth=1.6)
     axes.fill_between(places, np.append(trace.shared, trace.shared[-1:]), step="post", color=COLORS[5], alpha=0.15)
     axes.set_title("each step in which something is sent", fontsize=10)
     axes.set_ylabel("messages that share\nthe busiest link", fontsize=9)
-    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=trace.shared.max(initial=0) > 1))
     _plain(axes)
     axes.tick_params(labelbottom=False)
 
@@ -301,10 +319,10 @@ def _draw_seconds(axes: Axes, trace: Trace, colors: Colormap) -> None:
     steps = np.arange(len(trace.numbers))
     gap = 0.1 if len(steps) <= MOST_CELLS else 0.0
     axes.bar(steps + 1, trace.seconds, 1 - gap, color=[colors(int(step)) for step in steps])
-    axes.set_ylabel("predicted seconds", fontsize=9)
+    axes.set_ylabel("predicted time\nof the step", fontsize=9)
     axes.set_xlabel(f"step, of {len(trace.numbers)}; {seconds_text(float(trace.seconds.sum()))} together", fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds_text(value) if value else "0"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(seconds_text(value)) if value else "0"))
     axes.set_xlim(0.5, len(steps) + 0.5)
     _plain(axes)
 
@@ -315,5 +333,17 @@ def _plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _bytes_tick(value: float, _: int | None) -> str:
-    return format_bytes(round(value)) if value else "0"
+def _tick_bytes(axis: Axis, most: float) -> None:
+    """Some five ticks, at multiples of a power of two."""
+    axis.set_major_locator(MultipleLocator(2.0 ** max(math.ceil(math.log2(max(most, 1) / 5)), 0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _short(format_bytes(round(value))) if value else "0"))
+
+
+def _short(text: str) -> str:
+    """A number and its unit, without zeros that say nothing.
+
+    >>> _short("32.00 kiB"), _short("2.50 ms"), _short("100 B")
+    ('32 kiB', '2.5 ms', '100 B')
+    """
+    number, unit = text.split()
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
