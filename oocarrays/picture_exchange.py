@@ -33,7 +33,7 @@ from oocarrays.plan.redistribution import Redistribution
 from oocarrays.plan.schedule import IDLE
 from oocarrays.plan.trace import Trace, arrivals
 from oocarrays.plan.transfer import Transfer
-from oocarrays.redistributions import Outlook
+from oocarrays.redistributions import NOTHING, Outlook
 from oocarrays.report import seconds_text
 
 STEPS = COLORS[:7]
@@ -64,7 +64,7 @@ def draw(outlook: Outlook) -> Figure:
         With four axes for each transfer: messages, links, and by step the busiest link and the seconds.
     """
     plan = outlook.plan
-    rows = max(len(plan.transfers), 1)
+    rows = len(plan.transfers) if outlook.priced else 0
     figure = Figure(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     figure.suptitle("\n".join(_title(outlook)), fontsize=11, x=0.01, ha="left")
@@ -88,7 +88,7 @@ def _title(outlook: Outlook) -> list[str]:
     plan = outlook.plan
     what = f"{plan.source} → {plan.target}"
     if not outlook.priced:
-        return [what, "nothing has to move"]
+        return [what, NOTHING]
     chosen = outlook.priced[0]
     return [
         what,
@@ -159,9 +159,7 @@ def _mark_forwarded(axes: Axes, forwarded: np.ndarray, ranks: int) -> None:
     axes.scatter(target, source, s=across**2, marker="o", facecolor="white", edgecolor="none", zorder=3)
 
 
-def _number_cells(
-    axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np.ndarray, colors: Colormap
-) -> None:
+def _number_cells(axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np.ndarray, colors: Colormap) -> None:
     """The number of its step in each cell, in ink that can be read there."""
     for source, target in zip(*np.nonzero(sent), strict=True):
         step = int(order[source, target])
@@ -222,11 +220,12 @@ def _draw_links(axes: Axes, network: Network, trace: Trace) -> None:
 
 def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
     """Links side by side in both directions, the wider and darker the more they carry."""
-    ends, carried = map(np.array, zip(*_mesh_links(mesh, loads), strict=True)) if mesh.ranks > 1 else ([], np.zeros(1))
+    links = list(_mesh_links(mesh, loads))
+    carried = np.array([load for _, load in links])
     most = max(float(carried.max(initial=0)), 1.0)
     wide = 200 / max(mesh.rows, mesh.columns, 4)
     lines = LineCollection(
-        list(ends),
+        [ends for ends, _ in links],
         array=carried,
         cmap=LOAD,
         norm=Normalize(0, most),
@@ -241,7 +240,11 @@ def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
     axes.scatter(column, row, s=across**2, facecolor="white", edgecolor="#555555", linewidth=0.6, zorder=3)
     for number in rank if names else []:
         axes.text(
-            *(column[number], row[number], str(number)), ha="center", va="center", fontsize=min(wide * 0.22, 9), zorder=4
+            *(column[number], row[number], str(number)),
+            ha="center",
+            va="center",
+            fontsize=min(wide * 0.22, 9),
+            zorder=4,
         )
     axes.set(xlim=(-0.6, mesh.columns - 0.4), ylim=(mesh.rows - 0.4, -0.6), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
@@ -254,19 +257,19 @@ def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
 
 
 def _mesh_links(mesh: Mesh, loads: np.ndarray) -> Iterator[tuple[list[tuple[float, float]], float]]:
-    """The ends of every link, and what it carries: right, left, down, up, as the mesh counts them."""
+    """Where every link begins and ends, and what it carries: right, left, down, up, as the mesh counts them."""
     apart = 0.11
     right, left, down, up = loads.reshape(4, mesh.ranks)
     for row in range(mesh.rows):
         for column in range(mesh.columns - 1):
             at = row * mesh.columns + column
             yield [(column, row + apart), (column + 1, row + apart)], right[at]
-            yield [(column, row - apart), (column + 1, row - apart)], left[at]
+            yield [(column + 1, row - apart), (column, row - apart)], left[at]
     for column in range(mesh.columns):
         for row in range(mesh.rows - 1):
             at = column * mesh.rows + row
             yield [(column - apart, row), (column - apart, row + 1)], down[at]
-            yield [(column + apart, row), (column + apart, row + 1)], up[at]
+            yield [(column + apart, row + 1), (column + apart, row)], up[at]
 
 
 def _draw_tree(axes: Axes, tree: FatTree, loads: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes, parse_bytes
 
-from oocarrays.errors import LayoutError
+from oocarrays.errors import LayoutError, ScheduleError
 from oocarrays.exchanges import constants_of, network_text, parsed_network
 from oocarrays.mapping.hpf import parse_layout
 from oocarrays.mapping.layout import Layout
@@ -87,11 +87,14 @@ def layouts(
     (Layout.of((8, 8), '(block, *) on 4 × 1'), Layout.of((8, 8), '(*, block) on 1 × 4'))
     """
     before = Layout.of(extents, source, ranks=ranks[0], grid=grids[0])
-    as_many = None if grids[1] or parse_layout(target)[1] else before.ranks
-    return before, Layout.of(extents, target, ranks=ranks[1] or as_many, grid=grids[1])
+    named = ranks[1] is not None or grids[1] is not None or parse_layout(target)[1] is not None
+    return before, Layout.of(extents, target, ranks=ranks[1] if named else before.ranks, grid=grids[1])
 
 
 # ---------------------------------------------------------------------- what it comes to
+
+
+NOTHING = "nothing has to move from rank to rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +129,13 @@ class Outlook:
         ranks = max(layout.ranks for each in (plan, *plan.transfers) for layout in (each.source, each.target))
         text = network if isinstance(network, str) else "flat"
         there = parsed_network(text, ranks) if network is None or isinstance(network, str) else network
+        if there.ranks != ranks:
+            raise ScheduleError(f"{network_text(there)} has {there.ranks} places, not one for each of {ranks} ranks")
         constants, whose = constants_of(there)
         columns = there.columns if isinstance(there, Mesh) else None
         chosen = Schedule.of(schedule, ranks, columns=columns) if schedule else None
         sizes = [each * plan.itemsize for each in plan.sizes()]
-        if not sizes:
+        if not plan.price.messages:
             priced, left_out = [], []
         elif chosen is None:
             priced, left_out = in_order(sizes, there, constants)
@@ -141,7 +146,7 @@ class Outlook:
     def text(self) -> str:
         """Lines for whoever decides: methods, transfers, schedules."""
         if not self.priced:
-            return f"{self.plan.explain()}\n\nnothing has to move"
+            return f"{self.plan.explain()}\n\n{NOTHING}"
         transfers = table([_TRANSFER_HEAD, *map(self._transfer_row, self.plan.transfers)])
         schedules = table([_SCHEDULE_HEAD, *(self._schedule_row(each) for each in self.priced)])
         names = ", ".join(each.name.lower() for each in self.left_out)

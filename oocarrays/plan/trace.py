@@ -21,9 +21,9 @@ from oocarrays.plan.network import Loads, Mesh, Network, busiest
 from oocarrays.plan.prediction import Constants, step_seconds
 from oocarrays.plan.schedule import IDLE, Schedule, schedules
 
-QUICK = 10**8
-"""Messages and idle ranks, of all steps together, that are followed in some seconds."""
-LIKELY = ("REX", "PEX", "IPEX", "GEN", "PEX-GEN", "BEX", "PEX-GEN-SHIFT", "LEX")
+QUICK = 7 * 10**7
+"""Ranks that are asked in all steps of all schedules what they send, where that is a matter of seconds."""
+LIKELY = ("REX", "PEX", "IPEX", "GEN", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "LEX")
 """Schedules as they are worth to be priced, where not all can be; of equal ones, the plainer first."""
 
 
@@ -33,8 +33,8 @@ class Trace:
 
     >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
     >>> trace = Trace.of(Exchange.of(Schedule.of("rex", 8), 1024), Mesh(rows=2, columns=4), delta)
-    >>> trace.shared.tolist(), trace.messages, trace.link_bytes.max()
-    ([4.0, 2.0, 1.0], 24, 20480.0)
+    >>> trace.shared.tolist(), trace.messages, float(trace.link_bytes.max())
+    ([1.0, 2.0, 1.0], 24, 8192.0)
     """
 
     exchange: Exchange
@@ -130,7 +130,7 @@ def in_order(
     Parameters
     ----------
     most : int
-        Messages and idle ranks that are followed at most: of a large exchange the likelier schedules are priced.
+        Ranks that are asked at most, in all steps: of large exchanges only the likelier schedules are priced.
 
     Examples
     --------
@@ -145,15 +145,13 @@ def in_order(
     return sorted(priced, key=lambda each: (each.seconds, LIKELY.index(each.schedule.name))), left_out
 
 
-def _quick(
-    known: Iterable[Schedule], sizes: Sequence[np.ndarray], most: int
-) -> tuple[list[Schedule], list[Schedule]]:
+def _quick(known: Iterable[Schedule], sizes: Sequence[np.ndarray], most: int) -> tuple[list[Schedule], list[Schedule]]:
     """The schedules that are followed quickly together, one at least; and the others."""
     chosen, left_out, work = [], [], 0
     messages = sum(np.count_nonzero(each) for each in sizes)
     for schedule in known:
         mine = len(schedule) * schedule.ranks * len(sizes)
-        mine += 4 * min(messages, mine)  # a message that is sent takes as long as five ranks that are asked
+        mine += 2 * min(messages, mine)  # to route a message takes twice as long as to ask a rank
         if chosen and work + mine > most:
             left_out.append(schedule)
         else:

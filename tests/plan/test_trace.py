@@ -1,0 +1,97 @@
+"""Traces against messages that are followed one by one: when each arrives, over which links, in which time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from oocarrays.plan.exchange import Exchange
+from oocarrays.plan.network import FlatCluster, Mesh
+from oocarrays.plan.prediction import DELTA, predicted
+from oocarrays.plan.schedule import NAMES, Schedule, schedules
+from oocarrays.plan.trace import Trace, arrivals, in_order, ordered
+
+ON_MESHES = [(name, ranks, columns) for name in ("rex", "ipex") for ranks in (4, 16) for columns in (1, 2, 4)]
+ELSEWHERE = [(schedule.name, ranks, None) for ranks in (1, 2, 5, 8) for schedule in schedules(ranks)]
+
+
+@pytest.mark.parametrize(("name", "ranks", "columns"), [*ON_MESHES, *ELSEWHERE])
+def test_data_arrives_in_the_last_step_in_which_it_rides(name: str, ranks: int, columns: int | None) -> None:
+    schedule = Schedule.of(name, ranks, columns=columns)
+    last, rides = {}, Counter[tuple[int, int]]()
+    for number, step in enumerate(schedule):
+        for source in step.senders:
+            for pair in schedule.ride(number, int(source)).pairs:
+                last[pair] = number
+                rides[pair] += 1
+    found = arrivals(schedule)
+    pairs = [(source, target) for source in range(ranks) for target in range(ranks)]
+    assert {pair: int(found.steps[pair]) for pair in pairs} == {pair: last.get(pair, -1) for pair in pairs}
+    assert {pair: int(found.messages[pair]) for pair in pairs} == {pair: rides[pair] for pair in pairs}
+
+
+def some_sizes(ranks: int) -> np.ndarray:
+    """Bytes of every pair of ranks, of which half have none."""
+    random = np.random.default_rng(ranks)
+    return random.integers(1, 5000, (ranks, ranks)) * random.integers(0, 2, (ranks, ranks))
+
+
+def routed(mesh: Mesh, source: int, target: int) -> list[tuple[int, int]]:
+    """The links of a message, each between two ranks: first along the row, then along the column."""
+    here, way = source, []
+    while here != target:
+        (y, x), (to_y, to_x) = divmod(here, mesh.columns), divmod(target, mesh.columns)
+        there = here + int(np.sign(to_x - x)) if x != to_x else here + mesh.columns * int(np.sign(to_y - y))
+        way.append((here, there))
+        here = there
+    return way
+
+
+@pytest.mark.parametrize("schedule", schedules(8, columns=4), ids=lambda schedule: schedule.name)
+def test_links_carry_what_is_routed_over_them(schedule: Schedule) -> None:
+    mesh, exchange = Mesh(rows=2, columns=4), Exchange.of(schedule, some_sizes(8))
+    trace = Trace.of(exchange, mesh, DELTA)
+    carried, shared, messages = Counter[tuple[int, int]](), [], 0
+    for turn in exchange:
+        here = Counter[tuple[int, int]]()
+        for (source, target), nbytes in zip(turn.step.pairs, turn.sizes, strict=True):
+            messages += 1
+            for link in routed(mesh, source, target):
+                here[link] += 1
+                carried[link] += int(nbytes)
+        shared.append(max(here.values()))
+    assert trace.messages == messages
+    assert trace.shared.tolist() == shared
+    assert sorted(trace.link_bytes[trace.link_bytes > 0]) == sorted(carried.values())
+
+
+@pytest.mark.parametrize("network", [Mesh(rows=2, columns=4), FlatCluster.of(*[1] * 8)], ids=["mesh", "flat"])
+def test_all_schedules_are_priced_as_they_are_predicted_the_cheapest_first(network: Mesh | FlatCluster) -> None:
+    sizes = some_sizes(8)
+    priced, left_out = in_order([sizes, sizes], network, DELTA)
+    seconds = [each.seconds for each in priced]
+    assert seconds == sorted(seconds)
+    expected = {schedule.name: 2 * value for schedule, value in predicted(sizes, network, DELTA).items()}
+    assert {each.schedule.name: each.seconds for each in priced} == pytest.approx(expected)
+    assert set(expected) == set(NAMES)
+    assert left_out == []
+
+
+def test_of_a_large_exchange_the_likelier_schedules_are_priced() -> None:
+    priced, left_out = in_order([some_sizes(16)], Mesh(rows=4, columns=4), DELTA, most=1500)
+    assert {each.schedule.name for each in priced} == {"REX", "PEX", "IPEX"}
+    assert [each.name for each in left_out] == ["GEN", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "LEX"]
+    assert len(in_order([some_sizes(16)], Mesh(rows=4, columns=4), DELTA, most=0)[0]) == 1
+
+
+def test_transfers_one_after_the_other_are_priced_together() -> None:
+    one, other = some_sizes(8), 3 * some_sizes(8).T
+    rex, mesh = Schedule.of("rex", 8, columns=4), Mesh(rows=2, columns=4)
+    alone = [ordered(rex, [each], mesh, DELTA) for each in (one, other)]
+    both = ordered(rex, [one, other], mesh, DELTA)
+    assert both.seconds == pytest.approx(sum(each.seconds for each in alone))
+    assert (both.steps, both.messages) == (6, sum(each.messages for each in alone))
+    assert both.buffer_bytes == max(each.buffer_bytes for each in alone) > 0
+    assert max(each.link_bytes for each in alone) < both.link_bytes <= sum(each.link_bytes for each in alone)
