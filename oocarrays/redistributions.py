@@ -126,21 +126,17 @@ class Outlook:
         ScheduleError
             Where there is no such schedule or network, or it does not take this number of ranks.
         """
-        ranks = max(layout.ranks for each in (plan, *plan.transfers) for layout in (each.source, each.target))
-        text = network if isinstance(network, str) else "flat"
-        there = parsed_network(text, ranks) if network is None or isinstance(network, str) else network
-        if there.ranks != ranks:
-            raise ScheduleError(f"{network_text(there)} has {there.ranks} places, not one for each of {ranks} ranks")
+        there = _standing(plan, network)
         constants, whose = constants_of(there)
         columns = there.columns if isinstance(there, Mesh) else None
-        chosen = Schedule.of(schedule, ranks, columns=columns) if schedule else None
-        sizes = [each * plan.itemsize for each in plan.sizes()]
-        if not plan.price.messages:
-            priced, left_out = [], []
-        elif chosen is None:
+        chosen = Schedule.of(schedule, there.ranks, columns=columns) if schedule else None
+        sizes = [each * plan.itemsize for each in plan.sizes()] if plan.price.messages else []
+        priced: list[Ordered] = []
+        left_out: list[Schedule] = []
+        if sizes and chosen is None:
             priced, left_out = in_order(sizes, there, constants)
-        else:
-            priced, left_out = [ordered(chosen, sizes, there, constants)], []
+        elif sizes and chosen is not None:
+            priced = [ordered(chosen, sizes, there, constants)]
         return cls(plan=plan, network=there, whose=whose, priced=priced, left_out=left_out)
 
     def text(self) -> str:
@@ -235,6 +231,17 @@ class Outlook:
             format_bytes(self.plan.peak_bytes(buffers=each.buffer_bytes)),
             seconds_text(each.seconds),
         )
+
+
+def _standing(plan: Redistribution, network: Network | str | None) -> Network:
+    """A network with a place for each rank of a plan."""
+    layouts = [plan.source, plan.target, *(transfer.target for transfer in plan.transfers)]
+    ranks = max(layout.ranks for layout in layouts)
+    if network is None or isinstance(network, str):
+        return parsed_network(network or "flat", ranks)
+    if network.ranks != ranks:
+        raise ScheduleError(f"{network_text(network)} has {network.ranks} places, not one for each of {ranks} ranks")
+    return network
 
 
 _TRANSFER_HEAD = ("transfer", "messages", "between ranks", "a rank sends", "messages at most")

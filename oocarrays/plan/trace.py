@@ -147,8 +147,10 @@ def in_order(
 
 def _quick(known: Iterable[Schedule], sizes: Sequence[np.ndarray], most: int) -> tuple[list[Schedule], list[Schedule]]:
     """The schedules that are followed quickly together, one at least; and the others."""
-    chosen, left_out, work = [], [], 0
-    messages = sum(np.count_nonzero(each) for each in sizes)
+    chosen: list[Schedule] = []
+    left_out: list[Schedule] = []
+    messages = sum(int(np.count_nonzero(each)) for each in sizes)
+    work = 0
     for schedule in known:
         mine = len(schedule) * schedule.ranks * len(sizes)
         mine += 2 * min(messages, mine)  # to route a message takes twice as long as to ask a rank
