@@ -49,6 +49,8 @@ class Trace:
     """Predicted, of each such step."""
     link_bytes: Loads
     """Bytes on each link of the network, of all steps together."""
+    buffer_bytes: int
+    """Bytes that a rank holds for others at most."""
 
     @classmethod
     def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> Trace:
@@ -71,6 +73,7 @@ class Trace:
             shared=np.array(shared, float),
             seconds=np.array(seconds, float),
             link_bytes=link_bytes,
+            buffer_bytes=exchange.buffer_bytes,
         )
 
 
@@ -106,7 +109,7 @@ class Ordered:
     @property
     def buffer_bytes(self) -> int:
         """Bytes that a rank holds for others at most."""
-        return max((trace.exchange.buffer_bytes for trace in self.traces), default=0)
+        return max((trace.buffer_bytes for trace in self.traces), default=0)
 
     @property
     def seconds(self) -> float:
