@@ -1,0 +1,522 @@
+"""Arrays laid out over ranks: what a person holds of an array that is shared out, and how it comes to be so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import dask.config
+import dask.threaded
+import numpy as np
+from dask.base import DaskMethodsMixin, tokenize
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias
+from dask.utils import format_bytes
+
+from oocarrays import report
+from oocarrays.asked import cluster_of
+from oocarrays.errors import LayoutError, UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.graphs.parts import (
+    Parts,
+    block_lengths,
+    block_tasks,
+    home_addresses,
+    is_block,
+    is_blocks,
+    layered,
+    parts_of_array,
+    parts_of_blocks,
+    whole,
+)
+from oocarrays.graphs.placement import pin
+from oocarrays.graphs.rechunk import Key
+from oocarrays.graphs.redistribution import exchanged, filled
+from oocarrays.graphs.run import Cluster
+from oocarrays.lazy import check_array
+from oocarrays.mapping.distribution import Block, Collapsed, Distribution, GenBlock
+from oocarrays.mapping.layout import Layout, parse_distributions
+from oocarrays.notebook import rows_html
+from oocarrays.plan.assembly import Assembly, check_assembly, held_elements, squared
+from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
+from oocarrays.plan.schedule import Schedule, complete_exchange
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from distributed import Client
+
+LayoutLike = Layout | str | Distribution | Sequence[Distribution | str]
+"""A layout, or distributions as `Layout.of` takes them."""
+MOST_RANKS = 8
+"""Ranks that are listed at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """How the transfers of a redistribution are made."""
+
+    schedules: tuple[Schedule | None, ...]
+    """Of each transfer; None between threads, which send no messages."""
+    assembly: Assembly
+    """When messages are unpacked."""
+    ordered: bool
+    """Whether a step waits for the one before."""
+
+
+class DistributedArray(DaskMethodsMixin):
+    """An array that is shared out over ranks by a layout: lazy, a Dask collection.
+
+    ``compute`` gives the whole array, in natural order; ``persist`` leaves each rank's part with its rank.
+
+    Examples
+    --------
+    >>> x = distribute(np.arange(10), "cyclic(2)", ranks=2, scheduler="threads")
+    >>> x.local(1).compute(), x.compute()
+    (array([2, 3, 6, 7]), array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]))
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        dtype: np.dtype,
+        build: Callable[[], Parts],
+        *,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        plan: Redistribution | None = None,
+        exchange: Exchange | None = None,
+    ) -> None:
+        self._layout = layout
+        self._dtype = dtype
+        self._build = build
+        self._cluster = cluster
+        self._workers = tuple(workers)
+        self._plan = plan
+        self._exchange = exchange
+        self._moves: list[dict[str, Any]] = []
+
+    @cached_property
+    def _parts(self) -> Parts:
+        """The tasks, made when they are asked for."""
+        return self._build()
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def layout(self) -> Layout:
+        """Which rank holds which element."""
+        return self._layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis, in elements."""
+        return self._layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the elements."""
+        return self._dtype
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that it is shared out over."""
+        return self._layout.ranks
+
+    @property
+    def placement(self) -> dict[int, str]:
+        """The worker of each rank; none where ranks are threads."""
+        return dict(enumerate(home_addresses(self.ranks, self._workers)))
+
+    @property
+    def plan(self) -> Redistribution | None:
+        """The redistribution that it comes from; None where an array was cut into it."""
+        return self._plan
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that one rank holds, at any moment of the redistribution that this comes from."""
+        if self._plan is None or self._exchange is None or not self._plan.transfers:
+            return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
+        made = self._exchange
+        held = [
+            held_elements(transfer, schedule, made.assembly, ordered=made.ordered).max()
+            for transfer, schedule in zip(self._plan.transfers, made.schedules, strict=True)
+        ]
+        return int(max(held)) * self.dtype.itemsize
+
+    # ------------------------------------------------------------------ what can be had of it
+
+    def local(self, rank: int) -> da.Array:
+        """What ``rank`` holds, in its own order: a Dask array of one block, of shape ``layout.local_shape(rank)``.
+
+        Raises
+        ------
+        LayoutError
+            Where there is no such rank.
+        """
+        if not 0 <= rank < self.ranks:
+            raise LayoutError(f"rank {rank} is not one of 0 to {self.ranks - 1}: {self._layout}")
+        name = f"local-{tokenize(self._parts.name, rank)}"
+        key = (name, *[0] * self.ndim)
+        lengths = tuple((n,) for n in self._layout.local_shape(rank))
+        return self._lazy(name, {key: Alias(key, self._parts.keys[rank])}, lengths)
+
+    def to_dask(self) -> da.Array:
+        """The whole array in natural order, as a Dask array.
+
+        Where the layout is blocks, its blocks are what the ranks hold; otherwise it is redistributed to blocks first.
+        """
+        if not is_blocks(self._layout):
+            return self.redistribute(in_blocks(self._layout)).to_dask()
+        name = f"blocks-{tokenize(self._parts.name)}"
+        return self._lazy(name, block_tasks(self._parts, name), block_lengths(self._layout))
+
+    def _lazy(self, name: str, tasks: Mapping[Any, Any], lengths: tuple[tuple[int, ...], ...]) -> da.Array:
+        import dask.array as da
+
+        settings.refuse_array_expressions()
+        graph = layered(self._parts.graph, name, tasks, self._parts.name)
+        return da.Array(graph, name, lengths, dtype=self.dtype)
+
+    def redistribute(self, layout: LayoutLike, **options: Any) -> DistributedArray:
+        """The same array in another layout: see `oocarrays.redistribute`."""
+        return redistribute(self, layout, **options)
+
+    def compute(self, **kwargs: Any) -> np.ndarray:
+        """The whole array, in natural order, in the memory of this process."""
+        return np.asarray(super().compute(**self._there(kwargs)))
+
+    def persist(self, **kwargs: Any) -> DistributedArray:
+        """The same array, every rank's part in memory where its rank is."""
+        made: DistributedArray = super().persist(**self._there(kwargs))
+        return made
+
+    def _there(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Where it runs, if nothing else is said: where its ranks are."""
+        if self._cluster:
+            return {"scheduler": self._cluster.client, **options}
+        return options if dask.config.get("scheduler", None) else {"scheduler": "threads", **options}
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("the parts of a distributed array can only be copied into one array")
+        return np.asarray(self.compute(), dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without axes has no length")
+        return self.shape[0]
+
+    # ------------------------------------------------------------------ what Dask asks of a collection
+
+    __dask_scheduler__ = staticmethod(dask.threaded.get)
+
+    def __dask_graph__(self) -> HighLevelGraph:
+        if self._cluster:
+            for suffix, addresses in self._parts.homes.items():
+                pin(self._cluster.client, suffix, addresses, f"oocarrays-{suffix}")
+        return self._parts.graph
+
+    def __dask_keys__(self) -> list[Key]:
+        return list(self._parts.keys)
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        return (self._parts.name,)
+
+    @staticmethod
+    def __dask_optimize__(graph: Any, keys: Any, **kwargs: Any) -> Any:
+        return graph
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return type(self).__name__, self._parts.name
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return whole, (self._layout, self._dtype)
+
+    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._persisted, ()
+
+    def _persisted(self, graph: Mapping[Any, Any], *, rename: Mapping[str, str] | None = None) -> DistributedArray:
+        """The same array, its parts in memory: each still to be made again where it was made, if its worker is lost."""
+        parts, names = self._parts, rename or {}
+        name = names.get(parts.name, parts.name)
+        made = replace(
+            parts,
+            graph=layered(HighLevelGraph({}, {}), name, dict(graph)),
+            name=name,
+            keys=tuple((names.get(key[0], key[0]), *key[1:]) for key in parts.keys),
+            homes={},
+        )
+        array = object.__new__(type(self))
+        array.__dict__.update(self.__dict__ | {"_parts": made})
+        return array
+
+    # ------------------------------------------------------------------ what a person reads
+
+    def _rows(self) -> list[tuple[str, str]]:
+        sizes = [self._layout.local_size(rank) * self.dtype.itemsize for rank in range(self.ranks)]
+        least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
+        return [
+            ("layout", str(self._layout)),
+            ("array", f"{report.shape_text(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
+            ("a rank holds", most if least == most else f"{least} to {most}"),
+            ("peak of a rank", format_bytes(self.peak_bytes)),
+            ("ranks are", self._where()),
+            *self._made_rows(),
+        ]
+
+    def _where(self) -> str:
+        if not self._cluster:
+            return f"{self.ranks} on threads of this process"
+        there = [f"{rank} on {address}" for rank, address in self.placement.items()]
+        more = len(there) - MOST_RANKS
+        return ", ".join(there[:MOST_RANKS]) + (f", … {more} more" if more > 0 else "")
+
+    def _made_rows(self) -> list[tuple[str, str]]:
+        if self._plan is None or self._exchange is None:
+            return []
+        made = self._exchange
+        return [
+            (f"transfer {number}", transfer_text(transfer, schedule, made, self.dtype.itemsize))
+            for number, (transfer, schedule) in enumerate(zip(self._plan.transfers, made.schedules, strict=True), 1)
+        ]
+
+    def explain(self) -> str:
+        """What each rank holds, where, and how the array came to be laid out so."""
+        return report.table(self._rows())
+
+    def __repr__(self) -> str:
+        return (
+            f"<oocarrays.DistributedArray {report.shape_text(self.shape)} {self.dtype}, {self._layout}>\n"
+            f"{report.table(self._rows()[2:], indent='  ')}"
+        )
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows(), title="oocarrays.DistributedArray")
+
+
+def transfer_text(transfer: Transfer, schedule: Schedule | None, made: Exchange, itemsize: int) -> str:
+    """One transfer in a line."""
+    sizes = squared(transfer.sizes())
+    between = sizes.sum() - np.trace(sizes)
+    np.fill_diagonal(sizes, 0)
+    moved = f"{transfer.source} → {transfer.target}: {format_bytes(int(between) * itemsize)}"
+    if schedule is None:
+        return f"{moved} between ranks, without messages"
+    order = schedule.name if made.ordered else "no order"
+    return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {made.assembly}"
+
+
+def in_blocks(layout: Layout) -> Layout:
+    """The layout over the same grid in which each rank holds one block.
+
+    >>> print(in_blocks(Layout.of((8, 6), "(cyclic, block)", grid=(2, 2))))
+    (block, block) on 2 × 2
+    """
+    dealt = zip(layout.distributions, layout.axes, strict=True)
+    blocks = [d if is_block(axis) else Block() for d, axis in dealt]
+    return Layout.of(layout.shape, blocks, grid=layout.grid)
+
+
+# ---------------------------------------------------------------------- how it comes to be
+
+
+def distribute(
+    x: np.ndarray | da.Array,
+    layout: LayoutLike,
+    *,
+    ranks: int | None = None,
+    grid: Sequence[int] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> DistributedArray:
+    """Lay an array out over ranks. Computes nothing.
+
+    An array in this process is cut: on a cluster its parts travel with the graph. The blocks of a Dask array are each
+    computed once, and redistributed.
+
+    Parameters
+    ----------
+    x : numpy.ndarray or dask.array.Array
+        What is shared out; it must not change until it has been computed.
+    layout : Layout, str, Distribution or sequence of them
+        ``"(block, *)"``, ``Cyclic(3)``, ``[Block(), Collapsed()]``, or a whole `Layout`.
+    ranks, grid : int, sequence of int
+        Ranks in all, or along each axis, as `Layout.of` takes them; by default as many as the cluster has workers, or
+        this machine cores.
+    scheduler, workers
+        As in `rechunk`. There may be more ranks than workers.
+
+    Returns
+    -------
+    DistributedArray
+        With ``.local(rank)``, ``.to_dask()``, ``.compute()``, ``.redistribute(layout)``.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is computed: `LayoutError` where layout, array and ranks do not fit.
+
+    Examples
+    --------
+    >>> x = distribute(np.arange(24).reshape(4, 6), "(block, cyclic)", grid=(2, 2), scheduler="threads")
+    >>> x.local(1).compute()
+    array([[ 1,  3,  5],
+           [ 7,  9, 11]])
+    """
+    _check(x)
+    cluster = cluster_of(scheduler, workers)
+    there = [worker.address for worker in cluster.workers()] if cluster else []
+    wanted = layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(there) or settings.local_cores())
+    if not isinstance(x, np.ndarray):
+        return redistribute(_of_blocks(x, cluster, there), wanted)
+    build = partial(parts_of_array, x, wanted, home_addresses(wanted.ranks, there))
+    return DistributedArray(wanted, x.dtype, build, cluster=cluster, workers=there)
+
+
+def _of_blocks(x: da.Array, cluster: Cluster | None, workers: Sequence[str]) -> DistributedArray:
+    """A Dask array, each of its blocks the part of one rank."""
+    layout = Layout.of(x.shape, [GenBlock(tuple(map(int, lengths))) for lengths in x.chunks])
+    build = partial(parts_of_blocks, x, layout, home_addresses(layout.ranks, workers))
+    return DistributedArray(layout, x.dtype, build, cluster=cluster, workers=workers)
+
+
+def redistribute(
+    x: DistributedArray | np.ndarray | da.Array,
+    layout: LayoutLike,
+    *,
+    ranks: int | None = None,
+    grid: Sequence[int] | None = None,
+    method: str = "auto",
+    schedule: str | None = "auto",
+    assembly: str | None = None,
+) -> DistributedArray:
+    """Lay a distributed array out in another way. Computes nothing.
+
+    Parameters
+    ----------
+    x : DistributedArray
+        Or a numpy or Dask array, which is distributed first, a Dask array as its blocks are.
+    layout, ranks, grid
+        As in `distribute`; by default as many ranks as ``x`` has.
+    method : str
+        How, by name, as `plan_redistribution` takes it; by default the cheapest.
+    schedule : str, optional
+        The order of the messages between workers; None for no order: then all messages may be under way at one time.
+    assembly : "synchronous" or "asynchronous"
+        Whether a rank unpacks messages when all have come, or each as it comes; by default ``oocarrays.assembly``.
+
+    Returns
+    -------
+    DistributedArray
+        With ``.plan``, ``.peak_bytes``, ``.explain()``.
+
+    Raises
+    ------
+    InputError
+        `LayoutError` where the layout does not fit array and ranks, `ScheduleError` where there is no such schedule,
+        or not for so many ranks.
+
+    Examples
+    --------
+    >>> rows = distribute(np.arange(6).reshape(2, 3), "(block, *)", ranks=2, scheduler="threads")
+    >>> redistribute(rows, "(*, cyclic)").local(0).compute()
+    array([[0, 2],
+           [3, 5]])
+    """
+    assembly = check_assembly(assembly or settings.setting("assembly"))
+    if not isinstance(x, DistributedArray):
+        return _distributed(x, layout, ranks, grid, method=method, schedule=schedule, assembly=assembly)
+    target = layout_for(x.shape, layout, ranks=ranks, grid=grid, about=x.ranks)
+    plan = plan_redistribution(x.layout, target, method=method)
+    schedules = [_schedule(schedule, transfer) for transfer in plan.transfers]
+    exchange = Exchange(
+        schedules=tuple(schedules if x._cluster else [None] * len(schedules)),
+        assembly=assembly,
+        ordered=schedule is not None,
+    )
+    build = partial(_moved, x, plan, exchange)
+    return DistributedArray(
+        target, x.dtype, build, cluster=x._cluster, workers=x._workers, plan=plan, exchange=exchange
+    )
+
+
+def _distributed(
+    x: np.ndarray | da.Array, layout: LayoutLike, ranks: int | None, grid: Sequence[int] | None, **options: Any
+) -> DistributedArray:
+    """What is no distributed array yet, laid out as is asked for."""
+    if isinstance(x, np.ndarray):
+        return distribute(x, layout, ranks=ranks, grid=grid)
+    _check(x)
+    cluster = cluster_of(None, None)
+    there = [worker.address for worker in cluster.workers()] if cluster else []
+    wanted = layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(there) or settings.local_cores())
+    return redistribute(_of_blocks(x, cluster, there), wanted, **options)
+
+
+def _moved(x: DistributedArray, plan: Redistribution, exchange: Exchange) -> Parts:
+    """The tasks of a redistribution: its transfers, one after the other."""
+    parts = x._parts
+    for transfer, schedule in zip(plan.transfers, exchange.schedules, strict=True):
+        if schedule is None:
+            parts = filled(parts, transfer)
+        else:
+            homes = home_addresses(schedule.ranks, x._workers)
+            parts = exchanged(parts, transfer, schedule, exchange.assembly, homes, ordered=exchange.ordered)
+    return parts
+
+
+def _schedule(asked: str | None, transfer: Transfer) -> Schedule:
+    """The schedule of a transfer, over all ranks that are there before or afterwards."""
+    ranks = max(transfer.source.ranks, transfer.target.ranks)
+    return complete_exchange(ranks) if asked in (None, "auto") else Schedule.of(str(asked), ranks)
+
+
+def layout_for(
+    shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int
+) -> Layout:
+    """The layout that is asked for, over ``about`` as many ranks as there are, if nothing is said of them.
+
+    Raises
+    ------
+    LayoutError
+        Where it is one of another array, or does not fit what else is said.
+    """
+    if isinstance(layout, Layout):
+        if layout.shape != tuple(shape):
+            raise LayoutError(f"the layout {layout} is of shape {layout.shape}; the array has shape {tuple(shape)}")
+        if grid is not None or ranks not in (None, layout.ranks):
+            asked = f"grid={tuple(grid)}" if grid is not None else f"ranks={ranks}"
+            raise LayoutError(f"the layout {layout} has its own ranks: leave {asked} out")
+        return layout
+    distributions = parse_distributions(layout)
+    if ranks is None and grid is None and any(not isinstance(d, Collapsed | GenBlock) for d in distributions):
+        known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
+        ranks = known * max(about // max(known, 1), 1)
+    return Layout.of(shape, distributions, ranks=ranks, grid=grid)
+
+
+def _check(x: Any) -> None:
+    """Refuse what cannot be shared out."""
+    if not isinstance(x, np.ndarray):
+        check_array(x)
+    elif x.dtype.hasobject or x.dtype.itemsize == 0:
+        raise UnsupportedError(f"an array of dtype {x.dtype}: its elements have no fixed size")

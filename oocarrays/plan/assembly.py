@@ -1,0 +1,90 @@
+"""What one rank holds while an exchange goes on: its old part, its new one, and messages between.
+
+    synchronous     part │ message ►   ► message message message │ part      assembled when all have come
+    asynchronous    part │ message ►                   ► message │ part      each unpacked as it comes
+    between threads part │                                       │ part      no messages
+
+A rank sends one message in a step and receives one; what it forwards (REX, IPEX) is held until it goes on. Thakur 1995,
+section 3.4 (the two methods), section 4.2.2 (the buffers of REX).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from oocarrays.errors import InputError
+from oocarrays.plan.redistribution import Transfer
+from oocarrays.plan.schedule import Schedule
+
+Assembly = Literal["synchronous", "asynchronous"]
+
+
+def check_assembly(asked: str) -> Assembly:
+    """How messages are assembled.
+
+    Raises
+    ------
+    InputError
+        Where the word is none of the two.
+    """
+    if asked not in get_args(Assembly):
+        raise InputError(f"assembly={asked!r} is not 'synchronous' or 'asynchronous'")
+    return asked  # type: ignore[return-value]
+
+
+def held_elements(
+    transfer: Transfer, schedule: Schedule | None = None, assembly: Assembly = "synchronous", *, ordered: bool = True
+) -> np.ndarray:
+    """The most elements that each rank holds in a transfer, at any moment.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        None where ranks are threads, which take what they need without messages.
+    ordered : bool
+        Whether a step waits for the one before; otherwise all that a rank sends may be packed at one time.
+
+    Examples
+    --------
+    >>> from oocarrays.mapping.layout import Layout
+    >>> transfer = Transfer(Layout.of((8,), "block", ranks=2), Layout.of((8,), "cyclic", ranks=2))
+    >>> held_elements(transfer).tolist(), held_elements(transfer, Schedule.of("pex", 2)).tolist()
+    ([8, 8], [12, 12])
+    """
+    sizes = squared(transfer.sizes())
+    parts = sizes.sum(axis=1) + sizes.sum(axis=0)
+    if schedule is None:
+        return parts
+    np.fill_diagonal(sizes, 0)
+    sent, came, carried = _messages(sizes, schedule)
+    out = sent.max(axis=0, initial=0) if ordered else sent.sum(axis=0)
+    within = sizes.sum(axis=0) if assembly == "synchronous" else came.max(axis=0, initial=0)
+    return np.asarray(parts + out + within + carried.max(axis=0, initial=0))
+
+
+def squared(sizes: np.ndarray) -> np.ndarray:
+    """Who sends how much to whom, as a matrix over all ranks that are there before or afterwards."""
+    ranks = max(sizes.shape)
+    square = np.zeros((ranks, ranks), np.int64)
+    square[: sizes.shape[0], : sizes.shape[1]] = sizes
+    return square
+
+
+def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Elements that each rank sends, gets, and then holds for others: a row a step."""
+    sent, came, carried = (np.zeros((len(schedule), schedule.ranks), np.int64) for _ in range(3))
+    load = np.zeros(schedule.ranks, np.int64)
+    for number, step in enumerate(schedule):
+        for source, target in step.pairs:
+            ride = schedule.ride(number, source)
+            size, own = (int(sizes[np.ix_(rows, ride.finals)].sum()) for rows in (ride.origins, [source]))
+            own = own if source in ride.origins else 0
+            arrives = int(sizes[ride.origins, target].sum()) if target in ride.finals else 0
+            sent[number, source] += size
+            came[number, target] += size
+            load[source] -= size - own
+            load[target] += size - arrives
+        carried[number] = load
+    return sent, came, carried
