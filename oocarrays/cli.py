@@ -146,6 +146,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--orientation", type=_orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
+    parser.add_argument("--schedule", help="the order in which ranks exchange, such as gen (default: auto)")
     parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
     parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of the target (default: the source's)")
     parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
@@ -248,6 +249,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         memory=options.memory,
         ranks=options.ranks,
         method=options.method,
+        schedule=options.schedule,
         compressors=None if options.codec is None else CODECS[options.codec],
         filters=None if options.codec is None else (),
         zarr_format=options.zarr_format,
