@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 
@@ -47,11 +48,16 @@ class Runs:
     def __getitem__(self, chosen: slice | np.ndarray) -> Runs:
         return Runs(**{field.name: getattr(self, field.name)[chosen] for field in fields(Runs)})
 
+    def of(self, side: Literal["source", "target"], rank: int) -> Runs:
+        """The runs that ``rank`` sends, or receives."""
+        if side == "target":
+            return self[self.target == rank]
+        return self[slice(*np.searchsorted(self.source, [rank, rank + 1]))]
+
     def between(self, source: int, target: int) -> Runs:
         """The runs that ``source`` sends to ``target``."""
-        low, high = np.searchsorted(self.source, [source, source + 1])
-        first, last = low + np.searchsorted(self.target[low:high], [target, target + 1])
-        return self[first:last]
+        sent = self.of("source", source)
+        return sent[slice(*np.searchsorted(sent.target, [target, target + 1]))]
 
     def sizes(self, sources: int, targets: int) -> np.ndarray:
         """Elements that each source sends to each target: a matrix."""
