@@ -148,7 +148,7 @@ def parts_of_blocks(x: da.Array, layout: Layout, addresses: Sequence[str] = ()) 
 
 def _section(layout: Layout, rank: int) -> Section:
     """The one section that a rank holds of a layout in blocks."""
-    lower = tuple(int(axis.index(c, 0)) for axis, c in zip(layout.axes, layout.coordinates(rank), strict=True))
+    lower = tuple(held[0].start if held else 0 for held in layout.sections(rank))
     return Section(lower, tuple(start + n for start, n in zip(lower, layout.local_shape(rank), strict=True)))
 
 

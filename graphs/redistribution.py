@@ -22,17 +22,25 @@ from typing import Any
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
-from oocarrays.graphs.parts import Parts, itself
+from oocarrays.graphs.parts import Parts, home_addresses, itself
 from oocarrays.graphs.rechunk import Key, new_suffix
 from oocarrays.graphs.steps import Carried, Exchange, arrived_parts, carried_parts, sent_parts
 
-from oocarrays.plan.assembly import Assembly, squared
+from oocarrays.plan.assembly import Assembly, Messaging, squared
 from oocarrays.plan.redistribution import Transfer
 from oocarrays.plan.schedule import Schedule
-from oocarrays.storage.packing import move, pack, unpack
+from oocarrays.storage.packing import move, pack, unpack_all
 
 Message = dict[tuple[int, int], np.ndarray]
 """Elements by origin and final rank."""
+
+
+def moved(parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str]) -> Parts:
+    """The parts after transfers, one after the other."""
+    for transfer, schedule in zip(transfers, messaging.schedules, strict=True):
+        parts = exchanged(parts, transfer, schedule, messaging, workers) if schedule else filled(parts, transfer)
+    return parts
+
 
 # ---------------------------------------------------------------------- between threads
 
@@ -110,8 +118,7 @@ class Moving:
 
     def _unpacked(self, rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
         made = part if part.flags.writeable else part.copy()
-        for origin, message in came.items():
-            unpack(message, self.transfer, origin, rank, made)
+        unpack_all(came, self.transfer, rank, made)
         return made
 
 
@@ -132,33 +139,20 @@ class _Packed(Sequence[np.ndarray | None]):
 
 
 def exchanged(
-    parts: Parts,
-    transfer: Transfer,
-    schedule: Schedule,
-    assembly: Assembly,
-    addresses: Sequence[str],
-    *,
-    ordered: bool = True,
+    parts: Parts, transfer: Transfer, schedule: Schedule, messaging: Messaging, workers: Sequence[str]
 ) -> Parts:
-    """The parts after a transfer between workers.
-
-    Parameters
-    ----------
-    schedule : Schedule
-        Of all ranks that are there before or afterwards.
-    addresses : sequence of str
-        The worker of each of them.
-    ordered : bool
-        Whether a step waits until the one before has been received and taken.
-    """
-    builder = _Builder(Moving(transfer=transfer, schedule=schedule, assembly=assembly, dtype=parts.dtype))
-    ranks, waits = range(transfer.target.ranks), assembly == "synchronous"
-    old = _padded(parts.keys, schedule.ranks)
+    """The parts after a transfer between workers."""
+    moving = Moving(transfer=transfer, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
+    builder, waits = _Builder(moving), messaging.assembly == "synchronous"
+    ranks, old = range(transfer.target.ranks), _padded(parts.keys, schedule.ranks)
     new = [] if waits else [builder.add("keep", rank, buffers=(old[rank],)) for rank in ranks]
-    exchange = Exchange(schedule, builder.add, synchronous=ordered)
+    exchange = Exchange(schedule, builder.add, synchronous=messaging.ordered)
     there = exchange.build(outboxes=old, regions=_padded(new, schedule.ranks), wants=_wants(transfer))
-    keys = [builder.add("assemble", r, buffers=(old[r], there[r])) for r in ranks] if waits else there[: len(ranks)]
-    return parts.followed_by(builder.suffix, builder.tasks, transfer.target, keys, addresses)
+    if waits:
+        there = [builder.add("assemble", rank, buffers=(old[rank], there[rank])) for rank in ranks]
+    keys = [key for key in there[: len(ranks)] if key is not None]
+    homes = home_addresses(schedule.ranks, workers)
+    return parts.followed_by(builder.suffix, builder.tasks, transfer.target, keys, homes)
 
 
 class _Builder:

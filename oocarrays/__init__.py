@@ -16,7 +16,8 @@ except ModuleNotFoundError as error:
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.distributed_array import DistributedArray, distribute, redistribute
+from oocarrays.distributed_array import DistributedArray
+from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
 from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask

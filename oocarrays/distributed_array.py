@@ -1,11 +1,11 @@
-"""Arrays laid out over ranks: what a person holds of an array that is shared out, and how it comes to be so."""
+"""Arrays laid out over ranks: what a person holds of an array that is shared out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import dask.config
@@ -17,8 +17,7 @@ from dask.task_spec import Alias
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.asked import cluster_of
-from oocarrays.errors import LayoutError, UnsupportedError
+from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.parts import (
     Parts,
@@ -28,42 +27,27 @@ from oocarrays.graphs.parts import (
     is_block,
     is_blocks,
     layered,
-    parts_of_array,
-    parts_of_blocks,
     whole,
 )
 from oocarrays.graphs.placement import pin
 from oocarrays.graphs.rechunk import Key
-from oocarrays.graphs.redistribution import exchanged, filled
+from oocarrays.graphs.redistribution import moved
 from oocarrays.graphs.run import Cluster
-from oocarrays.lazy import check_array
-from oocarrays.mapping.distribution import Block, Collapsed, Distribution, GenBlock
-from oocarrays.mapping.layout import Layout, parse_distributions
+from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
+from oocarrays.mapping.hpf import Asked, parse_layout
+from oocarrays.mapping.layout import Layout
 from oocarrays.notebook import rows_html
-from oocarrays.plan.assembly import Assembly, check_assembly, held_elements, squared
+from oocarrays.plan.assembly import Messaging, squared
 from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
-from oocarrays.plan.schedule import Schedule, complete_exchange
+from oocarrays.plan.schedule import Schedule
 
 if TYPE_CHECKING:
     import dask.array as da
-    from distributed import Client
 
-LayoutLike = Layout | str | Distribution | Sequence[Distribution | str]
+LayoutLike = Layout | Asked
 """A layout, or distributions as `Layout.of` takes them."""
 MOST_RANKS = 8
 """Ranks that are listed at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """How the transfers of a redistribution are made."""
-
-    schedules: tuple[Schedule | None, ...]
-    """Of each transfer; None between threads, which send no messages."""
-    assembly: Assembly
-    """When messages are unpacked."""
-    ordered: bool
-    """Whether a step waits for the one before."""
 
 
 class DistributedArray(DaskMethodsMixin):
@@ -73,7 +57,8 @@ class DistributedArray(DaskMethodsMixin):
 
     Examples
     --------
-    >>> x = distribute(np.arange(10), "cyclic(2)", ranks=2, scheduler="threads")
+    >>> import oocarrays as ooc
+    >>> x = ooc.distribute(np.arange(10), "cyclic(2)", ranks=2, scheduler="threads")
     >>> x.local(1).compute(), x.compute()
     (array([2, 3, 6, 7]), array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]))
     """
@@ -87,7 +72,7 @@ class DistributedArray(DaskMethodsMixin):
         cluster: Cluster | None,
         workers: Sequence[str],
         plan: Redistribution | None = None,
-        exchange: Exchange | None = None,
+        messaging: Messaging | None = None,
     ) -> None:
         self._layout = layout
         self._dtype = dtype
@@ -95,7 +80,7 @@ class DistributedArray(DaskMethodsMixin):
         self._cluster = cluster
         self._workers = tuple(workers)
         self._plan = plan
-        self._exchange = exchange
+        self._messaging = messaging
         self._moves: list[dict[str, Any]] = []
 
     @cached_property
@@ -153,14 +138,9 @@ class DistributedArray(DaskMethodsMixin):
     @property
     def peak_bytes(self) -> int:
         """The most bytes that one rank holds, at any moment of the redistribution that this comes from."""
-        if self._plan is None or self._exchange is None or not self._plan.transfers:
+        if self._plan is None or self._messaging is None or not self._plan.transfers:
             return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
-        made = self._exchange
-        held = [
-            held_elements(transfer, schedule, made.assembly, ordered=made.ordered).max()
-            for transfer, schedule in zip(self._plan.transfers, made.schedules, strict=True)
-        ]
-        return int(max(held)) * self.dtype.itemsize
+        return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
 
     # ------------------------------------------------------------------ what can be had of it
 
@@ -196,9 +176,34 @@ class DistributedArray(DaskMethodsMixin):
         graph = layered(self._parts.graph, name, tasks, self._parts.name)
         return da.Array(graph, name, lengths, dtype=self.dtype)
 
-    def redistribute(self, layout: LayoutLike, **options: Any) -> DistributedArray:
-        """The same array in another layout: see `oocarrays.redistribute`."""
-        return redistribute(self, layout, **options)
+    def redistribute(
+        self,
+        layout: LayoutLike,
+        *,
+        ranks: int | None = None,
+        grid: Sequence[int] | None = None,
+        method: str = "auto",
+        schedule: str | None = "auto",
+        assembly: str | None = None,
+    ) -> DistributedArray:
+        """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
+        target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
+        plan = plan_redistribution(self._layout, target, method=method)
+        messaging = Messaging.of(
+            plan.transfers,
+            schedule=schedule,
+            assembly=assembly or settings.setting("assembly"),
+            threads=self._cluster is None,
+        )
+        return DistributedArray(
+            target,
+            self.dtype,
+            lambda: moved(self._parts, plan.transfers, messaging, self._workers),
+            cluster=self._cluster,
+            workers=self._workers,
+            plan=plan,
+            messaging=messaging,
+        )
 
     def compute(self, **kwargs: Any) -> np.ndarray:
         """The whole array, in natural order, in the memory of this process."""
@@ -291,12 +296,12 @@ class DistributedArray(DaskMethodsMixin):
         return ", ".join(there[:MOST_RANKS]) + (f", … {more} more" if more > 0 else "")
 
     def _made_rows(self) -> list[tuple[str, str]]:
-        if self._plan is None or self._exchange is None:
+        if self._plan is None or self._messaging is None:
             return []
-        made = self._exchange
+        made = zip(self._plan.transfers, self._messaging.schedules, strict=True)
         return [
-            (f"transfer {number}", transfer_text(transfer, schedule, made, self.dtype.itemsize))
-            for number, (transfer, schedule) in enumerate(zip(self._plan.transfers, made.schedules, strict=True), 1)
+            (f"transfer {number}", transfer_text(transfer, schedule, self._messaging, self.dtype.itemsize))
+            for number, (transfer, schedule) in enumerate(made, 1)
         ]
 
     def explain(self) -> str:
@@ -313,7 +318,7 @@ class DistributedArray(DaskMethodsMixin):
         return rows_html(self._rows(), title="oocarrays.DistributedArray")
 
 
-def transfer_text(transfer: Transfer, schedule: Schedule | None, made: Exchange, itemsize: int) -> str:
+def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:
     """One transfer in a line."""
     sizes = squared(transfer.sizes())
     between = sizes.sum() - np.trace(sizes)
@@ -321,8 +326,8 @@ def transfer_text(transfer: Transfer, schedule: Schedule | None, made: Exchange,
     moved = f"{transfer.source} → {transfer.target}: {format_bytes(int(between) * itemsize)}"
     if schedule is None:
         return f"{moved} between ranks, without messages"
-    order = schedule.name if made.ordered else "no order"
-    return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {made.assembly}"
+    order = schedule.name if messaging.ordered else "no order"
+    return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
 
 
 def in_blocks(layout: Layout) -> Layout:
@@ -334,160 +339,6 @@ def in_blocks(layout: Layout) -> Layout:
     dealt = zip(layout.distributions, layout.axes, strict=True)
     blocks = [d if is_block(axis) else Block() for d, axis in dealt]
     return Layout.of(layout.shape, blocks, grid=layout.grid)
-
-
-# ---------------------------------------------------------------------- how it comes to be
-
-
-def distribute(
-    x: np.ndarray | da.Array,
-    layout: LayoutLike,
-    *,
-    ranks: int | None = None,
-    grid: Sequence[int] | None = None,
-    scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
-) -> DistributedArray:
-    """Lay an array out over ranks. Computes nothing.
-
-    An array in this process is cut: on a cluster its parts travel with the graph. The blocks of a Dask array are each
-    computed once, and redistributed.
-
-    Parameters
-    ----------
-    x : numpy.ndarray or dask.array.Array
-        What is shared out; it must not change until it has been computed.
-    layout : Layout, str, Distribution or sequence of them
-        ``"(block, *)"``, ``Cyclic(3)``, ``[Block(), Collapsed()]``, or a whole `Layout`.
-    ranks, grid : int, sequence of int
-        Ranks in all, or along each axis, as `Layout.of` takes them; by default as many as the cluster has workers, or
-        this machine cores.
-    scheduler, workers
-        As in `rechunk`. There may be more ranks than workers.
-
-    Returns
-    -------
-    DistributedArray
-        With ``.local(rank)``, ``.to_dask()``, ``.compute()``, ``.redistribute(layout)``.
-
-    Raises
-    ------
-    InputError
-        One of its kinds, before anything is computed: `LayoutError` where layout, array and ranks do not fit.
-
-    Examples
-    --------
-    >>> x = distribute(np.arange(24).reshape(4, 6), "(block, cyclic)", grid=(2, 2), scheduler="threads")
-    >>> x.local(1).compute()
-    array([[ 1,  3,  5],
-           [ 7,  9, 11]])
-    """
-    _check(x)
-    cluster = cluster_of(scheduler, workers)
-    there = [worker.address for worker in cluster.workers()] if cluster else []
-    wanted = layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(there) or settings.local_cores())
-    if not isinstance(x, np.ndarray):
-        return redistribute(_of_blocks(x, cluster, there), wanted)
-    build = partial(parts_of_array, x, wanted, home_addresses(wanted.ranks, there))
-    return DistributedArray(wanted, x.dtype, build, cluster=cluster, workers=there)
-
-
-def _of_blocks(x: da.Array, cluster: Cluster | None, workers: Sequence[str]) -> DistributedArray:
-    """A Dask array, each of its blocks the part of one rank."""
-    layout = Layout.of(x.shape, [GenBlock(tuple(map(int, lengths))) for lengths in x.chunks])
-    build = partial(parts_of_blocks, x, layout, home_addresses(layout.ranks, workers))
-    return DistributedArray(layout, x.dtype, build, cluster=cluster, workers=workers)
-
-
-def redistribute(
-    x: DistributedArray | np.ndarray | da.Array,
-    layout: LayoutLike,
-    *,
-    ranks: int | None = None,
-    grid: Sequence[int] | None = None,
-    method: str = "auto",
-    schedule: str | None = "auto",
-    assembly: str | None = None,
-) -> DistributedArray:
-    """Lay a distributed array out in another way. Computes nothing.
-
-    Parameters
-    ----------
-    x : DistributedArray
-        Or a numpy or Dask array, which is distributed first, a Dask array as its blocks are.
-    layout, ranks, grid
-        As in `distribute`; by default as many ranks as ``x`` has.
-    method : str
-        How, by name, as `plan_redistribution` takes it; by default the cheapest.
-    schedule : str, optional
-        The order of the messages between workers; None for no order: then all messages may be under way at one time.
-    assembly : "synchronous" or "asynchronous"
-        Whether a rank unpacks messages when all have come, or each as it comes; by default ``oocarrays.assembly``.
-
-    Returns
-    -------
-    DistributedArray
-        With ``.plan``, ``.peak_bytes``, ``.explain()``.
-
-    Raises
-    ------
-    InputError
-        `LayoutError` where the layout does not fit array and ranks, `ScheduleError` where there is no such schedule,
-        or not for so many ranks.
-
-    Examples
-    --------
-    >>> rows = distribute(np.arange(6).reshape(2, 3), "(block, *)", ranks=2, scheduler="threads")
-    >>> redistribute(rows, "(*, cyclic)").local(0).compute()
-    array([[0, 2],
-           [3, 5]])
-    """
-    assembly = check_assembly(assembly or settings.setting("assembly"))
-    if not isinstance(x, DistributedArray):
-        return _distributed(x, layout, ranks, grid, method=method, schedule=schedule, assembly=assembly)
-    target = layout_for(x.shape, layout, ranks=ranks, grid=grid, about=x.ranks)
-    plan = plan_redistribution(x.layout, target, method=method)
-    schedules = [_schedule(schedule, transfer) for transfer in plan.transfers]
-    exchange = Exchange(
-        schedules=tuple(schedules if x._cluster else [None] * len(schedules)),
-        assembly=assembly,
-        ordered=schedule is not None,
-    )
-    build = partial(_moved, x, plan, exchange)
-    return DistributedArray(
-        target, x.dtype, build, cluster=x._cluster, workers=x._workers, plan=plan, exchange=exchange
-    )
-
-
-def _distributed(
-    x: np.ndarray | da.Array, layout: LayoutLike, ranks: int | None, grid: Sequence[int] | None, **options: Any
-) -> DistributedArray:
-    """What is no distributed array yet, laid out as is asked for."""
-    if isinstance(x, np.ndarray):
-        return distribute(x, layout, ranks=ranks, grid=grid)
-    _check(x)
-    cluster = cluster_of(None, None)
-    there = [worker.address for worker in cluster.workers()] if cluster else []
-    wanted = layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(there) or settings.local_cores())
-    return redistribute(_of_blocks(x, cluster, there), wanted, **options)
-
-
-def _moved(x: DistributedArray, plan: Redistribution, exchange: Exchange) -> Parts:
-    """The tasks of a redistribution: its transfers, one after the other."""
-    parts = x._parts
-    for transfer, schedule in zip(plan.transfers, exchange.schedules, strict=True):
-        if schedule is None:
-            parts = filled(parts, transfer)
-        else:
-            homes = home_addresses(schedule.ranks, x._workers)
-            parts = exchanged(parts, transfer, schedule, exchange.assembly, homes, ordered=exchange.ordered)
-    return parts
-
-
-def _schedule(asked: str | None, transfer: Transfer) -> Schedule:
-    """The schedule of a transfer, over all ranks that are there before or afterwards."""
-    ranks = max(transfer.source.ranks, transfer.target.ranks)
-    return complete_exchange(ranks) if asked in (None, "auto") else Schedule.of(str(asked), ranks)
 
 
 def layout_for(
@@ -507,16 +358,8 @@ def layout_for(
             asked = f"grid={tuple(grid)}" if grid is not None else f"ranks={ranks}"
             raise LayoutError(f"the layout {layout} has its own ranks: leave {asked} out")
         return layout
-    distributions = parse_distributions(layout)
-    if ranks is None and grid is None and any(not isinstance(d, Collapsed | GenBlock) for d in distributions):
+    distributions, named = parse_layout(layout)
+    if ranks is None and grid is None and named is None and any(isinstance(d, Block | Cyclic) for d in distributions):
         known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
         ranks = known * max(about // max(known, 1), 1)
-    return Layout.of(shape, distributions, ranks=ranks, grid=grid)
-
-
-def _check(x: Any) -> None:
-    """Refuse what cannot be shared out."""
-    if not isinstance(x, np.ndarray):
-        check_array(x)
-    elif x.dtype.hasobject or x.dtype.itemsize == 0:
-        raise UnsupportedError(f"an array of dtype {x.dtype}: its elements have no fixed size")
+    return Layout.of(shape, layout, ranks=ranks, grid=grid)

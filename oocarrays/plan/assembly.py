@@ -10,28 +10,65 @@ section 3.4 (the two methods), section 4.2.2 (the buffers of REX).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.plan.exchange import schedule_for
 from oocarrays.plan.redistribution import Transfer
 from oocarrays.plan.schedule import Schedule
 
 Assembly = Literal["synchronous", "asynchronous"]
 
 
-def check_assembly(asked: str) -> Assembly:
-    """How messages are assembled.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Messaging:
+    """How the transfers of a redistribution are made."""
 
-    Raises
-    ------
-    InputError
-        Where the word is none of the two.
-    """
-    if asked not in get_args(Assembly):
-        raise InputError(f"assembly={asked!r} is not 'synchronous' or 'asynchronous'")
-    return asked  # type: ignore[return-value]
+    schedules: tuple[Schedule | None, ...]
+    """Of each transfer, over all ranks that are there before or afterwards; None between threads."""
+    assembly: Assembly
+    """When messages are unpacked."""
+    ordered: bool
+    """Whether a step waits for the one before; otherwise all that a rank sends may be packed at one time."""
+
+    @classmethod
+    def of(
+        cls, transfers: Sequence[Transfer], *, schedule: str | None = "auto", assembly: str, threads: bool
+    ) -> Messaging:
+        """How they are made, checked.
+
+        Parameters
+        ----------
+        schedule : str, optional
+            As `schedule_for` takes it; None for no order.
+        threads : bool
+            Whether ranks are threads, which take what they need without messages.
+
+        Raises
+        ------
+        ScheduleError
+            Where there is no such schedule, or it does not take so many ranks.
+        InputError
+            Where the assembly is none.
+        """
+        if assembly not in get_args(Assembly):
+            raise InputError(f"assembly={assembly!r} is not 'synchronous' or 'asynchronous'")
+        known = tuple(schedule_for(schedule or "auto", max(t.source.ranks, t.target.ranks)) for t in transfers)
+        return cls(
+            schedules=tuple(None for _ in known) if threads else known,
+            assembly=assembly,  # type: ignore[arg-type]
+            ordered=schedule is not None,
+        )
+
+    def held(self, transfers: Sequence[Transfer]) -> int:
+        """The most elements that one rank holds, at any moment of transfers one after the other."""
+        each = zip(transfers, self.schedules, strict=True)
+        held = (held_elements(t, schedule, self.assembly, ordered=self.ordered).max() for t, schedule in each)
+        return max(map(int, held), default=0)
 
 
 def held_elements(
