@@ -5,8 +5,8 @@
     ··░░·····░░·····░░···
 
 A message holds the product of the runs along each axis, a combination of runs after the other. No index is computed for
-an element: what follows one another in memory on both sides is one wide element of a strided copy. Copies of narrow ones
-take turns over tiles of the local array, so that all take what they need while it is in the cache. Thakur 1995,
+an element: what follows one another in memory on both sides is one wide element of a strided copy. Copies of narrow
+ones take turns over tiles of the local array, so that all take what they need while it is in the cache. Thakur 1995,
 section 3.2: all that goes from one processor to another goes in one packet; 3.3: the array is scanned once.
 """
 
@@ -136,12 +136,12 @@ class _Strip(NamedTuple):
 
     start: int
     again: int
-    count: int
+    times: int
     length: int
 
 
 class _Place(NamedTuple):
-    """Where the elements of a combination of strips lie: bytes from the start, and from one to the next in each axis."""
+    """Where the elements of a combination of strips lie: bytes from the start, and from one to the next along axes."""
 
     data: memoryview
     offset: int
