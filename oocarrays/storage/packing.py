@@ -121,7 +121,7 @@ def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: 
     _check(local, transfer.target, target, written=True)
     if held.dtype != local.dtype:
         raise LayoutError(f"elements of {held.dtype} cannot be put in an array of {local.dtype}")
-    held = np.ascontiguousarray(held)
+    held = np.asarray(held, order="C")
     given = _between(_strips(transfer, "source", source), transfer.target, target)
     taken = _between(_strips(transfer, "target", target), transfer.source, source)
     copies = []
@@ -162,7 +162,7 @@ Strips = list[list[_Strip]]
 
 def _packed(local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int]) -> dict[int, np.ndarray]:
     _check(local, transfer.source, source)
-    local = np.ascontiguousarray(local)
+    local = np.asarray(local, order="C")
     strips, data = _strips(transfer, "source", source), _bytes(local)
     messages, copies = {}, []
     for target in targets:
