@@ -22,15 +22,9 @@ def holders(distribution: object, extent: int, ranks: int) -> list[int]:
 
 def part(x: np.ndarray, layout: ooc.Layout, rank: int) -> np.ndarray:
     """What a rank holds of an array, its elements in their order along each axis."""
-    held = []
-    for extent, distribution, ranks, place in zip(
-        x.shape,
-        layout.distributions,
-        layout.grid,
-        np.unravel_index(rank, layout.grid) if layout.grid else (),
-        strict=True,
-    ):
-        held.append([i for i, owner in enumerate(holders(distribution, extent, ranks)) if owner == place])
+    places = np.unravel_index(rank, layout.grid) if layout.grid else ()
+    axes = zip(layout.distributions, x.shape, layout.grid, strict=True)
+    held = [np.flatnonzero(np.array(holders(*axis)) == place) for axis, place in zip(axes, places, strict=True)]
     return x[np.ix_(*held)] if held else x
 
 
