@@ -22,7 +22,8 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 from dask.utils import ensure_dict
 from oocarrays.graphs.blocks import block_of
-from oocarrays.graphs.rechunk import Key, new_suffix
+from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.steps import Key
 
 from oocarrays.mapping.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.distribution import Collapsed
@@ -193,7 +194,7 @@ def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
     for index in product(*(range(len(held)) for held in _holders(parts.layout))):
         coordinates = [held[i] for held, i in zip(_holders(parts.layout), index, strict=True)]
         key = (name, *index)
-        tasks[key] = Alias(key, parts.keys[int(parts.layout.rank(coordinates))])
+        tasks[key] = Alias(key, TaskRef(parts.keys[parts.layout.rank(coordinates)]))
     return tasks
 
 

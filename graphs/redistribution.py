@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.parts import Parts, home_addresses, itself
-from oocarrays.graphs.rechunk import Key, new_suffix
-from oocarrays.graphs.steps import Carried, Exchange, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
 
 from oocarrays.plan.assembly import Assembly, Messaging, squared
 from oocarrays.plan.redistribution import Transfer

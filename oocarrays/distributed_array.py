@@ -13,7 +13,7 @@ import dask.threaded
 import numpy as np
 from dask.base import DaskMethodsMixin, tokenize
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias
+from dask.task_spec import Alias, TaskRef
 from dask.utils import format_bytes
 
 from oocarrays import report
@@ -30,9 +30,9 @@ from oocarrays.graphs.parts import (
     whole,
 )
 from oocarrays.graphs.placement import pin
-from oocarrays.graphs.rechunk import Key
 from oocarrays.graphs.redistribution import moved
 from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.steps import Key
 from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
 from oocarrays.mapping.hpf import Asked, parse_layout
 from oocarrays.mapping.layout import Layout
@@ -157,7 +157,7 @@ class DistributedArray(DaskMethodsMixin):
         name = f"local-{tokenize(self._parts.name, rank)}"
         key = (name, *[0] * self.ndim)
         lengths = tuple((n,) for n in self._layout.local_shape(rank))
-        return self._lazy(name, {key: Alias(key, self._parts.keys[rank])}, lengths)
+        return self._lazy(name, {key: Alias(key, TaskRef(self._parts.keys[rank]))}, lengths)
 
     def to_dask(self) -> da.Array:
         """The whole array in natural order, as a Dask array.
@@ -207,11 +207,11 @@ class DistributedArray(DaskMethodsMixin):
 
     def compute(self, **kwargs: Any) -> np.ndarray:
         """The whole array, in natural order, in the memory of this process."""
-        return np.asarray(super().compute(**self._there(kwargs)))
+        return np.asarray(dask.compute(self, **self._there(kwargs))[0])
 
     def persist(self, **kwargs: Any) -> DistributedArray:
         """The same array, every rank's part in memory where its rank is."""
-        made: DistributedArray = super().persist(**self._there(kwargs))
+        made: DistributedArray = dask.persist(self, **self._there(kwargs))[0]
         return made
 
     def _there(self, options: dict[str, Any]) -> dict[str, Any]:

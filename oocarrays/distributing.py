@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from oocarrays.asked import cluster_of
 from oocarrays.distributed_array import DistributedArray, LayoutLike, layout_for
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.parts import home_addresses, parts_of_array, parts_of_blocks
+from oocarrays.graphs.parts import Parts, home_addresses, parts_of_array, parts_of_blocks
 from oocarrays.graphs.run import Cluster
 from oocarrays.lazy import check_array
 from oocarrays.mapping.layout import Layout
@@ -143,8 +143,11 @@ def _first(
     x: np.ndarray | da.Array, wanted: Layout, cluster: Cluster | None, workers: Sequence[str]
 ) -> DistributedArray:
     """An array in this process, cut as is wanted; a Dask array, each of its blocks the part of one rank."""
-    cut = isinstance(x, np.ndarray)
-    layout = wanted if cut else Layout.from_chunks(x.chunks)
-    homes = home_addresses(layout.ranks, workers)
-    build: Any = partial(parts_of_array if cut else parts_of_blocks, x, layout, homes)
+    build: Callable[[], Parts]
+    if isinstance(x, np.ndarray):
+        layout = wanted
+        build = partial(parts_of_array, x, layout, home_addresses(layout.ranks, workers))
+    else:
+        layout = Layout.from_chunks(x.chunks)
+        build = partial(parts_of_blocks, x, layout, home_addresses(layout.ranks, workers))
     return DistributedArray(layout, x.dtype, build, cluster=cluster, workers=workers)

@@ -91,7 +91,7 @@ def held_elements(
     ([8, 8], [12, 12])
     """
     sizes = squared(transfer.sizes())
-    parts = sizes.sum(axis=1) + sizes.sum(axis=0)
+    parts: np.ndarray = sizes.sum(axis=1) + sizes.sum(axis=0)
     if schedule is None:
         return parts
     np.fill_diagonal(sizes, 0)
@@ -116,8 +116,8 @@ def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.nda
     for number, step in enumerate(schedule):
         for source, target in step.pairs:
             ride = schedule.ride(number, source)
-            size, own = (int(sizes[np.ix_(rows, ride.finals)].sum()) for rows in (ride.origins, [source]))
-            own = own if source in ride.origins else 0
+            size = int(sizes[np.ix_(ride.origins, ride.finals)].sum())
+            own = int(sizes[source, ride.finals].sum()) if source in ride.origins else 0
             arrives = int(sizes[ride.origins, target].sum()) if target in ride.finals else 0
             sent[number, source] += size
             came[number, target] += size
