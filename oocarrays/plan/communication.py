@@ -268,8 +268,9 @@ def _starts(axis: Axis, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
         numbers = _ranges(-(-start // axis.block), -(-stop // axis.block))
         return numbers * axis.block
     assert isinstance(axis, GenBlockAxis)
-    starts = np.unique(np.array(axis.starts))
-    return starts[_ranges(np.searchsorted(starts, start), np.searchsorted(starts, stop))]
+    starts: np.ndarray = np.unique(np.array(axis.starts))
+    numbers = _ranges(np.searchsorted(starts, start), np.searchsorted(starts, stop))
+    return np.asarray(starts[numbers])
 
 
 def _ranges(start: np.ndarray, stop: np.ndarray) -> np.ndarray:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from oocarrays.errors import LayoutError, UnsupportedError
 from oocarrays.mapping.layout import Layout
-from oocarrays.plan.communication import Runs
-from oocarrays.plan.redistribution import Transfer
+from oocarrays.plan.communication import Runs, Side
+from oocarrays.plan.transfer import Transfer
 
 TILE_BYTES = 2**19
 """Of a local array, copied from or into at one time: with its part of the messages it fits in a core's second cache."""
@@ -29,8 +29,6 @@ NARROW_BYTES = 256
 """Wide elements of fewer bytes share cache lines with those of other copies, and are copied tile by tile."""
 WIDEST_BYTES = 2**20
 """Wide elements are not made wider than this; numpy could not count those of 2 GiB."""
-
-Side = Literal["source", "target"]
 
 
 def pack(local: np.ndarray, transfer: Transfer, source: int, target: int) -> np.ndarray:
