@@ -190,10 +190,10 @@ def _holders(layout: Layout) -> list[list[int]]:
 
 def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
     """The blocks of a Dask array, each of them a part."""
-    tasks = {}
+    tasks: dict[Key, Alias] = {}
     for index in product(*(range(len(held)) for held in _holders(parts.layout))):
         coordinates = [held[i] for held, i in zip(_holders(parts.layout), index, strict=True)]
-        key = (name, *index)
+        key: Key = (name, *index)
         tasks[key] = Alias(key, TaskRef(parts.keys[parts.layout.rank(coordinates)]))
     return tasks
 

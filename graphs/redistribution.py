@@ -38,7 +38,8 @@ Message = dict[tuple[int, int], np.ndarray]
 def moved(parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str]) -> Parts:
     """The parts after transfers, one after the other."""
     for transfer, schedule in zip(transfers, messaging.schedules, strict=True):
-        parts = exchanged(parts, transfer, schedule, messaging, workers) if schedule else filled(parts, transfer)
+        if transfer.source != transfer.target:
+            parts = exchanged(parts, transfer, schedule, messaging, workers) if schedule else filled(parts, transfer)
     return parts
 
 

@@ -38,6 +38,7 @@ from oocarrays.mapping.hpf import Asked, parse_layout
 from oocarrays.mapping.layout import Layout
 from oocarrays.notebook import rows_html
 from oocarrays.plan.assembly import Messaging, squared
+from oocarrays.plan.cost import Costs
 from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.plan.schedule import Schedule
 
@@ -138,7 +139,7 @@ class DistributedArray(DaskMethodsMixin):
     @property
     def peak_bytes(self) -> int:
         """The most bytes that one rank holds, at any moment of the redistribution that this comes from."""
-        if self._plan is None or self._messaging is None or not self._plan.transfers:
+        if self._plan is None or self._messaging is None:
             return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
         return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
 
@@ -155,7 +156,7 @@ class DistributedArray(DaskMethodsMixin):
         if not 0 <= rank < self.ranks:
             raise LayoutError(f"rank {rank} is not one of 0 to {self.ranks - 1}: {self._layout}")
         name = f"local-{tokenize(self._parts.name, rank)}"
-        key = (name, *[0] * self.ndim)
+        key: Key = (name, *[0] * self.ndim)
         lengths = tuple((n,) for n in self._layout.local_shape(rank))
         return self._lazy(name, {key: Alias(key, TaskRef(self._parts.keys[rank]))}, lengths)
 
@@ -188,7 +189,7 @@ class DistributedArray(DaskMethodsMixin):
     ) -> DistributedArray:
         """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
         target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
-        plan = plan_redistribution(self._layout, target, method=method)
+        plan = plan_redistribution(self._layout, target, self.dtype.itemsize, method=method, costs=self._costs)
         messaging = Messaging.of(
             plan.transfers,
             schedule=schedule,
@@ -205,13 +206,19 @@ class DistributedArray(DaskMethodsMixin):
             messaging=messaging,
         )
 
+    @property
+    def _costs(self) -> Costs:
+        """Threads send no messages."""
+        costs = settings.costs()
+        return costs if self._cluster else replace(costs, message_seconds=0.0, message_bandwidth=math.inf)
+
     def compute(self, **kwargs: Any) -> np.ndarray:
         """The whole array, in natural order, in the memory of this process."""
-        return np.asarray(dask.compute(self, **self._there(kwargs))[0])
+        return np.asarray(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
 
     def persist(self, **kwargs: Any) -> DistributedArray:
         """The same array, every rank's part in memory where its rank is."""
-        made: DistributedArray = dask.persist(self, **self._there(kwargs))[0]
+        made: DistributedArray = super().persist(**self._there(kwargs))  # type: ignore[no-untyped-call]
         return made
 
     def _there(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -305,8 +312,9 @@ class DistributedArray(DaskMethodsMixin):
         ]
 
     def explain(self) -> str:
-        """What each rank holds, where, and how the array came to be laid out so."""
-        return report.table(self._rows())
+        """What each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
+        text = report.table(self._rows())
+        return text if self._plan is None else f"{text}\n\n{self._plan.explain()}"
 
     def __repr__(self) -> str:
         return (
