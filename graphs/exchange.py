@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from oocarrays.graphs.buffers import Outbox, Region, shaped
-from oocarrays.graphs.steps import Carried, Parts, arrived_parts, arriving, carried_parts, sent_parts
+from oocarrays.graphs.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 
 from oocarrays.errors import RunError
 from oocarrays.mapping.section import Section
@@ -29,6 +29,7 @@ from oocarrays.plan.passes import Pass
 from oocarrays.storage.access import scatter
 
 if TYPE_CHECKING:
+    from oocarrays.graphs.nearby import Message
     from oocarrays.graphs.rechunk_tasks import RechunkRun
 
 
@@ -90,17 +91,17 @@ def _of(run: RechunkRun, data: np.ndarray | None, common: Section, part: Section
 
 def send(
     run: RechunkRun, number: int, unit: int, stage: int, rank: int, outbox: Outbox | None, carried: Carried | None
-) -> Parts | None:
+) -> Message | None:
     """The message for this step's partner."""
     own = outbox.messages if outbox else []
     message = sent_parts(run.plan.passes[number].schedule, stage, rank, own, carried)
     if message is not None:
-        run.meter.add(messages=1, sent_bytes=sum(map(len, message.values())))
+        run.meter.add(messages=1, sent_bytes=message.nbytes)
     return message
 
 
 def carry(
-    run: RechunkRun, number: int, unit: int, stage: int, rank: int, carried: Carried | None, *messages: Parts | None
+    run: RechunkRun, number: int, unit: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None
 ) -> Carried:
     """Keep what is for others until it goes on."""
     return carried_parts(run.plan.passes[number].schedule, stage, rank, carried, messages)
@@ -113,7 +114,7 @@ def receive(
     stage: int,
     rank: int,
     region: Region | None,
-    *messages: Parts | Outbox | None,
+    *messages: Message | Outbox | None,
 ) -> Region:
     """Unpack what came for this rank into its region; in step 0 what it packed for itself."""
     step = run.plan.passes[number]

@@ -17,17 +17,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from oocarrays.plan.schedule import Schedule
 
+if TYPE_CHECKING:  # importing it takes longer than most commands
+    from oocarrays.graphs.nearby import Message
+
 Key = tuple[Any, ...]
 Pair = tuple[int, int]
 """Origin and final rank of a part."""
-Parts = dict[Pair, np.ndarray]
-"""Contiguous bytes by origin and final rank."""
 
 
 class Add(Protocol):
@@ -42,7 +43,7 @@ class Add(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Send:
     """What one rank sends another in a step."""
 
     source: int
@@ -63,7 +64,7 @@ class Message:
         return any(final != self.destination for _, final in self.parts)
 
 
-def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = None) -> Iterator[list[Message]]:
+def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = None) -> Iterator[list[Send]]:
     """The messages of each step, without those in which nothing rides.
 
     Parameters
@@ -78,7 +79,7 @@ def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = N
     """
     for number, step in enumerate(schedule):
         rides = ((*pair, schedule.ride(number, pair[0]).pairs) for pair in step.pairs)
-        messages = [Message(s, d, tuple(p for p in ride if wants is None or wants(*p))) for s, d, ride in rides]
+        messages = [Send(s, d, tuple(p for p in ride if wants is None or wants(*p))) for s, d, ride in rides]
         yield [message for message in messages if message.parts]
 
 
@@ -137,7 +138,8 @@ class Exchange:
         wants : callable
             As in `messages_of`.
         """
-        filled, carried = list(regions), [None] * self.schedule.ranks
+        filled: list[Key | None] = list(regions)
+        carried: list[Key | None] = [None] * self.schedule.ranks
         for stage, messages in enumerate(messages_of(self.schedule, wants), 1):
             self._step((*args, stage), messages, outboxes, filled, carried)
         return filled
@@ -145,11 +147,12 @@ class Exchange:
     def _step(
         self,
         args: tuple[Any, ...],
-        messages: list[Message],
+        messages: list[Send],
         outboxes: Sequence[Key | None],
         regions: list[Key | None],
         carried: list[Key | None],
     ) -> None:
+        """The tasks of one step, and what holds regions and what is carried after it."""
         sends = {message.source: self._send(args, message, outboxes, carried) for message in messages}
         came = defaultdict(list)
         for message in messages:
@@ -169,7 +172,7 @@ class Exchange:
             self._order.went([(message.source, message.destination) for message in messages], taken)
 
     def _send(
-        self, args: tuple[Any, ...], message: Message, outboxes: Sequence[Key | None], carried: Sequence[Key | None]
+        self, args: tuple[Any, ...], message: Send, outboxes: Sequence[Key | None], carried: Sequence[Key | None]
     ) -> Key:
         """A send that holds no more than what it sends of."""
         rank, origins = message.source, {origin for origin, _ in message.parts}
@@ -190,42 +193,50 @@ class Exchange:
 class Carried:
     """What a rank holds for others; it does not tell Dask how large it is, as all that the plan has counted."""
 
-    parts: Parts
-    """Bytes by origin and final rank."""
+    parts: dict[Pair, np.ndarray]
+    """Contiguous bytes by origin and final rank."""
 
 
 def sent_parts(
     schedule: Schedule, stage: int, rank: int, own: Sequence[np.ndarray | None], carried: Carried | None
-) -> Parts | None:
-    """The message that ``rank`` sends in a stage; None where nothing is left to be sent.
+) -> Message | None:
+    """The message that ``rank`` sends in a stage, labelled by origin and final rank; None where nothing is to be sent.
 
     Parameters
     ----------
     own : sequence of arrays
-        What it has packed for each rank, as bytes; None where that needs nothing.
+        What it has packed for each rank, contiguous; None where that needs nothing.
     """
+    from oocarrays.graphs.nearby import Message
+
     others = carried.parts if carried else {}
     parts = {
         (origin, final): own[final] if origin == rank else others.get((origin, final))
         for origin, final in schedule.ride(stage - 1, rank).pairs
     }
-    return {pair: part for pair, part in parts.items() if part is not None} or None
+    there = {pair: part for pair, part in parts.items() if part is not None}
+    return Message(list(there.values()), list(there)) if there else None
 
 
 def carried_parts(
-    schedule: Schedule, stage: int, rank: int, carried: Carried | None, messages: Iterable[Parts | None]
+    schedule: Schedule, stage: int, rank: int, carried: Carried | None, messages: Iterable[Message | None]
 ) -> Carried:
     """What ``rank`` holds for others after a stage: what it held and did not send, and what came."""
     step = schedule.step(stage - 1)
     gone = set(schedule.ride(stage - 1, rank).pairs) if rank in step.senders else set()
     kept = {pair: part for pair, part in (carried.parts if carried else {}).items() if pair not in gone}
-    came = {pair: part.copy() for message in messages for pair, part in (message or {}).items() if pair[1] != rank}
-    return Carried(kept | came)
+    return Carried(kept | {pair: part.copy() for pair, part in _parts(messages) if pair[1] != rank})
 
 
-def arrived_parts(rank: int, messages: Iterable[Parts | None]) -> dict[int, np.ndarray]:
+def arrived_parts(rank: int, messages: Iterable[Message | None]) -> dict[int, np.ndarray]:
     """What came for ``rank`` itself, by the rank that packed it."""
-    return {origin: part for message in messages for (origin, final), part in (message or {}).items() if final == rank}
+    return {origin: part for (origin, final), part in _parts(messages) if final == rank}
+
+
+def _parts(messages: Iterable[Message | None]) -> Iterator[tuple[Pair, np.ndarray]]:
+    for message in messages:
+        if message is not None:
+            yield from zip(message.labels, message.arrays, strict=True)
 
 
 def arriving(schedule: Schedule, stage: int, rank: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The command line: ``oocarrays demo | rechunk | resume | clean | info | calibrate``."""
+"""The command line: ``oocarrays demo | rechunk | resume | clean | info | calibrate | schedule``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from oocarrays import report
 from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
 from oocarrays.array import open_array, placer
 from oocarrays.chunks import parsed_chunks
+from oocarrays.cli_exchange import add_commands
 from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.calibrate import calibrate, keep
@@ -112,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
     _scheduler_option(measure, "measure the workers of a cluster, too, and messages between them")
     measure.set_defaults(command=_calibrate)
+    add_commands(commands)
     return parser
 
 

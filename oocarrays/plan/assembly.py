@@ -17,9 +17,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.plan.exchange import schedule_for
-from oocarrays.plan.redistribution import Transfer
+from oocarrays.plan.exchange import Exchange
+from oocarrays.plan.ordering import schedule_for
 from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.transfer import Transfer
 
 Assembly = Literal["synchronous", "asynchronous"]
 
@@ -95,10 +96,11 @@ def held_elements(
     if schedule is None:
         return parts
     np.fill_diagonal(sizes, 0)
-    sent, came, carried = _messages(sizes, schedule)
-    out = sent.max(axis=0, initial=0) if ordered else sent.sum(axis=0)
-    within = sizes.sum(axis=0) if assembly == "synchronous" else came.max(axis=0, initial=0)
-    return np.asarray(parts + out + within + carried.max(axis=0, initial=0))
+    out, largest = _messages(sizes, schedule)
+    if not ordered:
+        out = sizes.sum(axis=1)
+    within = sizes.sum(axis=0) if assembly == "synchronous" else largest
+    return parts + out + within + (_carried(sizes, schedule) if schedule.forwards else 0)
 
 
 def squared(sizes: np.ndarray) -> np.ndarray:
@@ -109,19 +111,24 @@ def squared(sizes: np.ndarray) -> np.ndarray:
     return square
 
 
-def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Elements that each rank sends, gets, and then holds for others: a row a step."""
-    sent, came, carried = (np.zeros((len(schedule), schedule.ranks), np.int64) for _ in range(3))
-    load = np.zeros(schedule.ranks, np.int64)
+def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """The most that each rank sends in a step, and the most that comes to it in one."""
+    out, largest = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
+    for turn in Exchange.of(schedule, sizes):
+        came = np.zeros_like(largest)
+        np.add.at(came, turn.step.destinations[turn.step.senders], turn.sizes)
+        out, largest = np.maximum(out, turn.sent), np.maximum(largest, came)
+    return out, largest
+
+
+def _carried(sizes: np.ndarray, schedule: Schedule) -> np.ndarray:
+    """The most that each rank holds for others after a step."""
+    load, most = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
     for number, step in enumerate(schedule):
         for source, target in step.pairs:
             ride = schedule.ride(number, source)
-            size = int(sizes[np.ix_(ride.origins, ride.finals)].sum())
-            own = int(sizes[source, ride.finals].sum()) if source in ride.origins else 0
-            arrives = int(sizes[ride.origins, target].sum()) if target in ride.finals else 0
-            sent[number, source] += size
-            came[number, target] += size
-            load[source] -= size - own
-            load[target] += size - arrives
-        carried[number] = load
-    return sent, came, carried
+            rides = sizes[np.ix_(ride.origins, ride.finals)]
+            load[source] -= rides[ride.origins != source].sum()
+            load[target] += rides[:, ride.finals != target].sum()
+        most = np.maximum(most, load)
+    return most

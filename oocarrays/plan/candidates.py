@@ -15,7 +15,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic, Waits, pass_seconds
-from oocarrays.plan.exchange import load_of
+from oocarrays.plan.ordering import load_of
 from oocarrays.plan.overlap import (
     AxisOverlap,
     axis_overlap,

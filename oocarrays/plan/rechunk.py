@@ -25,7 +25,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
 from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, TRAVEL_COPIES, Infeasible, Problem, best_pass
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
-from oocarrays.plan.exchange import schedule_for
+from oocarrays.plan.ordering import schedule_for
 from oocarrays.plan.passes import Method, Pass
 from oocarrays.plan.schedule import Schedule
 

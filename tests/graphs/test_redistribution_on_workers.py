@@ -147,11 +147,13 @@ def killer(client: Client, address: str) -> Callable[[], None]:
     return lambda: os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("moment", "assembly"),
-    [("part", "synchronous"), ("receive step 3", "synchronous")]
-    + [("send step 2", "asynchronous"), ("receive step 3", "asynchronous"), ("carry step 1", "asynchronous")],
-)
+MOMENTS = {
+    "synchronous": ("part", "receive step 3"),
+    "asynchronous": ("send step 2", "receive step 3", "carry step 1"),
+}
+
+
+@pytest.mark.parametrize(("assembly", "moment"), [(a, moment) for a, moments in MOMENTS.items() for moment in moments])
 def test_a_worker_dies_midway(three: Client, moment: str, assembly: str) -> None:
     three.wait_for_workers(3, timeout=60)
     x = np.random.default_rng(0).random((256, 512))

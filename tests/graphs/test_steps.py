@@ -11,6 +11,7 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oocarrays.graphs.nearby import Message
 from oocarrays.graphs.steps import Exchange, Key, arrived_parts, carried_parts, messages_of, sent_parts
 
 from oocarrays.plan.schedule import Schedule
@@ -40,7 +41,7 @@ class Letters:
     def pack(self, turn: int, rank: int) -> list[np.ndarray | None]:
         return [letter(rank, final) if wants else None for final, wants in enumerate(self.wanted[rank])]
 
-    def send(self, turn: int, stage: int, rank: int, own: list | None, carried: Any) -> dict:
+    def send(self, turn: int, stage: int, rank: int, own: list | None, carried: Any) -> Message:
         message = sent_parts(self.schedule, stage, rank, own or [None] * self.schedule.ranks, carried)
         assert message, "a message carries something"
         return message
