@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import index
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
@@ -63,7 +64,7 @@ def parse_distributions(asked: Asked) -> tuple[Distribution, ...]:
         inner = inner[1:-1] if inner.startswith("(") and inner.endswith(")") else inner
         words = re.split(r",(?![^()]*\))", inner) if inner.strip() else []
         return tuple(_parse(word, asked) for word in words)
-    return tuple(map(_distribution, (asked,) if isinstance(asked, Distribution) else asked))
+    return tuple(map(_distribution, asked if isinstance(asked, Sequence) else (asked,)))
 
 
 def _distribution(asked: str | Distribution | Sequence[int]) -> Distribution:
@@ -72,7 +73,7 @@ def _distribution(asked: str | Distribution | Sequence[int]) -> Distribution:
     if isinstance(asked, Distribution) and not isinstance(asked, GenBlock):
         return asked
     try:
-        return GenBlock(tuple(asked.sizes if isinstance(asked, GenBlock) else asked))
+        return GenBlock(tuple(map(index, asked.sizes if isinstance(asked, GenBlock) else asked)))
     except TypeError:
         raise LayoutError(f"{asked!r} is no distribution such as {EXAMPLES}") from None
 
@@ -89,6 +90,5 @@ def _parse(word: str, whole: str) -> Distribution:
             return Cyclic(*numbers)
         case "gen_block", count if count:
             return GenBlock(numbers)
-    raise LayoutError(
-        f"{whole!r} is no layout of words such as {EXAMPLES}, one an axis: {word.strip()!r} is none of them"
-    )
+    where = "" if word == whole else f" in {whole!r}"
+    raise LayoutError(f"{word.strip()!r}{where} is no distribution such as {EXAMPLES}")

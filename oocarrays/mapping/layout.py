@@ -26,7 +26,7 @@ import numpy as np
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.axis import Axis, Ints
-from oocarrays.mapping.distribution import Collapsed, Distribution, GenBlock
+from oocarrays.mapping.distribution import Collapsed, Distribution
 from oocarrays.mapping.grid import unravel
 from oocarrays.mapping.hpf import Asked, parse_layout, written
 from oocarrays.mapping.process_grid import process_grid
@@ -47,19 +47,24 @@ class Layout:
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
     distributions: tuple[Distribution, ...]
-    """Of each axis."""
+    """How each axis is shared out."""
     grid: tuple[int, ...]
     """Ranks along each axis."""
 
     @classmethod
     def of(
-        cls, shape: Sequence[int], distributions: Asked, *, ranks: int | None = None, grid: Sequence[int] | None = None
+        cls,
+        shape: int | Sequence[int],
+        distributions: Asked,
+        *,
+        ranks: int | None = None,
+        grid: Sequence[int] | None = None,
     ) -> Layout:
         """A layout, checked.
 
         Parameters
         ----------
-        shape : sequence of int
+        shape : int or sequence of int
             Extent of each axis, in elements.
         distributions : str, Distribution or sequence of them
             One for each axis: ``"(block, *)"``, ``"cyclic(3)"``, ``[Cyclic(3), "*", (5, 7)]``, where ``(5, 7)`` are the
@@ -74,7 +79,7 @@ class Layout:
         LayoutError
             Where they do not fit each other, the array or the ranks.
         """
-        shape = tuple(shape)
+        shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
         if not all(isinstance(n, Integral) and n >= 0 for n in shape):
             raise LayoutError(f"shape={shape}: every extent must be a whole number, at least 0")
         parsed, named = parse_layout(distributions)
@@ -100,9 +105,7 @@ class Layout:
         """
         if not all(isinstance(length, Integral) for lengths in chunks for length in lengths):
             raise LayoutError("chunks of unknown length (nan) cannot be laid out: x.compute_chunk_sizes() finds them")
-        return cls.of(
-            [sum(lengths) for lengths in chunks], [GenBlock(tuple(c)) if len(c) != 1 else Collapsed() for c in chunks]
-        )
+        return cls.of(list(map(sum, chunks)), [c if len(c) != 1 else Collapsed() for c in chunks])
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -168,6 +171,8 @@ class Layout:
         if len(numbers) != len(shape):
             raise LayoutError(f"an index of {len(numbers)} axes is not of an array of shape {shape}")
         for axis, (number, extent) in enumerate(zip(numbers, shape, strict=True)):
+            if isinstance(number, int) and 0 <= number < extent:
+                continue
             given = np.asarray(number)
             outside = given[(given < 0) | (given >= extent) | (given.dtype.kind not in "iu")]
             if outside.size:

@@ -1,7 +1,9 @@
 """Ranks along each axis of an array, as even as can be.
 
-12 ranks over (block, *, block)         4 × 1 × 3
-12 ranks over (gen_block(1,2), block)   2 × 6        a gen_block brings its own number
+    12 ranks over (block, *, block)         4 × 1 × 3
+    12 ranks over (gen_block(1,2), block)   2 × 6        a gen_block brings its own number
+
+An axis that is not distributed has one rank.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ def process_grid(
     >>> process_grid([GenBlock((1, 2)), Collapsed()]), process_grid([GenBlock((1, 2)), Collapsed()], grid=[2])
     ((2, 1), (2, 1))
     """
+    if ranks is not None and not (isinstance(ranks, Integral) and ranks >= 1):
+        raise LayoutError(f"ranks={ranks} must be a whole number, at least 1")
     if grid is None:
         return _dealt_out(distributions, ranks)
     given, spread = tuple(grid), [not isinstance(each, Collapsed) for each in distributions]
@@ -70,16 +74,20 @@ def even_grid(ranks: int, axes: int) -> tuple[int, ...]:
 
 def _dealt_out(distributions: Sequence[Distribution], ranks: int | None) -> tuple[int, ...]:
     """Ranks over the distributed axes that bring no number of their own."""
-    own = [
-        max(len(d.sizes), 1) if isinstance(d, GenBlock) else 1 if isinstance(d, Collapsed) else None
-        for d in distributions
-    ]
+    own = [_own(each) for each in distributions]
     free, taken = own.count(None), math.prod(n for n in own if n is not None)
     if ranks is None and free:
-        raise LayoutError(f"{written(distributions)} can be over any number of ranks: give ranks=, or grid=")
+        raise LayoutError(f"{written(distributions)} takes any number of ranks: give ranks=, or grid=")
     wanted = taken if ranks is None else ranks
-    if wanted < 1 or wanted % taken or (wanted != taken and not free):
-        accepted = "at least 1 is needed" if taken == 1 and free else f"it takes {'a multiple of ' * bool(free)}{taken}"
-        raise LayoutError(f"{written(distributions)} cannot be over ranks={ranks}: {accepted}")
+    if wanted % taken or (wanted != taken and not free):
+        accepted = f"a multiple of {taken}" if free else f"{taken}"
+        raise LayoutError(f"ranks={ranks} cannot be dealt out over {written(distributions)}: it takes {accepted}")
     counts = iter(even_grid(wanted // taken, free))
     return tuple(next(counts) if n is None else n for n in own)
+
+
+def _own(distribution: Distribution) -> int | None:
+    """The ranks along its axis where the distribution itself says how many, else None."""
+    if isinstance(distribution, GenBlock):
+        return max(len(distribution.sizes), 1)
+    return 1 if isinstance(distribution, Collapsed) else None
