@@ -67,8 +67,12 @@ class Redistribution:
     ['gcd', 'general', 'lcm']
     """
 
+    source: Layout
+    """Who holds what before."""
+    target: Layout
+    """Who holds what afterwards."""
     transfers: tuple[Transfer, ...]
-    """From the source's layout to the target's, one after the other."""
+    """From the source's layout to the target's, one after the other; none where nothing has to move."""
     itemsize: int
     """Bytes of an element."""
     price: Price
@@ -77,16 +81,6 @@ class Redistribution:
     """What every method that applies costs, the cheapest first."""
     costs: Costs = field(default_factory=Costs, repr=False, compare=False)
     """What the prices were made with."""
-
-    @property
-    def source(self) -> Layout:
-        """Who holds what before."""
-        return self.transfers[0].source
-
-    @property
-    def target(self) -> Layout:
-        """Who holds what afterwards."""
-        return self.transfers[-1].target
 
     @property
     def method(self) -> str:
@@ -119,39 +113,38 @@ class Redistribution:
             Bytes that a schedule needs beside, where it forwards data: L · P / 2 for REX, L · r for IPEX, with
             messages of L bytes (Thakur 1995, 4.2.3 and 4.2.4).
         """
-        most = 0
-        for work in (transfer.work for transfer in self.transfers):
-            elements = 2 * (work.held + work.due - work.kept)
-            most = max(most, int(elements.max(initial=0) if rank is None else elements[rank : rank + 1].sum()))
-        return most * self.itemsize + buffers
+        chosen = slice(None) if rank is None else slice(rank, rank + 1)
+        works = [transfer.work for transfer in self.transfers] or [Transfer(self.source, self.target).work]
+        elements = (2 * (work.held + work.due - work.kept) if self.transfers else work.held for work in works)
+        return max(int(each[chosen].max(initial=0)) for each in elements) * self.itemsize + buffers
 
     def reversed(self) -> Redistribution:
         """The way back by the same transfers, with their sides swapped: it uses what this one has computed."""
         transfers = tuple(transfer.reversed() for transfer in reversed(self.transfers))
         return replace(
             self,
+            source=self.target,
+            target=self.source,
             transfers=transfers,
-            price=_price(_REVERSED.get(self.method, self.method), transfers, self.itemsize, self.costs),
-            offers=tuple(replace(offer, method=_REVERSED.get(offer.method, offer.method)) for offer in self.offers),
+            price=_reversed(self.price),
+            offers=tuple(map(_reversed, self.offers)),
         )
 
     def explain(self) -> str:
         """What it costs, what the other methods would, and what is kept: lines for whoever decides."""
         shape = " × ".join(map(str, self.source.shape)) or "1"
-        rows: list[tuple[str, ...]] = [
-            ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")
-        ]
-        rows += [_row(offer, offer.method == self.method) for offer in self.offers]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"{shape} elements of {self.itemsize} bytes: {self.source} → {self.target}", ""]
-        for row in rows:
-            cells = (f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
-            lines.append("  ".join([f"{row[0]:<{widths[0]}}", *cells]))
-        steps = [str(transfer.target) for transfer in self.transfers[:-1]]
-        lines += ["", f"by way of {', then '.join(steps)}"] if steps else [""]
-        lines.append(f"a rank has {_amount(self.peak_bytes())} in memory at most: its parts, and all its messages")
-        lines.append(f"{_amount(self.stored_bytes)} of runs are kept, and serve for the way back")
-        return "\n".join(lines)
+        by_way_of = ", then ".join(str(transfer.target) for transfer in self.transfers[:-1])
+        return "\n".join(
+            [
+                f"{shape} elements of {self.itemsize} bytes: {self.source} → {self.target}",
+                "",
+                *_table([_HEAD, *(_row(offer, offer.method == self.method) for offer in self.offers)]),
+                "",
+                *([f"by way of {by_way_of}"] if by_way_of else []),
+                f"a rank has {_amount(self.peak_bytes())} in memory at most: its parts, and all its messages",
+                f"{_amount(self.stored_bytes)} of runs are kept, and serve for the way back",
+            ]
+        )
 
     def __repr__(self) -> str:
         price = self.price
@@ -162,7 +155,7 @@ class Redistribution:
 
 
 def plan_redistribution(
-    source: Layout, target: Layout, itemsize: int, *, method: str = "auto", costs: Costs | None = None
+    source: Layout, target: Layout, itemsize: int = 8, method: str = "auto", *, costs: Costs | None = None
 ) -> Redistribution:
     """How to change a layout: by the method that is asked for, or by the cheapest.
 
@@ -198,8 +191,18 @@ def plan_redistribution(
         raise LayoutError(f"method={method!r} {what}: {', '.join(ways)} {'does' if len(ways) == 1 else 'do'}, or auto")
     chosen = next(offer for offer in offers if method in ("auto", offer.method))
     return Redistribution(
-        transfers=ways[chosen.method], itemsize=itemsize, price=chosen, offers=tuple(offers), costs=costs
+        source=source,
+        target=target,
+        transfers=ways[chosen.method],
+        itemsize=itemsize,
+        price=chosen,
+        offers=tuple(offers),
+        costs=costs,
     )
+
+
+def _reversed(price: Price) -> Price:
+    return replace(price, method=_REVERSED.get(price.method, price.method))
 
 
 _REVERSED = {"block-to-cyclic": "cyclic-to-block", "ky-to-y": "x-to-kx"}
@@ -214,7 +217,7 @@ def _ways(source: Layout, target: Layout) -> dict[str, tuple[Transfer, ...]]:
     if len(changed) > 1:
         retained = source.grid == target.grid
         return {"direct": whole} | ({"indirect": _axis_after_axis(source, target, changed)} if retained else {})
-    ways: dict[str, tuple[Transfer, ...]] = {"general": whole}
+    ways: dict[str, tuple[Transfer, ...]] = {"general": whole if changed else ()}
     for axis in changed:
         s, t = source.axes[axis], target.axes[axis]
         name = formula(s, t)
@@ -261,6 +264,16 @@ def _price(method: str, transfers: tuple[Transfer, ...], itemsize: int, costs: C
         pieces=sum(int(work.pieces.sum()) for work in works),
         seconds=seconds,
     )
+
+
+_HEAD = ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of columns, the first one's words to the left."""
+    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    places = [f"<{first}", *(f">{width}" for width in others)]
+    return ["  ".join(map(format, row, places)) for row in rows]
 
 
 def _row(offer: Price, chosen: bool) -> tuple[str, ...]:

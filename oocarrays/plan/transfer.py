@@ -96,14 +96,15 @@ class Work(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _axes(source: Layout, target: Layout) -> tuple[Runs, ...]:
-    return tuple(_runs(s, t) for s, t in zip(source.axes, target.axes, strict=True))
+    pairs = zip(source.axes, target.axes, strict=True)
+    return tuple(_runs(s, t) for s, t in pairs)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=256)
 def _runs(source: Axis, target: Axis) -> Runs:
     """One way is computed, and the way back is read from it: of the two, that whose sides are in order."""
     if repr(source) > repr(target):
-        return _runs(target, source).reversed()
+        return _runs(target, source).reversed()  # type: ignore[arg-type]
     return runs_between(source, target)
 
 
