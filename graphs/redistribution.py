@@ -17,7 +17,7 @@ after a worker was lost makes the same of it, however much is there already. Tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,11 @@ Message = dict[tuple[int, int], np.ndarray]
 
 
 def moved(parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str]) -> Parts:
-    """The parts after transfers, one after the other."""
+    """The parts after transfers, one after the other; where nothing moves, they are what they were."""
     for transfer, schedule in zip(transfers, messaging.schedules, strict=True):
-        if transfer.source != transfer.target:
+        if not transfer.work.moved and transfer.source.ranks == transfer.target.ranks:
+            parts = replace(parts, layout=transfer.target)
+        else:
             parts = exchanged(parts, transfer, schedule, messaging, workers) if schedule else filled(parts, transfer)
     return parts
 

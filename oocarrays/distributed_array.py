@@ -38,7 +38,6 @@ from oocarrays.mapping.hpf import Asked, parse_layout
 from oocarrays.mapping.layout import Layout
 from oocarrays.notebook import rows_html
 from oocarrays.plan.assembly import Messaging, squared
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.plan.schedule import Schedule
 
@@ -189,12 +188,16 @@ class DistributedArray(DaskMethodsMixin):
     ) -> DistributedArray:
         """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
         target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
-        plan = plan_redistribution(self._layout, target, self.dtype.itemsize, method=method, costs=self._costs)
+        costs = settings.costs()
+        if not self._cluster:  # threads send no messages
+            costs = replace(costs, message_seconds=0.0, message_bandwidth=math.inf)
+        plan = plan_redistribution(self._layout, target, self.dtype.itemsize, method=method, costs=costs)
         messaging = Messaging.of(
             plan.transfers,
+            self.dtype.itemsize,
             schedule=schedule,
             assembly=assembly or settings.setting("assembly"),
-            threads=self._cluster is None,
+            costs=costs if self._cluster else None,
         )
         return DistributedArray(
             target,
@@ -205,12 +208,6 @@ class DistributedArray(DaskMethodsMixin):
             plan=plan,
             messaging=messaging,
         )
-
-    @property
-    def _costs(self) -> Costs:
-        """Threads send no messages."""
-        costs = settings.costs()
-        return costs if self._cluster else replace(costs, message_seconds=0.0, message_bandwidth=math.inf)
 
     def compute(self, **kwargs: Any) -> np.ndarray:
         """The whole array, in natural order, in the memory of this process."""

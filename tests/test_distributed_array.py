@@ -34,8 +34,12 @@ def test_a_redistribution_puts_every_element_with_its_rank(data: st.DataObject, 
     x = numbered(shape)
     before = ooc.distribute(x, data.draw(layouts(shape)), **ON_THREADS)
     assert_placed(before, x)
-    after = ooc.redistribute(before, data.draw(layouts(shape)))
+    target = data.draw(layouts(shape))
+    after = ooc.redistribute(before, target)
     assert_placed(after, x)
+    assert after.plan is not None
+    for offer in after.plan.offers:
+        assert_placed(ooc.redistribute(before, target, method=offer.method), x)
 
 
 @settings(deadline=None, max_examples=30)
@@ -73,6 +77,15 @@ def test_blocks_are_computed_once_and_only_when_asked_for() -> None:
     assert counted == []
     np.testing.assert_array_equal(y.compute(), numbered((12, 12)))
     assert counted == [24] * 6
+
+
+def test_where_nothing_moves_parts_are_what_they_were() -> None:
+    x = da.from_array(numbered((8, 6)), chunks=(2, 6))
+    own = ooc.redistribute(x, ooc.Layout.from_chunks(x.chunks))
+    same = own.redistribute("(block, *)").redistribute("(block(2), *)")
+    assert same.__dask_keys__() == own.__dask_keys__()
+    assert_placed(same, numbered((8, 6)))
+    assert same.to_dask().chunks == x.chunks
 
 
 def test_several_ways_of_computing_give_the_same() -> None:

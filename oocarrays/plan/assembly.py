@@ -17,9 +17,11 @@ from typing import Literal, get_args
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange import Exchange
-from oocarrays.plan.ordering import schedule_for
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.network import FlatCluster
+from oocarrays.plan.prediction import cheapest, flat_constants
+from oocarrays.plan.schedule import Schedule, complete_exchange
 from oocarrays.plan.transfer import Transfer
 
 Assembly = Literal["synchronous", "asynchronous"]
@@ -38,16 +40,18 @@ class Messaging:
 
     @classmethod
     def of(
-        cls, transfers: Sequence[Transfer], *, schedule: str | None = "auto", assembly: str, threads: bool
+        cls, transfers: Sequence[Transfer], itemsize: int, *, schedule: str | None, assembly: str, costs: Costs | None
     ) -> Messaging:
         """How they are made, checked.
 
         Parameters
         ----------
+        itemsize : int
+            Bytes of an element.
         schedule : str, optional
-            As `schedule_for` takes it; None for no order.
-        threads : bool
-            Whether ranks are threads, which take what they need without messages.
+            One of the schedules' names, ``"auto"`` for the one of least predicted time, None for no order.
+        costs : Costs, optional
+            What workers take for messages; None for threads, which take what they need without any.
 
         Raises
         ------
@@ -58,9 +62,9 @@ class Messaging:
         """
         if assembly not in get_args(Assembly):
             raise InputError(f"assembly={assembly!r} is not 'synchronous' or 'asynchronous'")
-        known = tuple(schedule_for(schedule or "auto", max(t.source.ranks, t.target.ranks)) for t in transfers)
+        known = tuple(_schedule(schedule, transfer, itemsize, costs) for transfer in transfers)
         return cls(
-            schedules=tuple(None for _ in known) if threads else known,
+            schedules=known if costs else tuple(None for _ in known),
             assembly=assembly,  # type: ignore[arg-type]
             ordered=schedule is not None,
         )
@@ -70,6 +74,17 @@ class Messaging:
         each = zip(transfers, self.schedules, strict=True)
         held = (held_elements(t, schedule, self.assembly, ordered=self.ordered).max() for t, schedule in each)
         return max(map(int, held), default=0)
+
+
+def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
+    """The schedule of a transfer, over all ranks that are there before or afterwards."""
+    ranks = max(transfer.source.ranks, transfer.target.ranks)
+    if asked is None or (asked.lower() == "auto" and costs is None):
+        return complete_exchange(ranks)
+    if asked.lower() != "auto":
+        return Schedule.of(asked, ranks)
+    sizes = squared(transfer.sizes()) * itemsize
+    return cheapest(sizes, FlatCluster.of(ranks), flat_constants(costs or Costs()))
 
 
 def held_elements(

@@ -64,6 +64,28 @@ def test_a_dask_array_is_redistributed_and_goes_on_as_one(three: Client) -> None
     np.testing.assert_array_equal((y.to_dask() * 2).sum(axis=0).compute(), ((X + 1) * 2).sum(axis=0))
 
 
+@pytest.mark.parametrize("assembly", ASSEMBLIES)
+@pytest.mark.parametrize(
+    ("method", "source", "target"),
+    [
+        ("gcd", "cyclic(6)", "cyclic(4)"),
+        ("lcm", "cyclic(6)", "cyclic(4)"),
+        ("indirect", "(cyclic(3), *)", "(*, block)"),
+    ],
+)
+def test_several_transfers_are_exchanges_one_after_the_other(
+    three: Client, method: str, source: str, target: str, assembly: str
+) -> None:
+    x = X if "," in source else X.ravel()
+    y = ooc.distribute(x, source, ranks=4, scheduler=three)
+    if method == "indirect":
+        y, target = y.redistribute("(cyclic, block)", grid=(2, 2)), "(block, cyclic(4)) on 2 × 2"
+    z = y.redistribute(target, method=method, assembly=assembly)
+    assert z.plan is not None
+    assert len(z.plan.transfers) == 2
+    assert_placed(z, x)
+
+
 # ---------------------------------------------------------------------- where tasks run, and when
 
 

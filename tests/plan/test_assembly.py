@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from oocarrays.errors import ScheduleError
 from oocarrays.mapping.layout import Layout
 from oocarrays.plan.assembly import Messaging, held_elements
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.network import FlatCluster
+from oocarrays.plan.prediction import flat_constants, predicted
 from oocarrays.plan.schedule import Schedule
 from oocarrays.plan.transfer import Transfer
 
@@ -73,7 +77,27 @@ def test_synchronous_holds_all_messages_and_no_order_all_that_are_sent() -> None
 
 def test_several_transfers_hold_what_the_one_that_holds_most_does() -> None:
     transfers = [Transfer(*layouts) for layouts in TRANSFERS.values()]
-    messaging = Messaging.of(transfers, schedule="gen", assembly="asynchronous", threads=False)
+    messaging = Messaging.of(transfers, 8, schedule="gen", assembly="asynchronous", costs=Costs())
     assert [schedule.ranks for schedule in messaging.schedules if schedule] == [4, 8, 8]
     each = [held_elements(t, s, "asynchronous").max() for t, s in zip(transfers, messaging.schedules, strict=True)]
     assert messaging.held(transfers) == np.max(each)
+
+
+@pytest.mark.parametrize("layouts", TRANSFERS.values(), ids=TRANSFERS)
+@pytest.mark.parametrize("message_seconds", [1e-9, 1.0])
+def test_auto_takes_the_least_predicted_time(layouts: tuple[Layout, Layout], message_seconds: float) -> None:
+    transfer, costs = Transfer(*layouts), Costs(message_seconds=message_seconds)
+    (chosen,) = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=costs).schedules
+    assert chosen is not None
+    sizes = np.zeros((chosen.ranks, chosen.ranks), int)
+    sizes[: transfer.source.ranks, : transfer.target.ranks] = transfer.sizes() * 8
+    seconds = predicted(sizes, FlatCluster.of(chosen.ranks), flat_constants(costs))
+    assert seconds[chosen] == min(seconds.values())
+    assert chosen.name == "REX" or message_seconds < 1  # the fewest steps
+
+
+def test_threads_have_no_schedule_but_a_wrong_one_is_refused() -> None:
+    transfer = Transfer(*TRANSFERS["to more ranks"])
+    assert Messaging.of([transfer], 8, schedule="gen", assembly="synchronous", costs=None).schedules == (None,)
+    with pytest.raises(ScheduleError, match="unknown"):
+        Messaging.of([transfer], 8, schedule="later", assembly="synchronous", costs=None)
