@@ -149,6 +149,7 @@ def cheapest(
     >>> cheapest(16384, Mesh(rows=16, columns=9), DELTA).name
     'GEN'
     """
+    names = tuple(names)
     seconds = predicted(sizes, network, constants, names=names)
     if not seconds:
         raise ScheduleError(f"none of {', '.join(names)} takes {max(np.shape(sizes), default=network.ranks)} ranks")
