@@ -21,6 +21,8 @@ from oocarrays.report import LINE_WIDTH, seconds_text, table
 ACROSS = 8
 """Steps that stand side by side at most; more stand one below the other."""
 NETWORKS = "mesh:4x8, fat-tree, flat, or flat:2x4 for 4 ranks on each of 2 hosts"
+SHARED_LANES = 2
+"""Ends of messages that a host is shown to work for at one time: what one rank that has it alone would need."""
 
 
 def parsed_network(text: str, ranks: int) -> Network:
@@ -41,7 +43,7 @@ def parsed_network(text: str, ranks: int) -> Network:
         return Mesh(rows=lengths[0], columns=lengths[1])
     if kind == "fat-tree":
         return FatTree(ranks=ranks)
-    return FlatCluster.of(*[lengths[1]] * lengths[0]) if lengths else FlatCluster.of(*[1] * ranks)
+    return FlatCluster.of(*[lengths[1]] * lengths[0], lanes=SHARED_LANES) if lengths else FlatCluster.of(*[1] * ranks)
 
 
 @dataclass(frozen=True, slots=True)
