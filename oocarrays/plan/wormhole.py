@@ -41,7 +41,7 @@ class WormholeConstants(Constants):
         row, column = network.legs(sources, turn.step.destinations[sources], sizes)
         held = np.where(message_kinds(turn.step) == 0, self.held_exchange, self.held_send_receive)
         seconds = sizes * self.byte_seconds(turn.step) + (row + column) * self.saturated + row * column / sizes * held
-        return self.startup + float(seconds.max())
+        return self.startup + float(seconds.max()) + self.packing_seconds(turn)
 
 
 MEASURED_DELTA = (
