@@ -4,6 +4,7 @@
     by PEX-GEN   two ranks send to each other        β_ex
     by GEN       a rank serves two others            β_sr
     by LEX       many send to one                    β_sat
+    by REX       what is forwarded is copied         (powers of two)
 
 They are real redistributions, packed, sent and unpacked; what a graph takes that does nothing, and what a rank copies for
 itself, is taken off first. Thakur 1995, section 4.3.8.
@@ -32,13 +33,13 @@ from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.fitting import fitted
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import flat_constants
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.schedule import schedules
 from oocarrays.plan.transfer import Transfer
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from distributed import Client
 
-SCHEDULES = ("pex-gen", "gen", "lex")
+SCHEDULES = ("PEX-GEN", "GEN", "LEX", "REX")
 SIZES = (2**12, 2**21, 2**24)
 """Bytes of a message."""
 ROWS = 64
@@ -75,8 +76,7 @@ def calibrate_exchange(client: Client) -> dict[str, Any]:
         slabs = _there(client, _slabs(_rows(ranks, nbytes), workers))
         transfer = Transfer(slabs.layout, _columns(slabs.layout))
         own = known.graph_seconds + own_seconds(transfer, 1, known)
-        for name in SCHEDULES:
-            schedule = Schedule.of(name, ranks)
+        for schedule in schedules(ranks, names=SCHEDULES):
             messaging = Messaging(schedules=(schedule,), assembly="asynchronous", ordered=True)
             seconds = min(
                 _seconds(client, exchanged(slabs, transfer, schedule, messaging, workers)) for _ in range(REPEATS)

@@ -84,6 +84,7 @@ class Costs:
             "send_receive": 1e-9,
             "single": 0.5e-9,
             "saturated": 0.5e-9,
+            "forward": 0.5e-9,
         }
     )
     """Of a redistribution between workers: seconds, and seconds a byte, as `oocarrays.plan.prediction.Constants` has

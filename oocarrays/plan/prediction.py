@@ -41,6 +41,8 @@ class Constants:
     """Seconds a byte where a rank only sends, or only receives: β_s."""
     saturated: float
     """Seconds a byte on a link that is all in use: β_sat."""
+    forward: float = 0.0
+    """Seconds a byte that is packed again in schedules that forward; the thesis names them, and leaves them out."""
 
     @classmethod
     def even(cls, startup: float, byte: float, *, saturated: float, from_bytes: int = 0) -> Constants:
@@ -58,11 +60,16 @@ class Constants:
         """Seconds of a step whose messages all take these constants."""
         sources, sizes = turn.step.senders, turn.sizes
         link = busiest(network, sources, turn.step.destinations[sources], sizes)
-        return self.startup + max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
+        sent = max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
+        return self.startup + sent + self.packing_seconds(turn)
 
     def byte_seconds(self, step: Step) -> np.ndarray:
         """β of each message, by source."""
         return np.take([self.exchange, self.send_receive, self.single], message_kinds(step))
+
+    def packing_seconds(self, turn: Turn) -> float:
+        """Seconds in which the largest message is packed again, where the schedule forwards."""
+        return turn.forwards * int(turn.sizes.max()) * self.forward
 
 
 def message_kinds(step: Step) -> np.ndarray:
@@ -148,6 +155,7 @@ def cheapest(
     >>> cheapest(16384, Mesh(rows=16, columns=9), DELTA).name
     'GEN'
     """
+    names = tuple(names)
     seconds = predicted(sizes, network, constants, names=names)
     if not seconds:
         raise ScheduleError(f"none of {', '.join(names)} takes {max(np.shape(sizes), default=network.ranks)} ranks")
