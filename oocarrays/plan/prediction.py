@@ -150,7 +150,7 @@ def predicted(
 def cheapest(
     sizes: np.ndarray | int, network: Network, constants: Sequence[Constants], *, names: Iterable[str] = NAMES
 ) -> Schedule:
-    """The schedule of least predicted time among those that take so many ranks.
+    """The schedule of least predicted time among those that take so many ranks; of equals, not LEX, which crowds.
 
     >>> cheapest(16384, Mesh(rows=16, columns=9), DELTA).name
     'GEN'
@@ -159,4 +159,4 @@ def cheapest(
     seconds = predicted(sizes, network, constants, names=names)
     if not seconds:
         raise ScheduleError(f"none of {', '.join(names)} takes {max(np.shape(sizes), default=network.ranks)} ranks")
-    return min(seconds, key=seconds.__getitem__)
+    return min(seconds, key=lambda schedule: (seconds[schedule], schedule.name == "LEX"))

@@ -123,17 +123,22 @@ def test_what_is_empty_takes_no_time() -> None:
 
 def test_ranks_on_a_host_share_its_lanes() -> None:
     """Two lanes and four ranks that all send and receive: eight ends of messages, four times what a lane takes."""
-    one = flat_constants(Costs(message_seconds=0.01, message_bandwidth=1e9))
+    one = (Constants.even(0.01, 1e-9, saturated=1e-9),)
     free, shared = FlatCluster.of(4), FlatCluster.of(4, lanes=2)
     pex = Schedule.of("pex", 4)
     assert schedule_seconds(pex, 10**9, free, one) == pytest.approx(3 * 1.01)
     assert schedule_seconds(pex, 10**9, shared, one) == pytest.approx(3 * 4.01)
-    assert flat_constants(Costs(message_bandwidth=1e9), send_receive=2e-9)[0].send_receive == 2e-9
+
+
+def test_constants_of_workers_are_those_that_were_fitted() -> None:
+    known = {"startup": 0.01, "exchange": 1e-9, "send_receive": 2e-9, "single": 3e-9, "saturated": 4e-9, "forward": 5e-9}
+    (found,) = flat_constants(Costs(exchange=known))
+    assert {name: getattr(found, name) for name in known} == known
 
 
 def test_what_is_forwarded_is_packed_again() -> None:
     """REX on 4 ranks: two steps of 2 L, each byte with its copy; PEX has none."""
-    (known,) = flat_constants(Costs(message_seconds=1.0, message_bandwidth=0.1, copy_bandwidth=0.5))
+    known = replace(Constants.even(1.0, 10.0, saturated=10.0), forward=2.0)
     flat = FlatCluster.of(*[1] * 4)
     assert schedule_seconds(Schedule.of("rex", 4), 7, flat, (known,)) == pytest.approx(2 * (1 + 14 * (10 + 2)))
     assert schedule_seconds(Schedule.of("pex", 4), 7, flat, (known,)) == pytest.approx(3 * (1 + 7 * 10))
