@@ -38,11 +38,18 @@ Message = dict[tuple[int, int], np.ndarray]
 def moved(parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str]) -> Parts:
     """The parts after transfers, one after the other; where nothing moves, they are what they were."""
     for transfer, schedule in zip(transfers, messaging.schedules, strict=True):
-        if not transfer.work.moved and transfer.source.ranks == transfer.target.ranks:
+        if _stays(transfer):
             parts = replace(parts, layout=transfer.target)
         else:
             parts = exchanged(parts, transfer, schedule, messaging, workers) if schedule else filled(parts, transfer)
     return parts
+
+
+def _stays(transfer: Transfer) -> bool:
+    """Whether every rank is to hold what it holds; empty parts may yet be of another shape."""
+    sides = transfer.source, transfer.target
+    before, after = ([side.local_shape(rank) for rank in range(side.ranks)] for side in sides)
+    return before == after and not transfer.work.moved
 
 
 # ---------------------------------------------------------------------- between threads

@@ -93,7 +93,17 @@ def test_auto_takes_the_least_predicted_time(layouts: tuple[Layout, Layout], mes
     sizes[: transfer.source.ranks, : transfer.target.ranks] = transfer.sizes() * 8
     seconds = predicted(sizes, FlatCluster.of(chosen.ranks), flat_constants(costs))
     assert seconds[chosen] == min(seconds.values())
-    assert chosen.name == "REX" or message_seconds < 1  # the fewest steps
+
+
+def test_auto_takes_the_fewest_steps_where_messages_cost_much_and_pairs_where_bytes_do() -> None:
+    transfer = Transfer(*TRANSFERS["rows to columns"])
+
+    def chosen(**costs: float) -> str:
+        made = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=Costs(**costs))
+        return made.schedules[0].name if made.schedules[0] else ""
+
+    assert chosen(message_seconds=1.0) == "REX"
+    assert chosen(message_seconds=1e-12, message_bandwidth=1.0) != "REX"
 
 
 def test_threads_have_no_schedule_but_a_wrong_one_is_refused() -> None:
