@@ -62,7 +62,7 @@ class Constants:
 
     def byte_seconds(self, step: Step) -> np.ndarray:
         """β of each message, by source."""
-        return np.array([self.exchange, self.send_receive, self.single])[message_kinds(step)]
+        return np.take([self.exchange, self.send_receive, self.single], message_kinds(step))
 
 
 def message_kinds(step: Step) -> np.ndarray:
@@ -149,6 +149,7 @@ def cheapest(
     >>> cheapest(16384, Mesh(rows=16, columns=9), DELTA).name
     'GEN'
     """
+    names = tuple(names)
     seconds = predicted(sizes, network, constants, names=names)
     if not seconds:
         raise ScheduleError(f"none of {', '.join(names)} takes {max(np.shape(sizes), default=network.ranks)} ranks")
