@@ -12,8 +12,10 @@ section 3.2: all that goes from one processor to another goes in one packet; 3.3
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, product
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -92,14 +94,14 @@ def unpack(message: np.ndarray, transfer: Transfer, source: int, target: int, lo
 def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: int, local: np.ndarray) -> None:
     """Put the messages of several sources where ``target`` holds them, in one scan of ``local``; see `unpack`."""
     _check(local, transfer.target, target, written=True)
-    strips, data = _strips(transfer, "target", target), _bytes(local)
-    copies = []
+    recipes = _recipes(transfer, "target", target, local.itemsize, TILE_BYTES)
+    data, copies = _bytes(local), []
     for source, message in messages.items():
-        between = _between(strips, transfer.source, source)
-        _check_message(message, _size(between), local.dtype)
-        parts = _parts(np.ascontiguousarray(message), data, local, between)
-        copies += [_Copy(held, sent, combination) for sent, held, combination in parts]
-    _copy(copies, local)
+        recipe = recipes[source]
+        _check_message(message, recipe.size, local.dtype)
+        sent = _bytes(np.ascontiguousarray(message))
+        copies += [_Copy(part.at(data, part.held), part.at(sent, part.sent), part.cuts) for part in recipe.parts]
+    _copy(copies)
 
 
 def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
@@ -122,11 +124,14 @@ def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: 
     held = np.asarray(held, order="C")
     given = _between(_strips(transfer, "source", source), transfer.target, target)
     taken = _between(_strips(transfer, "target", target), transfer.source, source)
+    steps, data = _steps(local.shape, local.itemsize), (_bytes(local), _bytes(held))
+    bounds = _tiles(local.shape, TILE_BYTES // local.itemsize)
     copies = []
     for here, there in zip(product(*given), product(*taken), strict=True):
-        one, other = _place(_bytes(held), held.strides, here), _place(_bytes(local), local.strides, there)
-        copies.append(_Copy(*_same_elements(other, one, _shape(here), local.itemsize), there))
-    _copy(copies, local)
+        places = _place(there, steps), _place(here, _steps(held.shape, held.itemsize))
+        part = _part(_shape(there), *places, local.itemsize, there, bounds)
+        copies.append(_Copy(part.at(data[0], part.sent), part.at(data[1], part.held), part.cuts))
+    _copy(copies)
 
 
 class _Strip(NamedTuple):
@@ -139,19 +144,39 @@ class _Strip(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the elements of a combination of strips lie: bytes from the start, and from one to the next along axes."""
+    """Where elements lie: bytes from the start to the first, and from one to the next along each dimension."""
 
-    data: memoryview
     offset: int
-    strides: list[int]
+    strides: tuple[int, ...]
+
+
+class _Part(NamedTuple):
+    """A combination of strips as one strided copy between a message and a local array."""
+
+    times: tuple[int, ...]
+    wide: np.dtype
+    sent: _Place
+    held: _Place
+    cuts: list[list[slice | None]] | None
+
+    def at(self, data: np.ndarray, place: _Place) -> np.ndarray:
+        """Its elements in some bytes: times that runs come along each axis, then their lengths."""
+        return np.ndarray(self.times, self.wide, data, *place)
+
+
+class _Recipe(NamedTuple):
+    """A message: its elements, and the copies that it is made of."""
+
+    size: int
+    parts: list[_Part]
 
 
 class _Copy(NamedTuple):
-    """One strided copy, and the strips of the local array that it is of."""
+    """A strided copy, and which times of its runs begin in each tile along each axis, where it is made in tiles."""
 
     into: np.ndarray
     taken: np.ndarray
-    combination: tuple[_Strip, ...]
+    cuts: list[list[slice | None]] | None
 
 
 Strips = list[list[_Strip]]
@@ -160,15 +185,35 @@ Strips = list[list[_Strip]]
 
 def _packed(local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int]) -> dict[int, np.ndarray]:
     _check(local, transfer.source, source)
-    local = np.asarray(local, order="C")
-    strips, data = _strips(transfer, "source", source), _bytes(local)
-    messages, copies = {}, []
+    recipes = _recipes(transfer, "source", source, local.itemsize, TILE_BYTES)
+    data, messages, copies = _bytes(np.asarray(local, order="C")), {}, []
     for target in targets:
-        between = _between(strips, transfer.target, target)
-        messages[target] = message = np.empty(_size(between), local.dtype)
-        copies += [_Copy(*part) for part in _parts(message, data, local, between)]
-    _copy(copies, local)
+        recipe = recipes[target]
+        sent = np.empty(recipe.size * local.itemsize, np.uint8)
+        messages[target] = sent.view(local.dtype)
+        copies += [_Copy(part.at(sent, part.sent), part.at(data, part.held), part.cuts) for part in recipe.parts]
+    _copy(copies)
     return messages
+
+
+@lru_cache(maxsize=128)
+def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_bytes: int) -> list[_Recipe]:
+    """The messages between ``rank`` and every rank of the other side."""
+    layout, other = (transfer.source, transfer.target)[:: 1 if side == "source" else -1]
+    strips, shape = _strips(transfer, side, rank), layout.local_shape(rank)
+    bounds = _tiles(shape, tile_bytes // itemsize)
+    steps = _steps(shape, itemsize)
+    return [_recipe(_between(strips, other, partner), steps, itemsize, bounds) for partner in range(other.ranks)]
+
+
+def _recipe(between: list[list[_Strip]], steps: Sequence[int], itemsize: int, bounds: list[list[int]]) -> _Recipe:
+    offset, parts = 0, []
+    for combination in product(*between):
+        shape = _shape(combination)
+        sent = _Place(offset, _steps(shape, itemsize))
+        parts.append(_part(shape, sent, _place(combination, steps), itemsize, combination, bounds))
+        offset += math.prod(shape) * itemsize
+    return _Recipe(offset // itemsize, parts)
 
 
 def _strips(transfer: Transfer, side: Side, rank: int) -> list[Strips]:
@@ -192,75 +237,60 @@ def _between(strips: list[Strips], other: Layout, rank: int) -> list[list[_Strip
     return [axis[coordinate] for axis, coordinate in zip(strips, other.coordinates(rank), strict=True)]
 
 
-def _size(between: list[list[_Strip]]) -> int:
-    size = 1
-    for strips in between:
-        size *= sum([strip[2] * strip[3] for strip in strips])
-    return size
+def _shape(combination: tuple[_Strip, ...]) -> tuple[int, ...]:
+    return tuple(n for strip in combination for n in (strip.times, strip.length))
 
 
-def _shape(combination: tuple[_Strip, ...]) -> list[int]:
-    return [n for strip in combination for n in strip[2:]]
+def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Bytes from one element to the next along each axis of a contiguous array."""
+    return tuple(accumulate(shape[:0:-1], int.__mul__, initial=itemsize))[::-1] if shape else ()
 
 
-def _parts(
-    message: np.ndarray, data: memoryview, local: np.ndarray, between: list[list[_Strip]]
-) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[_Strip, ...]]]:
-    """Each combination of strips: its place in the message, its place in the local array, and itself."""
-    sent, offset, steps, itemsize = _bytes(message), 0, local.strides, local.itemsize
-    for combination in product(*between):
-        shape = _shape(combination)
-        size, strides = itemsize, []
-        for times in reversed(shape):
-            strides.append(size)
-            size *= times
-        here = _Place(sent, offset, strides[::-1])
-        yield *_same_elements(here, _place(data, steps, combination), shape, itemsize), combination
-        offset += size
+def _place(combination: tuple[_Strip, ...], steps: Sequence[int]) -> _Place:
+    pairs = list(zip(combination, steps, strict=True))
+    strides = tuple(n for strip, step in pairs for n in (strip.again * step, step))
+    return _Place(sum(strip.start * step for strip, step in pairs), strides)
 
 
-def _place(data: memoryview, steps: tuple[int, ...], combination: tuple[_Strip, ...]) -> _Place:
-    offset, strides = 0, []
-    for (start, again, _, _), step in zip(combination, steps, strict=True):
-        offset += start * step
-        strides += [again * step, step]
-    return _Place(data, offset, strides)
-
-
-def _same_elements(one: _Place, other: _Place, shape: list[int], itemsize: int) -> tuple[np.ndarray, np.ndarray]:
-    """Views of both places: elements as wide as they follow one another on both sides."""
+def _part(
+    shape: tuple[int, ...],
+    sent: _Place,
+    held: _Place,
+    itemsize: int,
+    combination: tuple[_Strip, ...],
+    bounds: list[list[int]],
+) -> _Part:
+    """A copy of elements that are as wide as they follow one another on both sides."""
     width, times = itemsize, list(shape)
     for axis in reversed(range(len(times))):
         if times[axis] > 1:
-            if not one.strides[axis] == other.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
+            if not sent.strides[axis] == held.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
                 break
             width, times[axis] = width * times[axis], 1
-    wide = np.dtype((np.void, width))
-    first = np.ndarray(times, wide, one.data, one.offset, one.strides)
-    return first, np.ndarray(times, wide, other.data, other.offset, other.strides)
+    counts = times[::2]
+    in_tiles = width < NARROW_BYTES and any(len(axis) > 2 for axis in bounds)
+    cuts = [_cuts(*axis) for axis in zip(combination, counts, bounds, strict=True)] if in_tiles else None
+    here, there = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (sent, held))
+    return _Part((*counts, *times[1::2]), np.dtype((np.void, width)), here, there, cuts)
 
 
-def _bytes(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
 
 
-def _copy(copies: list[_Copy], local: np.ndarray) -> None:
-    """Make the copies; those of narrow elements in turns, tile by tile of ``local``."""
-    narrow = [copy for copy in copies if copy.into.itemsize < NARROW_BYTES]
-    in_turns = narrow if local.nbytes > TILE_BYTES and len(narrow) > 1 else []
+def _copy(copies: list[_Copy]) -> None:
+    """Make the copies: those in tiles in turns, so that all take what they need of a tile while it is in the cache."""
+    in_turns = [copy for copy in copies if copy.cuts is not None]
+    if len(in_turns) == 1:
+        in_turns = []
     for copy in copies:
-        if not in_turns or copy.into.itemsize >= NARROW_BYTES:
+        if copy.cuts is None or not in_turns:
             copy.into[...] = copy.taken
-    bounds = _tiles(local.shape, TILE_BYTES // max(local.itemsize, 1)) if in_turns else []
-    cuts = [[_cuts(*axis) for axis in zip(c.combination, c.into.shape[::2], bounds, strict=True)] for c in in_turns]
-    for tile in product(*(range(len(axis) - 1) for axis in bounds)) if in_turns else ():
-        for copy, cut in zip(in_turns, cuts, strict=True):
-            part = [each for axis, number in zip(cut, tile, strict=True) for each in (axis[number], _ALL)]
+    for tile in product(*(range(len(axis)) for axis in in_turns[0].cuts or ())) if in_turns else ():
+        for into, taken, cuts in in_turns:
+            part = tuple([axis[number] for axis, number in zip(cuts or (), tile, strict=True)])
             if None not in part:
-                copy.into[*part] = copy.taken[*part]
-
-
-_ALL = slice(None)
+                into[part] = taken[part]
 
 
 def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
