@@ -13,9 +13,10 @@ section 3.2: all that goes from one processor to another goes in one packet; 3.3
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise, product
+from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
@@ -95,12 +96,12 @@ def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: i
     """Put the messages of several sources where ``target`` holds them, in one scan of ``local``; see `unpack`."""
     _check(local, transfer.target, target, written=True)
     recipes = _recipes(transfer, "target", target, local.itemsize, TILE_BYTES)
+    for source, message in messages.items():
+        _check_message(message, recipes[source].size, local.dtype)
     data, copies = _bytes(local), []
     for source, message in messages.items():
-        recipe = recipes[source]
-        _check_message(message, recipe.size, local.dtype)
-        sent = _bytes(np.ascontiguousarray(message))
-        copies += [_Copy(part.at(data, part.held), part.at(sent, part.sent), part.cuts) for part in recipe.parts]
+        if message.size:
+            copies += _views(recipes[source].parts, data, _bytes(message), pack=False)
     _copy(copies)
 
 
@@ -122,16 +123,19 @@ def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: 
     if held.dtype != local.dtype:
         raise LayoutError(f"elements of {held.dtype} cannot be put in an array of {local.dtype}")
     held = np.asarray(held, order="C")
-    given = _between(_strips(transfer, "source", source), transfer.target, target)
-    taken = _between(_strips(transfer, "target", target), transfer.source, source)
-    steps, data = _steps(local.shape, local.itemsize), (_bytes(local), _bytes(held))
-    bounds = _tiles(local.shape, TILE_BYTES // local.itemsize)
-    copies = []
-    for here, there in zip(product(*given), product(*taken), strict=True):
-        places = _place(there, steps), _place(here, _steps(held.shape, held.itemsize))
-        part = _part(_shape(there), *places, local.itemsize, there, bounds)
-        copies.append(_Copy(part.at(data[0], part.sent), part.at(data[1], part.held), part.cuts))
-    _copy(copies)
+    runs = transfer.runs(source, target)
+    given = _combinations([_strips(each, "source") for each in runs], held.strides)
+    taken = _combinations([_strips(each, "target") for each in runs], local.strides)
+    bounds, parts = _tiles(local.shape, TILE_BYTES // local.itemsize), []
+    for (_, here), (strips, there) in zip(given, taken, strict=True):
+        parts.append(_part(strips, there, here, local.itemsize, bounds))
+    _copy(_views(parts, _bytes(local), _bytes(held), pack=True))
+
+
+Turn = tuple[slice | EllipsisType, ...] | None
+"""What of a strided copy is made while its turn is at one tile: which times, along each axis, that runs come."""
+Copy = tuple[np.ndarray, np.ndarray, Sequence[Turn]]
+"""A strided copy: into, from, and its turns."""
 
 
 class _Strip(NamedTuple):
@@ -151,17 +155,13 @@ class _Place(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A combination of strips as one strided copy between a message and a local array."""
+    """A combination of strips as one strided copy, between a message and a local array."""
 
     times: tuple[int, ...]
     wide: np.dtype
     sent: _Place
     held: _Place
-    cuts: list[list[slice | None]] | None
-
-    def at(self, data: np.ndarray, place: _Place) -> np.ndarray:
-        """Its elements in some bytes: times that runs come along each axis, then their lengths."""
-        return np.ndarray(self.times, self.wide, data, *place)
+    turns: list[Turn]
 
 
 class _Recipe(NamedTuple):
@@ -171,27 +171,15 @@ class _Recipe(NamedTuple):
     parts: list[_Part]
 
 
-class _Copy(NamedTuple):
-    """A strided copy, and which times of its runs begin in each tile along each axis, where it is made in tiles."""
-
-    into: np.ndarray
-    taken: np.ndarray
-    cuts: list[list[slice | None]] | None
-
-
-Strips = list[list[_Strip]]
-"""Of one axis, by the other side's rank along it."""
-
-
 def _packed(local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int]) -> dict[int, np.ndarray]:
     _check(local, transfer.source, source)
     recipes = _recipes(transfer, "source", source, local.itemsize, TILE_BYTES)
     data, messages, copies = _bytes(np.asarray(local, order="C")), {}, []
     for target in targets:
-        recipe = recipes[target]
-        sent = np.empty(recipe.size * local.itemsize, np.uint8)
+        size, parts = recipes[target]
+        sent = np.empty(size * local.itemsize, np.uint8)
         messages[target] = sent.view(local.dtype)
-        copies += [_Copy(part.at(sent, part.sent), part.at(data, part.held), part.cuts) for part in recipe.parts]
+        copies += _views(parts, sent, data, pack=True)
     _copy(copies)
     return messages
 
@@ -200,45 +188,48 @@ def _packed(local: np.ndarray, transfer: Transfer, source: int, targets: Sequenc
 def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_bytes: int) -> list[_Recipe]:
     """The messages between ``rank`` and every rank of the other side."""
     layout, other = (transfer.source, transfer.target)[:: 1 if side == "source" else -1]
-    strips, shape = _strips(transfer, side, rank), layout.local_shape(rank)
-    bounds = _tiles(shape, tile_bytes // itemsize)
-    steps = _steps(shape, itemsize)
-    return [_recipe(_between(strips, other, partner), steps, itemsize, bounds) for partner in range(other.ranks)]
+    shape = layout.local_shape(rank)
+    steps, bounds = _steps(shape, itemsize), _tiles(shape, tile_bytes // itemsize)
+    axes = zip(transfer.axes, layout.coordinates(rank), other.grid, strict=True)
+    strips = [_by_partner(runs.of(side, place), side, partners) for runs, place, partners in axes]
+    found = []
+    for partner in range(other.ranks):
+        along = zip(strips, other.coordinates(partner), strict=True)
+        found.append(_recipe([axis[place] for axis, place in along], steps, itemsize, bounds))
+    return found
 
 
-def _recipe(between: list[list[_Strip]], steps: Sequence[int], itemsize: int, bounds: list[list[int]]) -> _Recipe:
+def _by_partner(runs: Runs, side: Side, partners: int) -> list[list[_Strip]]:
+    """A rank's strips along an axis, by the rank along it that gets them, or has them."""
+    strips: list[list[_Strip]] = [[] for _ in range(partners)]
+    others = runs.target if side == "source" else runs.source
+    for partner, strip in zip(others.tolist(), _strips(runs, side), strict=True):
+        strips[partner].append(strip)
+    return strips
+
+
+def _strips(runs: Runs, side: Side) -> list[_Strip]:
+    start, again = (
+        (runs.source_start, runs.source_stride) if side == "source" else (runs.target_start, runs.target_stride)
+    )
+    return list(map(_Strip, *(column.tolist() for column in (start, again, runs.count, runs.length))))
+
+
+def _recipe(strips: list[list[_Strip]], steps: Sequence[int], itemsize: int, bounds: list[list[int]]) -> _Recipe:
     offset, parts = 0, []
-    for combination in product(*between):
-        shape = _shape(combination)
-        sent = _Place(offset, _steps(shape, itemsize))
-        parts.append(_part(shape, sent, _place(combination, steps), itemsize, combination, bounds))
+    for combination, held in _combinations(strips, steps):
+        shape = tuple(n for strip in combination for n in (strip.times, strip.length))
+        parts.append(_part(combination, _Place(offset, _steps(shape, itemsize)), held, itemsize, bounds))
         offset += math.prod(shape) * itemsize
     return _Recipe(offset // itemsize, parts)
 
 
-def _strips(transfer: Transfer, side: Side, rank: int) -> list[Strips]:
-    """What ``rank`` sends (or receives), along each axis, by the rank along it that gets it (or has it)."""
-    layout, other = (transfer.source, transfer.target)[:: 1 if side == "source" else -1]
-    places = zip(transfer.axes, layout.coordinates(rank), other.grid, strict=True)
-    return [_by_partner(runs, side, coordinate, partners) for runs, coordinate, partners in places]
-
-
-def _by_partner(runs: Runs, side: Side, rank: int, partners: int) -> Strips:
-    own = runs.of(side, rank)
-    start, again = (own.source_start, own.source_stride) if side == "source" else (own.target_start, own.target_stride)
-    columns = own.target if side == "source" else own.source, start, again, own.count, own.length
-    strips: Strips = [[] for _ in range(partners)]
-    for partner, *strip in zip(*(column.tolist() for column in columns), strict=True):
-        strips[partner].append(_Strip(*strip))
-    return strips
-
-
-def _between(strips: list[Strips], other: Layout, rank: int) -> list[list[_Strip]]:
-    return [axis[coordinate] for axis, coordinate in zip(strips, other.coordinates(rank), strict=True)]
-
-
-def _shape(combination: tuple[_Strip, ...]) -> tuple[int, ...]:
-    return tuple(n for strip in combination for n in (strip.times, strip.length))
+def _combinations(strips: list[list[_Strip]], steps: Sequence[int]) -> Iterator[tuple[tuple[_Strip, ...], _Place]]:
+    """One strip along each axis, in all combinations, and where it lies in a local array."""
+    for combination in product(*strips):
+        pairs = list(zip(combination, steps, strict=True))
+        strides = tuple(n for strip, step in pairs for n in (strip.again * step, step))
+        yield combination, _Place(sum(strip.start * step for strip, step in pairs), strides)
 
 
 def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
@@ -246,51 +237,42 @@ def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(accumulate(shape[:0:-1], int.__mul__, initial=itemsize))[::-1] if shape else ()
 
 
-def _place(combination: tuple[_Strip, ...], steps: Sequence[int]) -> _Place:
-    pairs = list(zip(combination, steps, strict=True))
-    strides = tuple(n for strip, step in pairs for n in (strip.again * step, step))
-    return _Place(sum(strip.start * step for strip, step in pairs), strides)
-
-
-def _part(
-    shape: tuple[int, ...],
-    sent: _Place,
-    held: _Place,
-    itemsize: int,
-    combination: tuple[_Strip, ...],
-    bounds: list[list[int]],
-) -> _Part:
+def _part(combination: tuple[_Strip, ...], sent: _Place, held: _Place, itemsize: int, bounds: list[list[int]]) -> _Part:
     """A copy of elements that are as wide as they follow one another on both sides."""
-    width, times = itemsize, list(shape)
+    width, times = itemsize, [n for strip in combination for n in (strip.times, strip.length)]
     for axis in reversed(range(len(times))):
         if times[axis] > 1:
             if not sent.strides[axis] == held.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
                 break
             width, times[axis] = width * times[axis], 1
-    counts = times[::2]
-    in_tiles = width < NARROW_BYTES and any(len(axis) > 2 for axis in bounds)
-    cuts = [_cuts(*axis) for axis in zip(combination, counts, bounds, strict=True)] if in_tiles else None
-    here, there = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (sent, held))
-    return _Part((*counts, *times[1::2]), np.dtype((np.void, width)), here, there, cuts)
+    turns: list[Turn] = [(...,)]
+    if width < NARROW_BYTES:
+        cuts = product(*map(_cuts, combination, times[::2], bounds))
+        turns = [tuple(each for each in cut if each) if all(cut) else None for cut in cuts]
+    sent, held = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (sent, held))
+    return _Part((*times[::2], *times[1::2]), np.dtype((np.void, width)), sent, held, turns)
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def _copy(copies: list[_Copy]) -> None:
-    """Make the copies: those in tiles in turns, so that all take what they need of a tile while it is in the cache."""
-    in_turns = [copy for copy in copies if copy.cuts is not None]
-    if len(in_turns) == 1:
-        in_turns = []
-    for copy in copies:
-        if copy.cuts is None or not in_turns:
-            copy.into[...] = copy.taken
-    for tile in product(*(range(len(axis)) for axis in in_turns[0].cuts or ())) if in_turns else ():
-        for into, taken, cuts in in_turns:
-            part = tuple([axis[number] for axis, number in zip(cuts or (), tile, strict=True)])
-            if None not in part:
+def _views(parts: list[_Part], into: np.ndarray, taken: np.ndarray, *, pack: bool) -> list[Copy]:
+    """The elements of each part where they are put and where they are taken: packed, the message is the former."""
+    if pack:
+        return [(np.ndarray(n, w, into, *here), np.ndarray(n, w, taken, *there), t) for n, w, here, there, t in parts]
+    return [(np.ndarray(n, w, into, *there), np.ndarray(n, w, taken, *here), t) for n, w, here, there, t in parts]
+
+
+def _copy(copies: list[Copy]) -> None:
+    """Make the copies in turns, so that all take what they need of a tile while it is in the cache."""
+    turn = 0
+    while copies:
+        for into, taken, turns in copies:
+            if (part := turns[turn]) is not None:
                 into[part] = taken[part]
+        turn += 1
+        copies = [copy for copy in copies if len(copy[2]) > turn]
 
 
 def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
