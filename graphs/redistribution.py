@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
@@ -31,8 +31,8 @@ from oocarrays.plan.redistribution import Transfer
 from oocarrays.plan.schedule import Schedule
 from oocarrays.storage.packing import move, pack, unpack_all
 
-Message = dict[tuple[int, int], np.ndarray]
-"""Elements by origin and final rank."""
+if TYPE_CHECKING:
+    from oocarrays.graphs.nearby import Message
 
 
 def moved(parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str]) -> Parts:
@@ -115,7 +115,7 @@ class Moving:
 
     def receive(self, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
         """What has come, unpacked or kept for later."""
-        came = arrived_parts(rank, messages)
+        came = {origin: message.view(self.dtype) for origin, message in arrived_parts(rank, messages).items()}
         if self.assembly == "asynchronous":
             return self._unpacked(rank, there, came)
         if self.schedule.forwards:  # else it would keep what is for others, too
@@ -133,7 +133,7 @@ class Moving:
 
 
 class _Packed(Sequence[np.ndarray | None]):
-    """Messages of one rank, each packed when it is asked for."""
+    """Messages of one rank as bytes, each packed when it is asked for."""
 
     def __init__(self, transfer: Transfer, rank: int, part: np.ndarray | None) -> None:
         self._transfer, self._rank, self._part = transfer, rank, part
@@ -145,7 +145,7 @@ class _Packed(Sequence[np.ndarray | None]):
         if self._part is None or final >= len(self):
             return None
         message = pack(self._part, self._transfer, self._rank, final)
-        return message if len(message) else None
+        return message.view(np.uint8) if len(message) else None
 
 
 def exchanged(

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, SchedulerPlugin, wait
 
 import oocarrays as ooc
+from oocarrays.errors import PlacementError
 from oocarrays.plan.schedule import Schedule
 from tests.graphs.clusters import cluster, until, within
 from tests.owners import numbered, part
@@ -85,6 +87,14 @@ def test_several_transfers_are_exchanges_one_after_the_other(
     assert_placed(z, x)
 
 
+@pytest.mark.parametrize("schedule", ["gen", "rex"])
+@pytest.mark.parametrize("dtype", ["M8[s]", ">c16", np.dtype([("a", "u1"), ("b", "f8")], align=True)], ids=str)
+def test_elements_of_any_fixed_size_travel(four: Client, dtype: object, schedule: str) -> None:
+    x = np.arange(60).astype("M8[s]" if dtype == "M8[s]" else "f8").astype(dtype)
+    y = ooc.distribute(x, "block", ranks=4, scheduler=four).redistribute("cyclic", schedule=schedule)
+    np.testing.assert_array_equal(y.compute(), x, strict=True)
+
+
 # ---------------------------------------------------------------------- where tasks run, and when
 
 
@@ -128,6 +138,21 @@ def test_every_task_runs_where_its_rank_is(four: Client, assembly: str) -> None:
     mine = [(key, worker) for key, worker in ran.tasks if key[0].rpartition("-")[2] in z._parts.homes]
     assert len(mine) > 2 * (6 + 9 + 6 * 8)
     assert [each for each in mine if each[1] != z.placement[each[0][-1]]] == []
+
+
+def test_ranks_are_where_they_are_asked_to_be(three: Client) -> None:
+    chosen = sorted(three.scheduler_info(n_workers=-1)["workers"])[1:]
+    y = ooc.distribute(X, "(block, *)", workers=chosen)
+    assert set(y.placement.values()) == set(chosen)
+    assert ooc.distribute(X, "(block, *)").ranks == 3
+    with watched(three, Ran()) as ran:
+        np.testing.assert_array_equal(dask.optimize(y.redistribute("(*, cyclic)"))[0].compute(), X)
+        assert {worker for _, worker in ran.tasks} == set(chosen)
+        ran.tasks.clear()
+        np.testing.assert_array_equal(ooc.distribute(X, "(block, *)", scheduler="threads").compute(), X)
+        assert ran.tasks == []
+    with pytest.raises(PlacementError, match="nobody"):
+        ooc.distribute(X, "(block, *)", workers=["nobody"])
 
 
 @pytest.mark.parametrize("schedule", ["pex", "gen", "bex", "ipex"])
@@ -185,6 +210,16 @@ def test_a_worker_dies_midway(three: Client, moment: str, assembly: str) -> None
         np.testing.assert_array_equal(within(z.compute), x)
     assert ran._awaited == "none"
     assert len({worker for _, worker in ran.tasks}) == 4  # who died, and who took its place
+
+
+@pytest.mark.parametrize("assembly", ASSEMBLIES)
+def test_a_worker_dies_in_a_graph_of_the_users_own_where_nothing_is_pinned(three: Client, assembly: str) -> None:
+    three.wait_for_workers(3, timeout=60)
+    x = np.random.default_rng(2).random((96, 64))
+    y = ooc.distribute(x, "(cyclic, *)", ranks=4, scheduler=three).redistribute("(*, block)", assembly=assembly)
+    with watched(three, Ran("receive step 2", killer(three, y.placement[1]))) as ran:
+        np.testing.assert_array_equal(within(((y.to_dask() + 1) * 2).compute), (x + 1) * 2)
+    assert ran.tasks
 
 
 @pytest.mark.parametrize("assembly", ASSEMBLIES)
