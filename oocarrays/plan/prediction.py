@@ -62,7 +62,7 @@ class Constants:
 
     def byte_seconds(self, step: Step) -> np.ndarray:
         """β of each message, by source."""
-        return np.array([self.exchange, self.send_receive, self.single])[message_kinds(step)]
+        return np.take([self.exchange, self.send_receive, self.single], message_kinds(step))
 
 
 def message_kinds(step: Step) -> np.ndarray:
