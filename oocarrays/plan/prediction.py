@@ -41,6 +41,8 @@ class Constants:
     """Seconds a byte where a rank only sends, or only receives: β_s."""
     saturated: float
     """Seconds a byte on a link that is all in use: β_sat."""
+    forward: float = 0.0
+    """Seconds a byte that is packed again in schedules that forward; the thesis names them, and leaves them out."""
 
     @classmethod
     def even(cls, startup: float, byte: float, *, saturated: float, from_bytes: int = 0) -> Constants:
@@ -58,11 +60,16 @@ class Constants:
         """Seconds of a step whose messages all take these constants."""
         sources, sizes = turn.step.senders, turn.sizes
         link = busiest(network, sources, turn.step.destinations[sources], sizes)
-        return self.startup + max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
+        sent = max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
+        return self.startup + sent + self.packing_seconds(turn)
 
     def byte_seconds(self, step: Step) -> np.ndarray:
         """β of each message, by source."""
         return np.take([self.exchange, self.send_receive, self.single], message_kinds(step))
+
+    def packing_seconds(self, turn: Turn) -> float:
+        """Seconds in which the largest message is packed again, where the schedule forwards."""
+        return turn.forwards * int(turn.sizes.max()) * self.forward
 
 
 def message_kinds(step: Step) -> np.ndarray:
@@ -86,13 +93,14 @@ DELTA = (
 
 
 def flat_constants(costs: Costs, **fitted: float) -> tuple[Constants]:
-    """Those of Dask workers: α and β as `calibrate` has measured them; others that were fitted, by name.
+    """Those of Dask workers: α and β as `calibrate` has measured them, a copy of what is forwarded; others by name.
 
     >>> flat_constants(Costs(message_seconds=0.016, message_bandwidth=5e8), saturated=1e-9)[0].saturated
     1e-09
     """
     byte = 1 / costs.message_bandwidth
-    return (replace(Constants.even(costs.message_seconds, byte, saturated=byte), **fitted),)  # type: ignore[arg-type]
+    even = Constants.even(costs.message_seconds, byte, saturated=byte)
+    return (replace(even, **{"forward": 1 / costs.copy_bandwidth} | fitted),)  # type: ignore[arg-type]
 
 
 def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
