@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def copied(source: str, target: str, ranks: int, dtype: np.dtype, options: argpa
             packing, messages = timed(pack)
             unpacking, _ = timed(lambda unpack=unpack, messages=messages: unpack(messages))
             taken[name].append((packing, unpacking))
-            sums = [local.tobytes()[:MIB] for local in case.after]
+            sums = [zlib.crc32(local) for local in case.after]
             expected = expected or sums
             assert sums == expected, f"{name} put elements elsewhere"
             del messages

@@ -1,7 +1,7 @@
-"""The peers of pack and unpack: other ways to copy the same runs with numpy, and `np.take` with indices made beforehand.
+"""The peers of pack and unpack: other ways to copy the same runs with numpy, and `np.take` with indices made before.
 
 They are given what ours computes: views of the runs and lists of indices are made before their time is taken.
-Messages are made in it, as in ours. `RUNS` gives every way the same transfer and the same local arrays.
+Messages are made in it, as in ours, which keeps its recipes from the first round on.
 """
 
 from __future__ import annotations

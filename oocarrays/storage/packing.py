@@ -101,7 +101,7 @@ def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: i
     data, copies = _bytes(local), []
     for source, message in messages.items():
         if message.size:
-            copies += _views(recipes[source].parts, data, _bytes(message), pack=False)
+            copies += _copies(recipes[source].parts, data, _bytes(message))
     _copy(copies)
 
 
@@ -126,16 +126,16 @@ def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: 
     runs = transfer.runs(source, target)
     given = _combinations([_strips(each, "source") for each in runs], held.strides)
     taken = _combinations([_strips(each, "target") for each in runs], local.strides)
-    bounds, parts = _tiles(local.shape, TILE_BYTES // local.itemsize), []
-    for (_, here), (strips, there) in zip(given, taken, strict=True):
-        parts.append(_part(strips, there, here, local.itemsize, bounds))
-    _copy(_views(parts, _bytes(local), _bytes(held), pack=True))
+    bounds = _tiles(local.shape, TILE_BYTES // local.itemsize)
+    both = zip(given, taken, strict=True)
+    parts = [_part(strips, there, here, local.itemsize, bounds) for (_, here), (strips, there) in both]
+    _copy(_copies(parts, _bytes(local), _bytes(held)))
 
 
-Turn = tuple[slice | EllipsisType, ...] | None
-"""What of a strided copy is made while its turn is at one tile: which times, along each axis, that runs come."""
-Copy = tuple[np.ndarray, np.ndarray, Sequence[Turn]]
-"""A strided copy: into, from, and its turns."""
+Cut = slice | EllipsisType | None
+"""Which times that runs come along an axis begin in a tile of the local array: none, or some, or all that there is."""
+Copy = tuple[np.ndarray, np.ndarray, Iterator[tuple[Cut, ...]]]
+"""A strided copy: into, from, and what of it to make when it is its turn."""
 
 
 class _Strip(NamedTuple):
@@ -155,13 +155,13 @@ class _Place(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A combination of strips as one strided copy, between a message and a local array."""
+    """A combination of strips as one strided copy: times that they come along each axis, and then their lengths."""
 
     times: tuple[int, ...]
     wide: np.dtype
-    sent: _Place
-    held: _Place
-    turns: list[Turn]
+    into: _Place
+    taken: _Place
+    cuts: list[list[Cut]]
 
 
 class _Recipe(NamedTuple):
@@ -179,7 +179,7 @@ def _packed(local: np.ndarray, transfer: Transfer, source: int, targets: Sequenc
         size, parts = recipes[target]
         sent = np.empty(size * local.itemsize, np.uint8)
         messages[target] = sent.view(local.dtype)
-        copies += _views(parts, sent, data, pack=True)
+        copies += _copies(parts, sent, data)
     _copy(copies)
     return messages
 
@@ -195,7 +195,8 @@ def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_byte
     found = []
     for partner in range(other.ranks):
         along = zip(strips, other.coordinates(partner), strict=True)
-        found.append(_recipe([axis[place] for axis, place in along], steps, itemsize, bounds))
+        between = [axis[place] for axis, place in along]
+        found.append(_recipe(between, steps, itemsize, bounds, packed=side == "source"))
     return found
 
 
@@ -209,17 +210,25 @@ def _by_partner(runs: Runs, side: Side, partners: int) -> list[list[_Strip]]:
 
 
 def _strips(runs: Runs, side: Side) -> list[_Strip]:
-    start, again = (
-        (runs.source_start, runs.source_stride) if side == "source" else (runs.target_start, runs.target_stride)
-    )
-    return list(map(_Strip, *(column.tolist() for column in (start, again, runs.count, runs.length))))
+    """A run that comes once is as many of one element: it can be cut where a tile ends."""
+    once = runs.count == 1
+    start, again = (runs.source_start, runs.source_stride)
+    if side == "target":
+        start, again = (runs.target_start, runs.target_stride)
+    again, times = np.where(once, 1, again), np.where(once, runs.length, runs.count)
+    lengths = np.where(once, 1, runs.length)
+    return list(map(_Strip, *(column.tolist() for column in (start, again, times, lengths))))
 
 
-def _recipe(strips: list[list[_Strip]], steps: Sequence[int], itemsize: int, bounds: list[list[int]]) -> _Recipe:
+def _recipe(
+    strips: list[list[_Strip]], steps: Sequence[int], itemsize: int, bounds: list[list[int]], *, packed: bool
+) -> _Recipe:
     offset, parts = 0, []
     for combination, held in _combinations(strips, steps):
         shape = tuple(n for strip in combination for n in (strip.times, strip.length))
-        parts.append(_part(combination, _Place(offset, _steps(shape, itemsize)), held, itemsize, bounds))
+        sent = _Place(offset, _steps(shape, itemsize))
+        places = (sent, held) if packed else (held, sent)
+        parts.append(_part(combination, *places, itemsize, bounds))
         offset += math.prod(shape) * itemsize
     return _Recipe(offset // itemsize, parts)
 
@@ -237,42 +246,47 @@ def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(accumulate(shape[:0:-1], int.__mul__, initial=itemsize))[::-1] if shape else ()
 
 
-def _part(combination: tuple[_Strip, ...], sent: _Place, held: _Place, itemsize: int, bounds: list[list[int]]) -> _Part:
+def _part(
+    combination: tuple[_Strip, ...], into: _Place, taken: _Place, itemsize: int, bounds: list[list[int]]
+) -> _Part:
     """A copy of elements that are as wide as they follow one another on both sides."""
     width, times = itemsize, [n for strip in combination for n in (strip.times, strip.length)]
     for axis in reversed(range(len(times))):
         if times[axis] > 1:
-            if not sent.strides[axis] == held.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
+            if not into.strides[axis] == taken.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
                 break
             width, times[axis] = width * times[axis], 1
-    turns: list[Turn] = [(...,)]
+    cuts: list[list[Cut]] = [[...]]
     if width < NARROW_BYTES:
-        cuts = product(*map(_cuts, combination, times[::2], bounds))
-        turns = [tuple(each for each in cut if each) if all(cut) else None for cut in cuts]
-    sent, held = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (sent, held))
-    return _Part((*times[::2], *times[1::2]), np.dtype((np.void, width)), sent, held, turns)
+        cuts = list(map(_cuts, combination, times[::2], bounds))
+    into, taken = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (into, taken))
+    return _Part((*times[::2], *times[1::2]), np.dtype((np.void, width)), into, taken, cuts)
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def _views(parts: list[_Part], into: np.ndarray, taken: np.ndarray, *, pack: bool) -> list[Copy]:
-    """The elements of each part where they are put and where they are taken: packed, the message is the former."""
-    if pack:
-        return [(np.ndarray(n, w, into, *here), np.ndarray(n, w, taken, *there), t) for n, w, here, there, t in parts]
-    return [(np.ndarray(n, w, into, *there), np.ndarray(n, w, taken, *here), t) for n, w, here, there, t in parts]
+def _copies(parts: list[_Part], into: np.ndarray, taken: np.ndarray) -> list[Copy]:
+    """What to copy between the bytes of two arrays."""
+    return [
+        (np.ndarray(times, wide, into, *here), np.ndarray(times, wide, taken, *there), product(*cuts))
+        for times, wide, here, there, cuts in parts
+    ]
 
 
 def _copy(copies: list[Copy]) -> None:
     """Make the copies in turns, so that all take what they need of a tile while it is in the cache."""
-    turn = 0
     while copies:
-        for into, taken, turns in copies:
-            if (part := turns[turn]) is not None:
-                into[part] = taken[part]
-        turn += 1
-        copies = [copy for copy in copies if len(copy[2]) > turn]
+        left = []
+        for copy in copies:
+            into, taken, turns = copy
+            part = next(turns, None)
+            if part is not None:
+                left.append(copy)
+                if None not in part:
+                    into[part] = taken[part]  # type: ignore[index]
+        copies = left
 
 
 def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
@@ -289,13 +303,13 @@ def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
     return bounds[::-1]
 
 
-def _cuts(strip: _Strip, count: int, bounds: list[int]) -> list[slice | None]:
+def _cuts(strip: _Strip, times: int, bounds: list[int]) -> list[Cut]:
     """Which of the times that a strip comes begin in each tile.
 
     >>> _cuts(_Strip(3, 10, 4, 2), 4, [0, 20, 30, 33, 40])
     [slice(0, 2, None), slice(2, 3, None), None, slice(3, 4, None)]
     """
-    first = [min(max(-((strip.start - bound) // strip.again), 0), count) for bound in bounds]
+    first = [min(max(-((strip.start - bound) // strip.again), 0), times) for bound in bounds]
     return [slice(a, b) if a < b else None for a, b in pairwise(first)]
 
 
