@@ -195,7 +195,7 @@ class DistributedArray(DaskMethodsMixin):
         messaging = Messaging.of(
             plan.transfers,
             self.dtype.itemsize,
-            schedule=schedule,
+            schedule=settings.setting("schedule") if schedule == "auto" else schedule,
             assembly=assembly or settings.setting("assembly"),
             costs=costs if self._cluster else None,
         )
@@ -222,7 +222,8 @@ class DistributedArray(DaskMethodsMixin):
         """Where it runs, if nothing else is said: where its ranks are."""
         if self._cluster:
             return {"scheduler": self._cluster.client, **options}
-        return options if dask.config.get("scheduler", None) else {"scheduler": "threads", **options}
+        here = dask.config.get("scheduler", "distributed") in ("distributed", "dask.distributed")
+        return {"scheduler": "threads", **options} if here else options
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
