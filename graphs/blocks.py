@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
-from oocarrays.graphs.rechunk import GraphBuilder, Key
+from oocarrays.graphs.rechunk import GraphBuilder
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Destination, RechunkRun, discard
 from oocarrays.graphs.resume import journal_content
+from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
 from oocarrays.errors import DiskFullError, NotFoundError, RunError, UnsupportedError

@@ -141,14 +141,14 @@ def _exchange(workers: list[str], nbytes: int) -> tuple[Graph, str]:
     return graph, take
 
 
-def _steps(ranks: int) -> list[tuple[int, ...]]:
+def _steps(ranks: int) -> list[list[int]]:
     """Where each rank sends in each of ``STEPS`` steps, spread over those of the complete exchange.
 
     >>> [step[0] for step in _steps(4)], [step[0] for step in _steps(64)]
     ([1, 1, 1, 2, 2, 2, 3, 3, 3], [1, 8, 15, 22, 29, 36, 43, 50, 57])
     """
-    destinations = complete_exchange(ranks).destinations
-    return [destinations[1 + number * (ranks - 1) // STEPS] for number in range(STEPS)]
+    schedule = complete_exchange(ranks)
+    return [schedule.step(number * (ranks - 1) // STEPS).destinations.tolist() for number in range(STEPS)]
 
 
 # ---------------------------------------------------------------------- on the cluster

@@ -20,7 +20,8 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.blocks import BlocksBuilder, LazyRun
 from oocarrays.graphs.group_tasks import GroupDestination
 from oocarrays.graphs.placement import spread
-from oocarrays.graphs.rechunk import Key, new_suffix
+from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
 from oocarrays.errors import TargetError

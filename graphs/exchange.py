@@ -3,6 +3,7 @@
     read      every chunk that this rank reads of a partition, packed at once: its outbox
     send      one message of the outbox, when the step before has been received and taken
     receive   a message, unpacked where its elements lie in the region
+    carry     what is for others, where the schedule forwards
     taken     says so, to whoever sent it and to whoever is to be sent to next
     write     the region's chunks, and a record in the journal
     free      the outbox, when all ranks have written: until then a lost worker's messages need not be read again
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from oocarrays.graphs.buffers import Outbox, Region, shaped
+from oocarrays.graphs.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 
 from oocarrays.errors import RunError
 from oocarrays.mapping.section import Section
@@ -27,6 +29,7 @@ from oocarrays.plan.passes import Pass
 from oocarrays.storage.access import scatter
 
 if TYPE_CHECKING:
+    from oocarrays.graphs.nearby import Message
     from oocarrays.graphs.rechunk_tasks import RechunkRun
 
 
@@ -86,12 +89,22 @@ def _of(run: RechunkRun, data: np.ndarray | None, common: Section, part: Section
     return run.fill(None) if data is None else data[common.relative_to(part.lower).slices]
 
 
-def send(run: RechunkRun, number: int, unit: int, stage: int, rank: int, outbox: Outbox) -> np.ndarray | None:
+def send(
+    run: RechunkRun, number: int, unit: int, stage: int, rank: int, outbox: Outbox | None, carried: Carried | None
+) -> Message | None:
     """The message for this step's partner."""
-    message = outbox.messages[run.plan.passes[number].schedule.destinations[stage][rank]]
+    own = outbox.messages if outbox else []
+    message = sent_parts(run.plan.passes[number].schedule, stage, rank, own, carried)
     if message is not None:
-        run.meter.add(messages=1, sent_bytes=len(message))
+        run.meter.add(messages=1, sent_bytes=message.nbytes)
     return message
+
+
+def carry(
+    run: RechunkRun, number: int, unit: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None
+) -> Carried:
+    """Keep what is for others until it goes on."""
+    return carried_parts(run.plan.passes[number].schedule, stage, rank, carried, messages)
 
 
 def receive(
@@ -101,30 +114,33 @@ def receive(
     stage: int,
     rank: int,
     region: Region | None,
-    message: np.ndarray | Outbox | None,
+    *messages: Message | Outbox | None,
 ) -> Region:
-    """Unpack a message into this rank's region; in step 0 what it packed for itself."""
+    """Unpack what came for this rank into its region; in step 0 what it packed for itself."""
     step = run.plan.passes[number]
     box = step.share(unit, rank)
     if box is None or run.is_done((number, unit, rank)):
         return Region(None)
     if region is None:
         region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
-    if isinstance(message, Outbox):
-        message = message.messages[rank]
     elements = run.region(number, box, _held(region), blank=stage == 0)
-    blocks = _sent(step, unit, stage, rank)
-    if blocks and message is None:
-        raise RunError(f"rank {rank} got no message in step {stage} of partition {unit}")
-    for block, data in _views(run, blocks, message):
-        place: Any = (*block.place(step.target.grid, box[0]), ...)
-        view = elements[place]
-        view[...] = data.reshape(view.shape)
+    for origin, part in _arrived(step, stage, rank, messages).items():
+        blocks = list(message_blocks(step, unit, origin, rank))
+        if blocks and part is None:
+            raise RunError(f"rank {rank} got nothing of rank {origin} in step {stage} of partition {unit}")
+        for block, data in _views(run, blocks, part):
+            place: Any = (*block.place(step.target.grid, box[0]), ...)
+            view = elements[place]
+            view[...] = data.reshape(view.shape)
     return region
 
 
-def _sent(step: Pass, unit: int, stage: int, rank: int) -> list[Block]:
-    return list(message_blocks(step, unit, step.schedule.sources[stage][rank], rank))
+def _arrived(step: Pass, stage: int, rank: int, messages: tuple[Any, ...]) -> dict[int, np.ndarray | None]:
+    """What a rank gets in a stage of each rank of which it is to get something."""
+    if stage == 0:
+        return {rank: messages[0].messages[rank]}
+    came = arrived_parts(rank, messages)
+    return {origin: came.get(origin) for origin in arriving(step.schedule, stage, rank)}
 
 
 def _held(region: Region) -> np.ndarray:
@@ -156,5 +172,13 @@ def free(run: RechunkRun, number: int, unit: int, rank: int, outbox: Outbox) -> 
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
 
 
-VERBS = {"read": read, "send": send, "receive": receive, "taken": taken, "write": write, "free": free}
+VERBS = {
+    "read": read,
+    "send": send,
+    "receive": receive,
+    "carry": carry,
+    "taken": taken,
+    "write": write,
+    "free": free,
+}
 """What tasks of workers do in two phases."""

@@ -13,8 +13,9 @@ from typing import Any
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.placement import spread
-from oocarrays.graphs.rechunk import GraphBuilder, Key
+from oocarrays.graphs.rechunk import GraphBuilder
 from oocarrays.graphs.resume import journal_of, resumed
+from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
 from oocarrays.errors import JournalError, NotFoundError

@@ -10,8 +10,8 @@
 
     take ─► write ─► take ─► write …                            each rank's own messages, in their order
 
-    read ─┬─────────────► receive step 0 ─► receive step 1 ─► … ─► write ─┬─► free      between workers
-          └─► send step 1 ──────────────────►┘      └─► taken ─► send step 2 …
+    read ─┬─► receive step 0 ─► receive step 1 ─► … ─► write ─┬─► free      between workers: see `steps`
+          └─► send step 1 ─────►┘
 
 Every edge carries the buffer that the next task fills, or says that a slab has been taken. That bounds memory: a
 rank never holds more than ``slabs`` slabs or outboxes and ``depth`` regions, whatever the scheduler's mood.
@@ -23,16 +23,14 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.rechunk_tasks import RechunkRun
+from oocarrays.graphs.steps import Exchange, Key, Order
 
 from oocarrays.plan.passes import Pass
-from oocarrays.plan.schedule import Schedule
-
-Key = tuple[Any, ...]
 
 
 class GraphBuilder:
@@ -108,15 +106,15 @@ class GraphBuilder:
         return ends
 
     def _two_phase(self, number: int, step: Pass, start: Key) -> list[Key]:
-        ranks, schedule = range(step.ranks), step.schedule
+        """Partitions between threads."""
+        ranks, order = range(step.ranks), Order(step.ranks)
         regions: deque[Sequence[Key | None]] = deque([[None] * step.ranks] * step.depth)
         slabs: deque[tuple[list[Key | None], list[list[Key]]]] = deque(
             [([None] * step.ranks, [[start]] * step.ranks)] * step.slabs
         )
-        former_step: list[set[Key]] = [set() for _ in ranks]
         keepers: Sequence[Key | None] = []
         for unit in self.run.units(number):
-            filled, first = regions.popleft(), not keepers
+            filled, first = list(regions.popleft()), not keepers
             for turn in range(step.rounds(unit) if first or not step.kept else 0):
                 former, takers = slabs.popleft()
                 reads = [
@@ -124,11 +122,10 @@ class GraphBuilder:
                     for rank in ranks
                 ]
                 takers = [[] for _ in ranks]
-                for stage, sources in enumerate(schedule.sources):
-                    filled = now = self._exchange(number, unit, turn, stage, sources, filled, reads, former_step)
-                    for rank, source in enumerate(sources):
-                        takers[source].append(now[rank])
-                    former_step = [{now[rank], now[sources.index(rank)]} for rank in ranks]
+                for stage, pairs in enumerate(_stages(step)):
+                    now = self._exchange((number, unit, turn, stage), pairs, filled, reads, order)
+                    for source, destination in pairs:
+                        takers[source].append(now[destination])
                 slabs.append((list(reads), takers))
             if first:
                 keepers = filled
@@ -137,7 +134,9 @@ class GraphBuilder:
             regions.append([self._add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
         return [key for keys in regions for key in keys if key is not None]
 
-    def _take(self, number: int, unit: int, filled: Sequence[Key | None], keepers: Sequence[Key | None]) -> list[Key]:
+    def _take(
+        self, number: int, unit: int, filled: Sequence[Key | None], keepers: Sequence[Key | None]
+    ) -> list[Key | None]:
         """Every rank takes what it kept for a partition, once it has kept it all."""
         return [
             self._add("take", number, unit, rank, buffers=(buffer,), after=[keeper] if keeper and not buffer else [])
@@ -146,52 +145,48 @@ class GraphBuilder:
 
     def _exchange(
         self,
-        number: int,
-        unit: int,
-        turn: int,
-        stage: int,
-        sources: tuple[int, ...],
-        filled: Sequence[Key | None],
-        reads: list[Key],
-        former_step: list[set[Key]],
-    ) -> list[Key]:
-        """One step: every rank takes from its partner, once it has received and been taken from in the step before."""
-        return [
-            self._add(
+        args: tuple[int, ...],
+        pairs: Iterable[tuple[int, int]],
+        filled: list[Key | None],
+        reads: Sequence[Key],
+        order: Order,
+    ) -> dict[int, Key]:
+        """One step: every rank takes from its partners, once it has received and been taken from in the step before."""
+        sources: dict[int, list[int]] = {}
+        for source, destination in pairs:
+            sources.setdefault(destination, []).append(source)
+        now = {}
+        for rank, partners in sources.items():
+            now[rank] = self._add(
                 "exchange",
-                number,
-                unit,
-                turn,
-                stage,
+                *args,
                 rank,
-                name=f"exchange step {stage}",
-                buffers=(filled[rank], reads[source]),
-                after=sorted(former_step[rank] - {filled[rank]}),
+                name=f"exchange step {args[-1]}",
+                buffers=(filled[rank], *(reads[source] for source in partners)),
+                after=[key for key in order.before(rank) if key != filled[rank]],
             )
-            for rank, source in enumerate(sources)
-        ]
+        for rank, key in now.items():
+            filled[rank] = key
+        order.went(pairs, now)
+        return now
 
     def _packed(self, number: int, step: Pass, start: Key) -> list[Key]:
         """Partitions between workers."""
-        ranks, schedule = range(step.ranks), step.schedule
+        ranks = range(step.ranks)
+        exchange = Exchange(step.schedule, self._add, synchronous=step.synchronous)
         freed: deque[list[Key]] = deque([[start] * step.ranks] * step.slabs)
         written: deque[list[Key]] = deque([[start] * step.ranks] * step.depth)
-        former: list[set[Key]] = [set() for _ in ranks]
         for unit in self.run.units(number):
             before, free_regions = freed.popleft(), written.popleft()
             outboxes = [self._add("read", number, unit, rank, after=[before[rank]]) for rank in ranks]
-            regions: list[Key] = [
+            own = [
                 self._add(
                     "receive", number, unit, 0, rank, name="receive step 0",
                     buffers=(None, outboxes[rank]), after=[free_regions[rank]],
                 )
                 for rank in ranks
             ]  # fmt: skip
-            for stage in range(1, schedule.steps):
-                regions = self._step(number, unit, stage, schedule, outboxes, regions, former)
-                if step.synchronous:
-                    takers = [self._say_taken(number, unit, stage, rank, regions[rank]) for rank in ranks]
-                    former = [{takers[rank], takers[schedule.destinations[stage][rank]]} for rank in ranks]
+            regions = exchange.build(number, unit, outboxes=outboxes, regions=own)
             writes = [self._add("write", number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
             written.append(writes)
             freed.append(
@@ -199,34 +194,11 @@ class GraphBuilder:
             )
         return [key for keys in freed for key in keys if key != start]
 
-    def _step(
-        self,
-        number: int,
-        unit: int,
-        stage: int,
-        schedule: Schedule,
-        outboxes: list[Key],
-        regions: list[Key],
-        former: list[set[Key]],
-    ) -> list[Key]:
-        """One step between workers: every rank sends to one partner and receives from one."""
-        sends = [
-            self._add(
-                "send", number, unit, stage, rank, name=f"send step {stage}",
-                buffers=(outbox,), after=sorted(former[rank]),
-            )
-            for rank, outbox in enumerate(outboxes)
-        ]  # fmt: skip
-        return [
-            self._add(
-                "receive", number, unit, stage, rank, name=f"receive step {stage}",
-                buffers=(regions[rank], sends[source]),
-            )
-            for rank, source in enumerate(schedule.sources[stage])
-        ]  # fmt: skip
 
-    def _say_taken(self, number: int, unit: int, stage: int, rank: int, region: Key) -> Key:
-        return self._add("taken", number, unit, stage, rank, name=f"taken step {stage}", after=[region])
+def _stages(step: Pass) -> Iterator[list[tuple[int, int]]]:
+    """Sources and destinations of each step; before the first, every rank takes from itself."""
+    yield [(rank, rank) for rank in range(step.ranks)]
+    yield from (each.pairs for each in step.schedule)
 
 
 def new_suffix() -> str:

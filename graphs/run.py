@@ -14,8 +14,8 @@ import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
 from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
-from oocarrays.graphs.rechunk import Key
 from oocarrays.graphs.settings import setting
+from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import LIVE, SETTLE_SECONDS, Work
 from zarr.storage import MemoryStore, WrapperStore
 

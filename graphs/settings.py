@@ -26,6 +26,8 @@ DEFAULTS: dict[str, Any] = {
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
+    "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": PEX for a power of two, else GEN
+    "same-machine": True,  # whether workers of one machine copy messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
     "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine
     "retries": 6,  # attempts after one that such a store failed in passing: waits grow from 0.1 s to 5 s

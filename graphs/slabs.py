@@ -6,6 +6,7 @@ A slab is handed from round to round, a region from partition to partition: both
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,21 +37,22 @@ def read(run: RechunkRun, number: int, unit: int, turn: int, rank: int, former: 
 
 
 def exchange(
-    run: RechunkRun, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, slab: Slab
+    run: RechunkRun, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, *slabs: Slab
 ) -> np.ndarray:
-    """Take from a partner's slab what this rank's target chunks need: a view there, a copy here."""
+    """Take from partners' slabs what this rank's target chunks need: a view there, a copy here."""
     step = run.plan.passes[number]
     buffer = _rank_buffer(step) if buffer is None else buffer
     if step.kept:
-        _keep(run, number, rank, slab, _message_pages(step, buffer))
+        for slab in slabs:
+            _keep(run, number, rank, slab, _message_pages(step, buffer))
     if stage:
-        run.meter.add(messages=1)
+        run.meter.add(messages=len(slabs))
     box = step.share(unit, rank)
     if box is None:
         return buffer
     region = run.region(number, box, buffer, blank=turn == stage == 0)
     section = step.section(box)
-    for index, chunk in slab.chunks:
+    for index, chunk in chain.from_iterable(slab.chunks for slab in slabs):
         for part, data in common(step.source.grid.section(index), section, chunk):
             scatter(region, section.lower, part, run.fill(data))
     return buffer

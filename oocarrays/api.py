@@ -122,6 +122,7 @@ def rechunk(
     memory: int | float | str | None = None,
     ranks: int | None = None,
     method: Literal["auto", "independent", "two-phase", "kept", "staged"] = "auto",
+    schedule: str | None = None,
     compressors: Any = None,
     filters: Any = None,
     zarr_format: Literal[2, 3] | None = None,
@@ -160,6 +161,10 @@ def rechunk(
         Logical processors; by default the plan chooses.
     method : str
         ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
+    schedule : str
+        The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
+        ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; ``"auto"`` takes
+        PEX for a power of two of ranks, GEN otherwise. By default the setting ``oocarrays.schedule``.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
     zarr_format : 2 or 3
@@ -209,12 +214,17 @@ def rechunk(
             shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
             overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
             storage_options=storage_options,
-            others={"orientation": orientation, "ranks": ranks, "method": None if method == "auto" else method},
+            others={
+                "orientation": orientation,
+                "ranks": ranks,
+                "method": None if method == "auto" else method,
+                "schedule": schedule,
+            },
         )  # fmt: skip
     place = placer(storage_options)
     source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
-    means = means_of(cluster, memory)
+    means = means_of(cluster, memory, schedule)
     planner = partial(
         _planned,
         orientation=orientation,

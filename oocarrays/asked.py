@@ -28,16 +28,18 @@ def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) ->
     return None if client is None else Cluster(client=client, chosen=None if workers is None else tuple(workers))
 
 
-def means_of(cluster: Cluster | None, memory: Any) -> dict[str, Any]:
-    """What a plan may use: memory, and what it takes to use it."""
+def means_of(cluster: Cluster | None, memory: Any, schedule: str | None = None) -> dict[str, Any]:
+    """What a plan may use: memory, and what it takes to use it; and the order in which its ranks exchange."""
+    order = settings.setting("schedule") if schedule is None else schedule
+    asked = {"requests": settings.ways().requests, "schedule": order}
     if cluster is None:
-        return {"budget": settings.budget(memory), "costs": settings.costs(), "requests": settings.ways().requests}
+        return {"budget": settings.budget(memory), "costs": settings.costs(), **asked}
     there = cluster.workers()
     given = settings.setting("memory") if memory is None else memory
     return {
         "budget": budget_of(there) if given is None else settings.budget(given),
         "costs": settings.costs(cores_of(there)),
-        "requests": settings.ways().requests,
+        **asked,
         "processes": len(there),
         "threads": min(w.threads for w in there),
         "synchronous": settings.setting("assembly") == "synchronous",

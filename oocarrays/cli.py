@@ -1,4 +1,4 @@
-"""The command line: ``oocarrays demo | rechunk | resume | clean | info | calibrate``."""
+"""The command line: ``oocarrays demo | rechunk | resume | clean | info | calibrate | schedule``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from oocarrays import report
 from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
 from oocarrays.array import open_array, placer
 from oocarrays.chunks import parsed_chunks
+from oocarrays.cli_exchange import add_commands
 from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.calibrate import calibrate, keep
@@ -112,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
     _scheduler_option(measure, "measure the workers of a cluster, too, and messages between them")
     measure.set_defaults(command=_calibrate)
+    add_commands(commands)
     return parser
 
 
@@ -146,6 +148,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--orientation", type=_orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
+    parser.add_argument("--schedule", help="the order in which ranks exchange, such as gen (default: auto)")
     parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
     parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of the target (default: the source's)")
     parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
@@ -248,6 +251,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         memory=options.memory,
         ranks=options.ranks,
         method=options.method,
+        schedule=options.schedule,
         compressors=None if options.codec is None else CODECS[options.codec],
         filters=None if options.codec is None else (),
         zarr_format=options.zarr_format,

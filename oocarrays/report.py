@@ -95,7 +95,7 @@ def pass_text(step: Pass) -> str:
     return (
         f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} target chunks "
         f"({shape_text(step.target.grid.chunks)} each), {reads}, {step.ranks} ranks"
-        + (f", {step.schedule.name}" if step.method == "two-phase" else "")
+        + (f", {step.schedule.name}" if step.method != "independent" else "")
         + (f", {step.requests} requests a rank under way" if step.requests > 1 else "")
     )
 
@@ -153,7 +153,11 @@ def number_text(value: float | Mapping[str, float]) -> str:
     return f"{value:.3g}"
 
 
-PHASES = {"read": ("read",), "exchange": ("exchange", "take", "send", "receive", "taken"), "write": ("write", "put")}
+PHASES = {
+    "read": ("read",),
+    "exchange": ("exchange", "take", "send", "receive", "carry", "taken"),
+    "write": ("write", "put"),
+}
 """Phases of a plan, and what its tasks count their seconds under."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from itertools import pairwise
 
 from oocarrays.graphs.rechunk_tasks import RechunkRun
 
@@ -40,6 +39,10 @@ class Edges:
     def named(self, verb: str, number: int) -> list[tuple]:
         return sorted(key for key in self.direct if key[:2] == (verb, number))
 
+    def in_order(self) -> list[tuple]:
+        """Every task after those that it comes after."""
+        return sorted(self.before, key=lambda key: len(self.before[key]))
+
     def pairs(self) -> Iterator[tuple[tuple, tuple]]:
         """Every task with each that comes directly after it."""
         return ((former, key) for key, formers in self.direct.items() for former in formers)
@@ -50,8 +53,3 @@ def run_of(job: ooc.RechunkJob, *passes: Pass, processes: int | None = None) -> 
     old = job._run
     plan = dataclasses.replace(old.plan, passes=passes, processes=processes)
     return RechunkRun(plan, old.source, old.destination, {})
-
-
-def follow_each_other(steps: list[tuple]) -> Iterator[tuple[tuple, tuple, bool]]:
-    """Pairs of steps that follow each other, each with its partition first; and whether they are of one partition."""
-    return ((a, b, a[0] == b[0]) for a, b in pairwise(steps))

@@ -7,6 +7,7 @@ import math
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.schedule import FORWARDING, Schedule, schedules
 
 MIB = 2**20
 
@@ -41,3 +42,16 @@ def stored(grid: ChunkGrid, *, itemsize: int = 4, coded: bool = False) -> Stored
         decode_workspace=workspace,
         encode_workspace=2 * workspace,
     )
+
+
+def taking(ranks: int, *, direct: bool = False) -> list[str]:
+    """The names of the schedules that take so many ranks."""
+    return [schedule.name for schedule in schedules(ranks) if not (direct and schedule.forwards)]
+
+
+@st.composite
+def orders(draw: st.DrawFn, ranks: int, *, direct: bool = False) -> Schedule:
+    """Any schedule for so many ranks, on any mesh."""
+    name = draw(st.sampled_from(taking(ranks, direct=direct)))
+    meshes = [2**bit for bit in range(ranks.bit_length())] if name in FORWARDING else [None]
+    return Schedule.of(name, ranks, columns=draw(st.sampled_from(meshes)))

@@ -6,20 +6,21 @@
 
 BLOCK, CYCLIC(m) and ``*`` are one thing: blocks of ``block`` elements dealt out in turn. All indices are from 0; the
 paper's are from 1 (Thakur 1995, Table 3.1, whose CYCLIC(m) global to local is misprinted: it must divide g − 1).
-Ranks, elements and places may be integers or integer arrays.
+Ranks, elements and places are integers, or arrays of them that numpy broadcasts; arrays come back as int64. They are
+not looked at here, where the loops are: `Layout` refuses those that there are not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from oocarrays.mapping.grid import ceil_div
-
-Ints = TypeVar("Ints", int, np.ndarray)
+Ints = TypeVar("Ints", int, NDArray[np.int64])
 
 
 class Axis(Protocol):
@@ -46,7 +47,7 @@ class Axis(Protocol):
         """The elements that ``rank`` holds at ``place``: local to global."""
 
     def sections(self, rank: int) -> list[range]:
-        """What ``rank`` holds, in order of its first elements: as few regular sections as can be."""
+        """What ``rank`` holds: a few regular sections, in the order of their first elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class BlockCyclicAxis:
     >>> axis = BlockCyclicAxis(26, 4, 3)
     >>> axis.owner(16), axis.place(16), axis.index(1, 4)
     (1, 4, 16)
+    >>> axis.owner(np.arange(10, 17)).tolist(), axis.index(1, np.arange(6)).tolist()
+    ([3, 3, 0, 0, 0, 1, 1], [3, 4, 5, 15, 16, 17])
     """
 
     extent: int
@@ -77,31 +80,34 @@ class BlockCyclicAxis:
 
     def owner(self, index: Ints) -> Ints:
         """The rank that holds the elements ``index`` (INDXG2P)."""
-        return index // self.block % self.ranks
+        return _wide(index) // self.block % self.ranks
 
     def place(self, index: Ints) -> Ints:
         """Global to local (INDXG2L)."""
+        index = _wide(index)
         return index // self.period * self.block + index % self.block
 
     def index(self, rank: int, place: Ints) -> Ints:
         """Local to global (INDXL2G)."""
+        place = _wide(place)
         return (place // self.block * self.ranks + rank) * self.block + place % self.block
 
     def sections(self, rank: int) -> list[range]:
-        """What ``rank`` holds: its blocks, or its blocks' first, second, … elements, whichever are fewer.
+        """What ``rank`` holds: all, its blocks, or its blocks' first, second, … elements, whichever are fewest.
 
         >>> BlockCyclicAxis(26, 4, 3).sections(0), BlockCyclicAxis(26, 4, 1).sections(1)
         ([range(0, 3), range(12, 15), range(24, 26)], [range(1, 26, 4)])
         """
+        if self.ranks == 1:
+            return [range(self.extent)] if self.extent else []
         first = rank * self.block
-        blocks = max(ceil_div(self.extent - first, self.period), 0)
-        if blocks <= self.block:
-            starts = range(first, self.extent, self.period)
-            return [range(start, min(start + self.block, self.extent)) for start in starts]
-        return [range(first + i, self.extent, self.period) for i in range(self.block)]
+        blocks = range(first, self.extent, self.period)
+        if len(blocks) <= self.block:
+            return [range(start, min(start + self.block, self.extent)) for start in blocks]
+        return [range(start, self.extent, self.period) for start in range(first, first + self.block)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GenBlockAxis:
     """Blocks of any lengths, one a rank.
 
@@ -117,30 +123,38 @@ class GenBlockAxis:
     sizes: tuple[int, ...]
     """Elements of each rank's block."""
 
-    @property
-    def starts(self) -> tuple[int, ...]:
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
         """The first element of each block, and the extent."""
-        return tuple(accumulate(self.sizes, initial=0))
+        return np.array([*accumulate(self.sizes, initial=0)], np.int64)
 
     def size(self, rank: int) -> int:
         """Elements that ``rank`` holds."""
         return self.sizes[rank]
 
     def owner(self, index: Ints) -> Ints:
-        """The rank that holds the elements ``index``."""
-        found = np.searchsorted(self.starts, index, side="right") - 1
-        return found if isinstance(index, np.ndarray) else int(found)  # type: ignore[return-value]
+        """The rank that holds the elements ``index``: the last block that starts no later."""
+        return _alike(index, np.searchsorted(self.starts, index, side="right") - 1)
 
     def place(self, index: Ints) -> Ints:
         """Global to local."""
-        start = np.asarray(self.starts)[self.owner(index)]
-        return index - (start if isinstance(index, np.ndarray) else int(start))
+        return _alike(index, index - self.starts[self.owner(index)])
 
     def index(self, rank: int, place: Ints) -> Ints:
         """Local to global."""
-        return place + self.starts[rank]
+        return _alike(place, place + self.starts[rank])
 
     def sections(self, rank: int) -> list[range]:
         """What ``rank`` holds: one section, or none."""
-        start, stop = self.starts[rank : rank + 2]
+        start, stop = self.starts[rank : rank + 2].tolist()
         return [range(start, stop)] if start < stop else []
+
+
+def _wide(index: Ints) -> Ints:
+    """Integers as they are, and arrays in int64: the period of a narrower one's blocks might not fit in it."""
+    return index if isinstance(index, int) else np.asarray(index, np.int64)
+
+
+def _alike(asked: Ints, found: Any) -> Ints:
+    """An integer where one was asked for, else int64."""
+    return int(found) if isinstance(asked, int) else np.asarray(found, np.int64)

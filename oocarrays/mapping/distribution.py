@@ -10,6 +10,7 @@ what. Thakur 1995, section 3.2, Table 3.1; HPF 1.0, section 3.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.axis import Axis, BlockCyclicAxis, GenBlockAxis
@@ -36,13 +37,14 @@ class Block:
         LayoutError
             Where the blocks do not hold the axis: ``length * ranks < extent``.
         """
-        length = max(ceil_div(extent, ranks), 1) if self.length is None else _positive(self, self.length)
-        if length * ranks < extent:
+        least = ceil_div(extent, max(ranks, 1))
+        axis = _dealt(self, extent, ranks, max(least, 1) if self.length is None else self.length)
+        if axis.period < extent:
             raise LayoutError(
-                f"{self} over {ranks} ranks holds {length * ranks} elements of {extent}: "
-                f"the block must be at least {ceil_div(extent, ranks)}"
+                f"{self} over {ranks} ranks holds {axis.period} elements of {extent}: "
+                f"the block must be at least {least}"
             )
-        return BlockCyclicAxis(extent, ranks, length)
+        return axis
 
     def __str__(self) -> str:
         return "block" if self.length is None else f"block({self.length})"
@@ -68,7 +70,7 @@ class Cyclic:
         LayoutError
             Where the blocks have no length.
         """
-        return BlockCyclicAxis(extent, ranks, _positive(self, self.length))
+        return _dealt(self, extent, ranks, self.length)
 
     def __str__(self) -> str:
         return "cyclic" if self.length == 1 else f"cyclic({self.length})"
@@ -104,14 +106,21 @@ class GenBlock:
         Raises
         ------
         LayoutError
-            Where the blocks are not one a rank, or are not the axis.
+            Where the blocks are not one a rank, or are not the whole axis.
         """
-        if len(self.sizes) != ranks or sum(self.sizes) != extent or min(self.sizes, default=0) < 0:
+        if not all(isinstance(size, Integral) and size >= 0 for size in self.sizes):
+            raise LayoutError(f"{self._short}: every block must have a whole number of elements, at least 0")
+        if len(self.sizes) != ranks or sum(self.sizes) != extent:
             raise LayoutError(
-                f"{self} has {len(self.sizes)} blocks of {sum(self.sizes)} elements: "
-                f"an axis of {extent} over {ranks} ranks is asked for"
+                f"{self._short} has {len(self.sizes)} blocks of {sum(self.sizes)} elements in all: "
+                f"an axis of {extent} elements over {ranks} ranks is asked for"
             )
-        return GenBlockAxis(extent, ranks, self.sizes)
+        return GenBlockAxis(extent, ranks, tuple(map(int, self.sizes)))
+
+    @property
+    def _short(self) -> str:
+        """Its text where that fits in a line."""
+        return str(self) if len(self.sizes) <= 8 else f"gen_block({','.join(map(str, self.sizes[:6]))},…)"
 
     def __str__(self) -> str:
         return f"gen_block({','.join(map(str, self.sizes))})"
@@ -144,7 +153,10 @@ class Collapsed:
 Distribution = Block | Cyclic | GenBlock | Collapsed
 
 
-def _positive(distribution: Block | Cyclic, length: int) -> int:
-    if length < 1:
-        raise LayoutError(f"{distribution}: the length of a block must be at least 1")
-    return length
+def _dealt(distribution: Block | Cyclic, extent: int, ranks: int, length: int) -> BlockCyclicAxis:
+    """Blocks of one length over ranks, checked."""
+    if not isinstance(length, Integral) or length < 1:
+        raise LayoutError(f"{distribution}: the length of a block must be a whole number, at least 1")
+    if ranks < 1:
+        raise LayoutError(f"{distribution} over {ranks} ranks: there must be at least 1")
+    return BlockCyclicAxis(extent, ranks, int(length))

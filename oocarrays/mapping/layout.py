@@ -15,39 +15,47 @@ Cartesian topologies are).
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from numbers import Integral
+from typing import Any, cast
+
+import numpy as np
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.axis import Axis, Ints
-from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
+from oocarrays.mapping.distribution import Collapsed, Distribution
 from oocarrays.mapping.grid import unravel
+from oocarrays.mapping.hpf import Asked, parse_layout, written
+from oocarrays.mapping.process_grid import process_grid
+from oocarrays.mapping.section import Section
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Layout:
     """Distributions × process grid.
 
     >>> layout = Layout.of((8, 6), "(block, cyclic)", ranks=4)
-    >>> layout.grid, layout.local_shape(1), layout.owner((5, 2))
-    ((2, 2), (4, 3), 2)
-    >>> print(layout)
-    (block, cyclic) on 2 × 2
+    >>> layout
+    Layout.of((8, 6), '(block, cyclic) on 2 × 2')
+    >>> layout.ranks, layout.local_shape(1), layout.owner((5, 2)), layout.place((5, 2)), layout.index(2, (1, 1))
+    (4, (4, 3), 2, (1, 1), (5, 2))
     """
 
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
     distributions: tuple[Distribution, ...]
-    """Of each axis."""
+    """How each axis is shared out."""
     grid: tuple[int, ...]
     """Ranks along each axis."""
 
     @classmethod
     def of(
         cls,
-        shape: Sequence[int],
-        distributions: str | Distribution | Sequence[Distribution | str],
+        shape: int | Sequence[int],
+        distributions: Asked,
         *,
         ranks: int | None = None,
         grid: Sequence[int] | None = None,
@@ -56,10 +64,11 @@ class Layout:
 
         Parameters
         ----------
-        shape : sequence of int
+        shape : int or sequence of int
             Extent of each axis, in elements.
         distributions : str, Distribution or sequence of them
-            One for each axis: ``"(block, *)"``, ``"cyclic(3)"``, ``[Cyclic(3), Collapsed()]``.
+            One for each axis: ``"(block, *)"``, ``"cyclic(3)"``, ``[Cyclic(3), "*", (5, 7)]``, where ``(5, 7)`` are the
+            blocks of a `GenBlock`. A string may name the grid too, as a layout's own does: ``"(block, *) on 4 × 1"``.
         ranks : int
             Ranks in all, where no grid is given: they are dealt out over the distributed axes as evenly as can be.
         grid : sequence of int
@@ -70,35 +79,56 @@ class Layout:
         LayoutError
             Where they do not fit each other, the array or the ranks.
         """
-        shape = tuple(int(n) for n in shape)
-        parsed = parse_distributions(distributions)
+        shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+        if not all(isinstance(n, Integral) and n >= 0 for n in shape):
+            raise LayoutError(f"shape={shape}: every extent must be a whole number, at least 0")
+        parsed, named = parse_layout(distributions)
         if len(parsed) != len(shape):
-            raise LayoutError(f"({_listed(parsed)}) has {len(parsed)} axes; the array has {len(shape)}: shape {shape}")
-        made = cls(shape, parsed, _grid(parsed, ranks, grid))
-        if made.axes and ranks is not None and made.ranks != ranks:
-            raise LayoutError(f"a grid of {_times(made.grid)} has {made.ranks} ranks; {ranks} are asked for")
+            raise LayoutError(f"{written(parsed)} has {len(parsed)} axes; the array has {len(shape)}: shape {shape}")
+        if grid is not None and named is not None:
+            raise LayoutError(f"{distributions!r} names a grid, and grid={tuple(grid)} another: give one of them")
+        made = cls(tuple(map(int, shape)), parsed, process_grid(parsed, ranks=ranks, grid=named or grid))
+        _ = made.axes  # made now, so that what does not fit is refused now
         return made
 
-    @property
+    @classmethod
+    def from_chunks(cls, chunks: Sequence[Sequence[int]]) -> Layout:
+        """The layout in which each block of a Dask array is a rank's: its ``chunks``.
+
+        >>> Layout.from_chunks(((5, 5, 2), (6,)))
+        Layout.of((12, 6), '(gen_block(5,5,2), *) on 3 × 1')
+
+        Raises
+        ------
+        LayoutError
+            Where the blocks' lengths are not known.
+        """
+        if not all(isinstance(length, Integral) for lengths in chunks for length in lengths):
+            raise LayoutError("chunks of unknown length (nan) cannot be laid out: x.compute_chunk_sizes() finds them")
+        return cls.of(list(map(sum, chunks)), [c if len(c) != 1 else Collapsed() for c in chunks])
+
+    @cached_property
     def axes(self) -> tuple[Axis, ...]:
         """Each axis over its ranks."""
         return tuple(d.over(n, p) for d, n, p in zip(self.distributions, self.shape, self.grid, strict=True))
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         """Ranks in all."""
         return math.prod(self.grid)
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """The place of ``rank`` in the grid."""
+        if not 0 <= rank < self.ranks:
+            raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self}")
         return unravel(rank, self.grid)
 
-    def rank(self, coordinates: Sequence[Ints]) -> Ints | int:
+    def rank(self, coordinates: Sequence[Ints]) -> Ints:
         """The rank at a place of the grid."""
-        rank: Ints | int = 0
+        rank: Any = 0
         for count, coordinate in zip(self.grid, coordinates, strict=True):
             rank = rank * count + coordinate
-        return rank
+        return cast(Ints, rank)
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """Elements in each axis of what ``rank`` holds."""
@@ -108,101 +138,50 @@ class Layout:
         """Elements that ``rank`` holds."""
         return math.prod(self.local_shape(rank))
 
-    def owner(self, index: Sequence[Ints]) -> Ints | int:
-        """The rank that holds an element, or elements."""
+    def owner(self, index: Sequence[Ints]) -> Ints:
+        """The rank that holds an element, or elements: an index for each axis, integers or arrays."""
+        self._inside(index, self.shape)
         return self.rank([axis.owner(i) for axis, i in zip(self.axes, index, strict=True)])
+
+    def place(self, index: Sequence[Ints]) -> tuple[Ints, ...]:
+        """Where elements are in the local arrays of their owners: global to local."""
+        self._inside(index, self.shape)
+        return tuple(axis.place(i) for axis, i in zip(self.axes, index, strict=True))
+
+    def index(self, rank: int, place: Sequence[Ints]) -> tuple[Ints, ...]:
+        """The elements at places in the local array of ``rank``: local to global."""
+        self._inside(place, self.local_shape(rank))
+        along = zip(self.axes, self.coordinates(rank), place, strict=True)
+        return tuple(axis.index(coordinate, p) for axis, coordinate, p in along)
 
     def sections(self, rank: int) -> tuple[list[range], ...]:
         """What ``rank`` holds along each axis, as regular sections; their product is what it holds."""
         return tuple(axis.sections(c) for axis, c in zip(self.axes, self.coordinates(rank), strict=True))
 
+    def parts(self, rank: int) -> Iterator[Section]:
+        """What ``rank`` holds, as regular sections of the array.
+
+        >>> list(Layout.of((5, 4), "(cyclic, block)", grid=[2, 2]).parts(1))
+        [Section(lower=(0, 2), upper=(5, 4), stride=(2, 1))]
+        """
+        return map(Section.of, product(*self.sections(rank)))
+
+    def _inside(self, numbers: Sequence[Ints], shape: tuple[int, ...]) -> None:
+        """Refuses an index that there is not: closed forms would give it an owner too."""
+        if len(numbers) != len(shape):
+            raise LayoutError(f"an index of {len(numbers)} axes is not of an array of shape {shape}")
+        for axis, (number, extent) in enumerate(zip(numbers, shape, strict=True)):
+            if isinstance(number, int) and 0 <= number < extent:
+                continue
+            given = np.asarray(number)
+            outside = given[(given < 0) | (given >= extent) | (given.dtype.kind not in "iu")]
+            if outside.size:
+                raise LayoutError(
+                    f"index {outside[0]} is none of the {extent} elements of axis {axis}: 0 to {extent - 1}"
+                )
+
     def __str__(self) -> str:
-        return f"({_listed(self.distributions)}) on {_times(self.grid)}"
+        return written(self.distributions, self.grid)
 
-
-def parse_distributions(asked: str | Distribution | Sequence[Distribution | str]) -> tuple[Distribution, ...]:
-    """Distributions as HPF writes them.
-
-    >>> parse_distributions("(BLOCK, cyclic(3), *)")
-    (Block(length=None), Cyclic(length=3), Collapsed())
-    >>> parse_distributions("gen_block(1, 2)")
-    (GenBlock(sizes=(1, 2)),)
-
-    Raises
-    ------
-    LayoutError
-        Where a word is none of HPF's.
-    """
-    if isinstance(asked, Distribution):
-        return (asked,)
-    if isinstance(asked, str):
-        text = asked.strip()
-        inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
-        return tuple(_parse(word, asked) for word in re.split(r",(?![^()]*\))", inner) if word.strip())
-    return tuple(each if isinstance(each, Distribution) else _parse(each, each) for each in asked)
-
-
-def _parse(word: str, whole: str) -> Distribution:
-    match = re.fullmatch(r"\s*(block|cyclic|gen_block|\*)\s*(?:\(([\d\s,]*)\))?\s*", word.lower())
-    numbers = [int(n) for n in (match[2] or "").replace(",", " ").split()] if match else []
-    if match and match[1] == "gen_block":
-        return GenBlock(tuple(numbers))
-    if match is None or len(numbers) > 1 or (match[1] == "*" and numbers) or (match[2] is not None and not numbers):
-        raise LayoutError(f"{whole!r} is not a layout such as 'cyclic(3)' or '(block, *)': {word.strip()!r}")
-    made: type[Block] | type[Cyclic] = Block if match[1] == "block" else Cyclic
-    return Collapsed() if match[1] == "*" else made(*numbers)
-
-
-def _grid(distributions: tuple[Distribution, ...], ranks: int | None, grid: Sequence[int] | None) -> tuple[int, ...]:
-    """Ranks along each axis."""
-    spread = [not isinstance(each, Collapsed) for each in distributions]
-    if grid is None:
-        known = [len(d.sizes) if isinstance(d, GenBlock) else 0 for d in distributions]
-        grid = _even_grid(ranks, known, spread)
-    elif len(grid) != len(distributions) and len(grid) == sum(spread):
-        given = iter(grid)
-        grid = [next(given) if s else 1 for s in spread]
-    if len(grid) != len(distributions) or any(n < 1 for n in grid):
-        raise LayoutError(f"grid={tuple(grid)} must have one number of at least 1 for each of {len(spread)} axes")
-    return tuple(int(n) for n in grid)
-
-
-def _even_grid(ranks: int | None, known: list[int], spread: list[bool]) -> list[int]:
-    """Ranks dealt out over the axes that are spread and have no number of their own, as evenly as can be.
-
-    >>> _even_grid(12, [0, 0, 0], [True, False, True]), _even_grid(6, [2, 0], [True, True])
-    ([4, 1, 3], [2, 3])
-    """
-    grid = [count or 1 for count in known]
-    free = [axis for axis, (count, s) in enumerate(zip(known, spread, strict=True)) if s and not count]
-    if ranks is None and free:
-        raise LayoutError("give ranks=, or grid= with the ranks along each axis")
-    counts = [1] * len(free)
-    for factor in sorted(_factors((ranks or 1) // math.prod(grid)), reverse=True) if free else ():
-        counts[counts.index(min(counts))] *= factor
-    for axis, count in zip(free, sorted(counts, reverse=True), strict=True):
-        grid[axis] = count
-    return grid
-
-
-def _factors(number: int) -> list[int]:
-    """Prime factors.
-
-    >>> _factors(12), _factors(1)
-    ([2, 2, 3], [])
-    """
-    factors, divisor = [], 2
-    while divisor * divisor <= number:
-        while number % divisor == 0:
-            factors.append(divisor)
-            number //= divisor
-        divisor += 1
-    return factors + ([number] if number > 1 else [])
-
-
-def _listed(distributions: Sequence[Distribution]) -> str:
-    return ", ".join(map(str, distributions))
-
-
-def _times(grid: Sequence[int]) -> str:
-    return " × ".join(map(str, grid)) or "1"
+    def __repr__(self) -> str:
+        return f"Layout.of({self.shape}, {str(self)!r})"

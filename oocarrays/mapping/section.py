@@ -1,20 +1,30 @@
 """A section: a regular part of an array, half open in every axis.
 
-    lower              upper
-      │                  │
-──────[──────────────────)──────► one axis
+    lower              upper              lower  stride    upper
+      │                  │                  │     │         │
+    ──[██████████████████)────► one axis  ──[█····█····█····█)────►
+
+N-d is the product of one-axis answers: a section is a range along each axis.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import lt, sub
 from typing import Any
 
+from oocarrays.errors import LayoutError
+from oocarrays.mapping import ranges
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Section:
-    """The elements ``lower[i] <= x[i] < upper[i]`` in every axis ``i``.
+    """The elements ``lower[i] <= x[i] < upper[i]`` in every axis ``i``, or each ``stride[i]``-th of them.
+
+    `of` makes the one form that a set of elements along each axis has; sections made so are equal where they have the
+    same ones.
 
     >>> a = Section((0, 2), (4, 6))
     >>> a.shape, a.size
@@ -23,17 +33,51 @@ class Section:
     Section(lower=(3, 2), upper=(4, 3))
     >>> a.intersection(Section((4, 0), (9, 3))) is None
     True
+    >>> a.intersection(Section.of([range(1, 9, 2), range(0, 9, 3)]))
+    Section(lower=(1, 3), upper=(4, 4), stride=(2, 1))
     """
 
     lower: tuple[int, ...]
     """First element in each axis."""
     upper: tuple[int, ...]
     """One past the last element in each axis."""
+    _strides: tuple[int, ...] = ()
+    """Elements from one to the next in each axis; none are named where they are 1 in all of them."""
+
+    @classmethod
+    def of(cls, axes: Iterable[range]) -> Section:
+        """The section that is a range along each axis; where a range runs down, the same elements upwards.
+
+        >>> Section.of([range(0, 9, 3), range(4, 1, -1)])
+        Section(lower=(0, 2), upper=(7, 5), stride=(3, 1))
+        >>> Section.of([range(0, 2, 3)]) == Section((0,), (1,))
+        True
+        """
+        axes = tuple(map(ranges.ascending, axes))
+        strides = tuple(axis.step for axis in axes)
+        lower, upper = tuple(axis.start for axis in axes), tuple(axis.stop for axis in axes)
+        return cls(lower, upper, () if all(step == 1 for step in strides) else strides)
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """Elements from one to the next in each axis."""
+        return self._strides or (1,) * len(self.lower)
+
+    @property
+    def axes(self) -> tuple[range, ...]:
+        """The elements along each axis.
+
+        >>> Section((1,), (4,)).axes
+        (range(1, 4),)
+        """
+        return tuple(map(range, self.lower, self.upper, self.stride))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements in each axis: ``upper - lower``."""
-        return tuple(u - l for l, u in zip(self.lower, self.upper, strict=True))
+        """Elements in each axis: ``ceil((upper - lower) / stride)``."""
+        if self._strides:
+            return tuple(map(len, self.axes))
+        return tuple(map(sub, self.upper, self.lower))
 
     @property
     def size(self) -> int:
@@ -47,13 +91,18 @@ class Section:
         >>> Section((1,), (3,)).slices
         (slice(1, 3, None), Ellipsis)
         """
+        if self._strides:
+            return (*map(slice, self.lower, self.upper, self._strides), ...)
         return (*map(slice, self.lower, self.upper), ...)
 
     def intersection(self, other: Section) -> Section | None:
         """The elements in both sections, or None where there are none."""
+        if self._strides or other._strides:
+            shared = Section.of(map(ranges.common, self.axes, other.axes))
+            return shared if shared.size else None
         lower = tuple(map(max, self.lower, other.lower))
         upper = tuple(map(min, self.upper, other.upper))
-        return Section(lower, upper) if all(l < u for l, u in zip(lower, upper, strict=True)) else None
+        return Section(lower, upper) if all(map(lt, lower, upper)) else None
 
     def relative_to(self, origin: tuple[int, ...]) -> Section:
         """The same elements, counted from ``origin``.
@@ -61,7 +110,70 @@ class Section:
         >>> Section((4, 5), (6, 9)).relative_to((4, 4))
         Section(lower=(0, 1), upper=(2, 5))
         """
-        return Section(
-            tuple(l - o for l, o in zip(self.lower, origin, strict=True)),
-            tuple(u - o for u, o in zip(self.upper, origin, strict=True)),
-        )
+        return Section(tuple(map(sub, self.lower, origin)), tuple(map(sub, self.upper, origin)), self._strides)
+
+    def hull(self, *others: Section) -> Section:
+        """The smallest section that holds all of these; the sieve's is the same with strides of 1.
+
+        >>> Section((3, 2), (4, 3)).hull(Section((7, 2), (8, 4)))
+        Section(lower=(3, 2), upper=(8, 4), stride=(4, 1))
+        """
+        held = [section.axes for section in (self, *others) if section.size]
+        return Section.of(map(ranges.hull, zip(*held, strict=True)) if held else [range(0)] * len(self.lower))
+
+    def runs(self, shape: Sequence[int], orientation: str | Sequence[int] = "row") -> tuple[int, int]:
+        """How many contiguous runs the section has in a stored array, and the elements of each.
+
+        Runs are as long as they can be with all of one length: where a section has both ends of an axis and not what
+        is between, the end of one row and the start of the next are not joined.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Extent of each axis of the array, in elements.
+        orientation : str or sequence of int
+            How it is stored: ``"row"`` (C), ``"column"`` (Fortran), or its axes from the slowest to the fastest.
+
+        Raises
+        ------
+        LayoutError
+            Where that is no order of the axes.
+
+        Examples
+        --------
+        >>> rows = Section((2, 0), (4, 8))
+        >>> rows.runs((6, 8)), rows.runs((6, 8), "column")
+        ((1, 16), (8, 2))
+        """
+        if not self.size:
+            return 0, 0
+        axes, length = self.axes, 1
+        for axis in reversed(axis_order(orientation, len(shape))):
+            if axes[axis].step > 1:
+                break
+            length *= len(axes[axis])
+            if len(axes[axis]) < shape[axis]:
+                break
+        return self.size // length, length
+
+    def __repr__(self) -> str:
+        stride = f", stride={self._strides}" if self._strides else ""
+        return f"Section(lower={self.lower}, upper={self.upper}{stride})"
+
+
+def axis_order(orientation: str | Sequence[int], axes: int) -> tuple[int, ...]:
+    """The axes of a stored array from the slowest to the fastest.
+
+    >>> axis_order("row", 3), axis_order("column", 3), axis_order((1, 0, 2), 3)
+    ((0, 1, 2), (2, 1, 0), (1, 0, 2))
+
+    Raises
+    ------
+    LayoutError
+        Where the orientation is no order of so many axes.
+    """
+    forward = tuple(range(axes))
+    order = {"row": forward, "column": forward[::-1]}.get(orientation) if isinstance(orientation, str) else orientation
+    if order is None or sorted(order) != list(forward):
+        raise LayoutError(f"orientation={orientation!r} is not 'row', 'column' or an order of {axes} axes: {forward}")
+    return tuple(order)

@@ -2,8 +2,9 @@
 
     RechunkPlan(passes=(Pass(…), …), …)   ◄──►   {"passes": [{…}, …], …}
 
-No field is named here, so that a plan may gain some. Reading is strict: a field too many or too few, or a value that
-its field does not take, is an error that names the place. JSON has no infinities; they are written as text.
+No field is named here, so that a plan may gain some; one that says in its metadata that it was gained may be missing in
+a journal of before. Else reading is strict: a field too many or too few, or a value that its field does not take, is an
+error that names the place. JSON has no infinities; they are written as text.
 """
 
 from __future__ import annotations
@@ -108,11 +109,12 @@ def _read_fields(kind: Any, data: Any, where: str) -> Any:
     _expect(type(data) is dict, f"the fields of a {kind.__name__}", data, where)
     hints = get_type_hints(kind)
     wanted = {field.name for field in fields(kind)}
-    if missing := sorted(wanted - data.keys()):
+    gained = {field.name for field in fields(kind) if field.metadata.get("gained")}
+    if missing := sorted(wanted - gained - data.keys()):
         raise JournalError(f"{where} lacks {', '.join(missing)}")
     if unknown := sorted(map(str, data.keys() - wanted)):
         raise JournalError(f"{where} has {', '.join(unknown)}, which no {kind.__name__} has")
-    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in wanted})
+    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in wanted & data.keys()})
 
 
 def _read_tuple(hints: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic, Waits, pass_seconds
+from oocarrays.plan.ordering import load_of
 from oocarrays.plan.overlap import (
     AxisOverlap,
     axis_overlap,
@@ -25,6 +26,7 @@ from oocarrays.plan.overlap import (
     touched_by_region,
 )
 from oocarrays.plan.passes import Access, Method, Pass, unit_chunks
+from oocarrays.plan.schedule import Schedule
 
 MIB = 2**20
 BASE_BYTES = 24 * MIB
@@ -53,6 +55,8 @@ class Problem:
     """Bytes that the process may hold."""
     ranks: int
     costs: Costs
+    schedule: Schedule
+    """The order in which ranks exchange."""
     processes: int | None = None
     """Worker processes that share the ranks, each with the budget; None where ranks are threads of this process."""
     synchronous: bool = True
@@ -69,8 +73,9 @@ class Problem:
 
     @property
     def under_way(self) -> int:
-        """Messages that a rank holds at one time beside its region: the one that it takes, and those that come."""
-        return 2 if self.synchronous else max(self.ranks - 1, 2)
+        """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
+        load = load_of(self.schedule)
+        return load.held if self.synchronous else load.held_at_most
 
     @property
     def neighbours(self) -> int:
@@ -331,6 +336,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         peak_bytes=BASE_BYTES + graph + source.index_workspace + problem.neighbours * (holds + workspace),
         seconds=seconds,
         phases=phases,
+        exchange=None if shape.method == "independent" else problem.schedule,
     )
 
 
@@ -384,6 +390,7 @@ def _traffic(
     problem: Problem, shape: _Shape, axes: list[AxisOverlap], units: int, batch: int, exchanges: int
 ) -> Traffic:
     source, target, ranks = problem.source, problem.target, problem.ranks
+    load, rounds = load_of(problem.schedule), exchanges // ranks
     visits = chunk_visits(axes)
     whole = visits * source.chunk_bytes
     read_bytes = {
@@ -392,9 +399,10 @@ def _traffic(
     }
     written = target.padded_bytes
     if exchanges and problem.workers:
-        tasks = exchanges * (3 * ranks + 1)
+        says = load.receives if problem.synchronous else 0
+        tasks = rounds * (4 * ranks + load.messages + load.receives + load.carries + says)
     elif exchanges:
-        tasks = exchanges * (1 + ranks) + units * ranks + (units - 1) * ranks * shape.kept
+        tasks = rounds * (2 * ranks + load.receives) + units * ranks + (units - 1) * ranks * shape.kept
     else:
         tasks = sum(ceil_div(ceil_div(units - rank, ranks), batch) for rank in range(min(ranks, units)))
     return Traffic(
@@ -411,8 +419,8 @@ def _traffic(
         packed_bytes=written if target.shard_chunks else 0,
         written_bytes=int(written * problem.costs.stored_ratio(target)) + target.grid.count * target.index_bytes,
         kept_bytes=_kept_bytes(problem, shape) if shape.kept else 0,
-        messages=exchanges * (ranks - 1),
-        exchanged_bytes=source.nbytes * (ranks - 1) // ranks if exchanges else 0,
+        messages=rounds * load.messages,
+        exchanged_bytes=source.nbytes * load.parts // ranks**2 if exchanges else 0,
         tasks=tasks,
     )
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
@@ -90,11 +90,14 @@ class Pass:
     """Predicted."""
     phases: Phases
     """Predicted, of all ranks together."""
+    exchange: Schedule | None = field(default=None, metadata={"gained": True})
+    """The order of the exchange; None where there is none, or where a journal of before names none."""
 
     def __repr__(self) -> str:
         source, target = self.source.grid, self.target.grid
         what = f"{source.shape} in chunks {source.chunks} → {target.chunks}"
-        return f"<Pass {self.method}, {what}, {self.units} units of {self.unit} chunks, ranks {self.ranks}>"
+        order = f", schedule {self.exchange.name.lower()}" if self.exchange else ""
+        return f"<Pass {self.method}, {what}, {self.units} units of {self.unit} chunks, ranks {self.ranks}{order}>"
 
     @property
     def kept(self) -> bool:
@@ -119,8 +122,8 @@ class Pass:
 
     @property
     def schedule(self) -> Schedule:
-        """The exchange between the ranks."""
-        return complete_exchange(self.ranks)
+        """The order of the exchange between the ranks."""
+        return self.exchange or complete_exchange(self.ranks)
 
     def chunk_box(self, unit: int) -> ChunkBox:
         """The target chunks of a unit."""
@@ -179,10 +182,11 @@ class Pass:
             yield from self.reads(unit + 1, 0, rank)
 
     def taken(self, rank: int) -> Iterator[list[tuple[int, ...]]]:
-        """The source chunks that ``rank`` takes from its partners, a step of a round at a time, in their order."""
+        """The source chunks that ``rank`` takes, those of one rank at a time, in the order of a round's steps."""
         for turn in range(self.rounds(0)):
-            for sources in self.schedule.sources:
-                yield list(self.reads(0, turn, sources[rank]))
+            yield list(self.reads(0, turn, rank))
+            for source in (source for step in self.schedule for source in step.sources(rank)):
+                yield list(self.reads(0, turn, source))
 
     def messages(self, unit: int, rank: int, indices: Iterable[tuple[int, ...]]) -> Iterator[list[Part]]:
         """What ``rank`` needs of some source chunks for a later partition, packed in messages of a chunk's size."""

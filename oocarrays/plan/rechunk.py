@@ -20,12 +20,14 @@ from itertools import pairwise
 from operator import add
 from typing import Any, Literal
 
-from oocarrays.errors import BudgetError, InputError, UnsupportedError
+from oocarrays.errors import BudgetError, InputError, ScheduleError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
 from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, TRAVEL_COPIES, Infeasible, Problem, best_pass
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.ordering import schedule_for
 from oocarrays.plan.passes import Method, Pass
+from oocarrays.plan.schedule import Schedule
 
 Strategy = Literal["independent", "two-phase", "kept", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
@@ -177,6 +179,7 @@ def plan_rechunk(
     processes: int | None = None,
     threads: int = 1,
     synchronous: bool = True,
+    schedule: str = "auto",
     requests: int = 64,
     remote_scratch: bool = False,
 ) -> RechunkPlan:
@@ -197,6 +200,8 @@ def plan_rechunk(
         Threads of a worker.
     synchronous : bool
         Whether a step between workers waits until the one before has been received and taken.
+    schedule : str
+        The order in which ranks exchange, as in `schedule_for`.
     requests : int
         Requests that a process has under way at one time, at most, where they travel over a network.
     remote_scratch : bool
@@ -208,6 +213,8 @@ def plan_rechunk(
         Where nothing fits; it names the least budget that would do.
     InputError
         Where ``method`` or ``ranks`` is not one of those.
+    ScheduleError
+        Where there is no such schedule, or it takes none of the numbers of ranks.
 
     Examples
     --------
@@ -220,22 +227,24 @@ def plan_rechunk(
     _check(method, ranks, processes, remote_scratch)
     may_keep = processes is None and not remote_scratch
     strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or may_keep)]
+    counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
+    schedules = _schedules(schedule, {ranks} if ranks else counts, in_place=processes is None)
     if source.nbytes == 0:
         return nothing_to_move(source, target, budget=budget, processes=processes, strategy=strategies[0])
-    counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
     problems = [
         Problem(
             source=source,
             target=target,
             budget=budget,
-            ranks=count,
+            ranks=order.ranks,
             costs=costs,
+            schedule=order,
             processes=processes,
             synchronous=synchronous,
             requests=requests,
             remote_scratch=remote_scratch,
         )
-        for count in ([ranks] if ranks else sorted(counts, reverse=True))
+        for order in schedules
     ]
     found = _look(problems, strategies)
     fitting = [way for way in found if way.passes]
@@ -272,6 +281,18 @@ def _rank_counts(source: Stored, target: Stored, costs: Costs) -> set[int]:
     """Ranks to look at: who waits for a store leaves its core to another; local files are read ahead."""
     local = source.local and target.local
     return {costs.cores, 1} if local else {2 * costs.cores, costs.cores, 1}
+
+
+def _schedules(name: str, counts: set[int], *, in_place: bool) -> list[Schedule]:
+    """The schedule for each number of ranks that it takes, the most first; one rank has nothing to exchange."""
+    most, *fewer = sorted(counts, reverse=True)
+    found = []
+    for count in (most, *fewer):
+        try:
+            found.append(schedule_for(name, count, in_place=in_place))
+        except ScheduleError:
+            continue
+    return found if found and (found[0].ranks > 1 or most == 1) else [schedule_for(name, most, in_place=in_place)]
 
 
 def _check(method: str, ranks: int | None, processes: int | None, remote_scratch: bool) -> None:

@@ -11,9 +11,10 @@ looked at: a schedule is its name and its ranks. Thakur 1995, sections 4.2 and 4
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from oocarrays.errors import ScheduleError
 
 IDLE = -1
 """The destination of a rank that sends nothing in a step."""
-NAMES = ("LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX")
+Name = Literal["LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX"]
+NAMES: tuple[Name, ...] = get_args(Name)
 FORWARDING = ("REX", "IPEX")
 """Those in which data travels through ranks that it is not for."""
 POWERS_OF_TWO = ("PEX", "BEX", "REX", "IPEX")
@@ -66,6 +68,17 @@ class Ride:
         return [(int(origin), int(final)) for origin in self.origins for final in self.finals]
 
 
+class Leg(NamedTuple):
+    """A step of IPEX: every rank exchanges with the one whose number differs by the bits of ``turn``."""
+
+    along_row: bool
+    """Whether it goes along rows of the mesh, with what is for the whole column there; or along columns."""
+    turn: int
+    """The exclusive-or of the two ranks' numbers."""
+    forwarded: int
+    """That of the step along rows whose data is sent on; 0 where a rank sends what is its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Who sends to whom, in which step.
@@ -77,7 +90,7 @@ class Schedule:
     [(0, 2), (0, 3)]
     """
 
-    name: str
+    name: Name
     """One of ``NAMES``."""
     ranks: int
     """Ranks."""
@@ -101,13 +114,19 @@ class Schedule:
         known = name.upper()
         if known not in NAMES:
             raise ScheduleError(f"schedule={name!r} is unknown; there are {', '.join(n.lower() for n in NAMES)}")
+        if ranks < 1:
+            raise ScheduleError(f"ranks={ranks}: an exchange has at least 1")
         if known in POWERS_OF_TWO and ranks & (ranks - 1):
             any_number = ", ".join(n.lower() for n in NAMES if n not in POWERS_OF_TWO)
-            raise ScheduleError(f"{name} takes a power of two of ranks, not {ranks}; any number take {any_number}")
+            raise ScheduleError(
+                f"{known.lower()} takes a power of two of ranks, not {ranks}; any number take {any_number}"
+            )
         if columns is None:
             columns = 2 ** ((ranks.bit_length()) // 2) if known == "IPEX" else 1
         if known in FORWARDING and (columns & (columns - 1) or not 1 <= columns <= ranks):
-            raise ScheduleError(f"{name} takes a mesh of powers of two, not {ranks} ranks in {columns} columns")
+            raise ScheduleError(
+                f"{known.lower()} takes a mesh of powers of two, not {ranks} ranks in {columns} columns"
+            )
         return cls(known, ranks, columns if known in FORWARDING else 1)
 
     @property
@@ -123,7 +142,17 @@ class Schedule:
         return (self._padded if self.name in PADDED else self.ranks) - 1
 
     def step(self, number: int) -> Step:
-        """Step ``number``, from 0."""
+        """Step ``number``, from 0.
+
+        Raises
+        ------
+        ScheduleError
+            Where there is no such step.
+        """
+        if not 0 <= number < len(self):
+            raise ScheduleError(
+                f"step={number}: {self.name.lower()} on {self.ranks} ranks has {len(self)} steps, from 0"
+            )
         ranks = np.arange(self.ranks)
         to = self._partners(ranks, number)
         return Step(destinations=np.where((to < self.ranks) & (to != ranks), to, IDLE))
@@ -145,10 +174,9 @@ class Schedule:
                 shift = (self._padded - self.ranks) // 2
                 return ((ranks + shift ^ turn) - shift) % self._padded
             case "REX":
-                return ranks ^ 1 << self._bits[number]
+                return ranks ^ 1 << self.halved_bits[number]
             case "IPEX":
-                row, along, _ = self._ipex(number)
-                return ranks ^ (along if row else along * self.columns)
+                return ranks ^ self.leg(number).turn
         return ranks ^ turn
 
     @property
@@ -157,78 +185,48 @@ class Schedule:
         return 1 << (self.ranks - 1).bit_length()
 
     @property
-    def _bits(self) -> list[int]:
+    def halved_bits(self) -> list[int]:
         """The bits of a rank that REX halves by, one a step: those of the column first, each from the highest."""
         bits, column = self.ranks.bit_length() - 1, self.columns.bit_length() - 1
         return [*range(column - 1, -1, -1), *range(bits - 1, column - 1, -1)]
 
-    def _ipex(self, number: int) -> tuple[bool, int, int]:
-        """A step of IPEX: whether it is along rows, its number along them or along columns, and the exchange along
-        rows whose data it forwards, 0 for what is the rank's own."""
+    def leg(self, number: int) -> Leg:
+        """What a step of IPEX is: after each step along rows all those along columns, which send that on."""
         rows = self.ranks // self.columns
         row, column = divmod(number, rows)
         if row == self.columns - 1:
-            return False, column + 1, 0
-        return (True, row + 1, 0) if column == 0 else (False, column, row + 1)
+            return Leg(False, (column + 1) * self.columns, 0)
+        return Leg(True, row + 1, 0) if column == 0 else Leg(False, column * self.columns, row + 1)
 
     def ride(self, number: int, source: int) -> Ride:
         """What ``source`` sends in step ``number``, in which it sends."""
-        to = int(self.step(number).destinations[source])
+        to = int(self._partners(np.array([source]), number)[0])
         if self.name == "REX":
-            return self._halves(number, source, to)
+            return self._half(number, source, to)
         if self.name == "IPEX":
-            row, _, forwarded = self._ipex(number)
+            leg = self.leg(number)
             column = np.arange(to % self.columns, self.ranks, self.columns)
-            return Ride(np.array([source ^ forwarded]), column if row else np.array([to]))
+            return Ride(np.array([source ^ leg.forwarded]), column if leg.along_row else np.array([to]))
         return Ride(np.array([source]), np.array([to]))
 
-    def _halves(self, number: int, source: int, to: int) -> Ride:
+    def _half(self, number: int, source: int, to: int) -> Ride:
         """In REX a rank holds what comes from its half before, for its part now; half of that rides."""
         everyone = np.arange(self.ranks)
-        done = sum(1 << bit for bit in self._bits[:number])
-        here = 1 << self._bits[number]
+        done = sum(1 << bit for bit in self.halved_bits[:number])
+        here = 1 << self.halved_bits[number]
         same = (everyone ^ source) & ~done == 0
         ahead = (everyone ^ to) & (done | here) == 0
         return Ride(everyone[same], everyone[ahead])
 
-    # what a rechunk asks of it, to be asked of the steps instead
 
-    @property
-    def steps(self) -> int:
-        """Steps, with a step 0 in which each rank sends to itself."""
-        return self.ranks
+def schedules(ranks: int, *, columns: int | None = None, names: Iterable[str] = NAMES) -> list[Schedule]:
+    """Those of ``names`` that take so many ranks, and stand on a mesh of so many columns where that is theirs to take.
 
-    @property
-    def destinations(self) -> tuple[tuple[int, ...], ...]:
-        """``destinations[step][rank]`` is the rank that ``rank`` sends to; in step 0, itself."""
-        return (tuple(range(self.ranks)), *(tuple(step.destinations.tolist()) for step in self))
-
-    @property
-    def sources(self) -> tuple[tuple[int, ...], ...]:
-        """``sources[step][rank]`` is the rank that ``rank`` receives from.
-
-        >>> gen(3).sources[1]
-        (2, 0, 1)
-        """
-        return tuple(tuple(step.index(rank) for rank in range(self.ranks)) for step in self.destinations)
-
-
-def pex(ranks: int) -> Schedule:
-    """Pairwise Exchange for a power-of-two number of ranks (Thakur 1995, Figure 4.3).
-
-    >>> pex(4).destinations[2]
-    (2, 3, 0, 1)
+    >>> [schedule.name for schedule in schedules(6)]
+    ['LEX', 'PEX-GEN', 'PEX-GEN-SHIFT', 'GEN']
     """
-    return Schedule.of("PEX", ranks)
-
-
-def gen(ranks: int) -> Schedule:
-    """The General Algorithm for any number of ranks (Thakur 1995, Figure 4.13).
-
-    >>> gen(3).destinations[1]
-    (1, 2, 0)
-    """
-    return Schedule.of("GEN", ranks)
+    power = ranks & (ranks - 1) == 0
+    return [Schedule.of(n, ranks, columns=columns) for n in names if power or n.upper() not in POWERS_OF_TWO]
 
 
 def complete_exchange(ranks: int) -> Schedule:
@@ -237,4 +235,4 @@ def complete_exchange(ranks: int) -> Schedule:
     >>> complete_exchange(8).name, complete_exchange(6).name
     ('PEX', 'GEN')
     """
-    return pex(ranks) if ranks & (ranks - 1) == 0 else gen(ranks)
+    return Schedule.of("PEX" if ranks & (ranks - 1) == 0 else "GEN", ranks)

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,14 @@ import oocarrays as ooc
 from oocarrays.api import RechunkJob
 from oocarrays.plan.passes import Pass
 from oocarrays.storage.access import ChunkReader, ChunkWriter
-from tests.edges import Edges, follow_each_other, run_of
+from tests.edges import Edges, run_of
 from tests.small import CODECS, DATA, each_method, make, plan
+from tests.strategies import orders
 
 
 @st.composite
 def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
-    """The pass with any region, slab, depth and number of ranks, its messages kept or not."""
+    """The pass with any schedule, region, slab, depth and number of ranks, its messages kept or not."""
     counts = step.target.grid.counts
     ranks, depth = draw(st.integers(1, 5)), draw(st.integers(1, 3))
     region = tuple(draw(st.integers(1, n)) for n in counts)
@@ -39,6 +39,7 @@ def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
         step,
         method=method,
         ranks=ranks,
+        exchange=draw(orders(ranks, direct=True)),
         depth=depth,
         region=region,
         split=split,
@@ -73,6 +74,7 @@ def test_a_rank_holds_no_more_slabs_than_planned(job: RechunkJob, data: st.DataO
         reads = [key for key in edges.named("read", 0) if key[4] == rank]
         assert len(reads) == sum(map(step.rounds, [0] if step.kept else range(step.units)))
         for new, read in enumerate(reads):
+            assert {key[-1] for key in takers[read]} == set(range(step.ranks))
             assert len(takers[read]) == step.ranks
             for old in reads[: max(new - step.slabs + 1, 0)]:
                 assert takers[old] <= edges.before[read], f"{read} may begin while {old} is held"
@@ -112,24 +114,23 @@ def test_a_rank_takes_what_it_kept_when_it_has_kept_it_all(job: RechunkJob, data
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_rank_has_one_partner_a_step(job: RechunkJob, data: st.DataObject) -> None:
+def test_a_rank_takes_from_its_partners_of_the_step(job: RechunkJob, data: st.DataObject) -> None:
     step = data.draw(two_phase(job.plan.passes[0]))
     edges = Edges.of(build_graph(run_of(job, step))[0])
-    sources = step.schedule.sources
-    steps = defaultdict(list)
+    found = defaultdict(set)
     for exchange in edges.named("exchange", 0):
         _, _, unit, turn, stage, rank = exchange
-        (slab,) = (key for key in edges.direct[exchange] if key[0] == "read")
-        assert slab == ("read", 0, unit, turn, sources[stage][rank])
-        steps[unit, turn, stage].append(slab[4])
-    assert all(sorted(taken) == list(range(step.ranks)) for taken in steps.values())
-    assert {key[2] for key in steps} == set(range(step.ranks))
+        slabs = {key for key in edges.direct[exchange] if key[0] == "read" and key[2:4] == (unit, turn)}
+        found[unit, turn, stage] |= {(slab[4], rank) for slab in slabs}
+    pairs = {stage: set(each) for stage, each in stages_of(step)}
+    assert all(found[key] == pairs[key[2]] for key in found)
+    assert len(found) == len({key[:2] for key in found}) * sum(1 for each in pairs.values() if each)
 
 
-def after_each_step(step: Pass) -> Iterator[tuple[tuple, tuple, bool]]:
-    """Pairs of steps that follow each other: unit, turn, stage; and whether they are of one partition."""
-    units = [0] if step.kept else range(step.units)
-    return follow_each_other([(u, t, s) for u in units for t in range(step.rounds(u)) for s in range(step.ranks)])
+def stages_of(step: Pass) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Each stage: its number, sources and destinations; in the first each rank takes from itself."""
+    own = [(rank, rank) for rank in range(step.ranks)]
+    return list(enumerate([own, *(each.pairs for each in step.schedule)]))
 
 
 @pytest.mark.parametrize("within", [True, False], ids=["in a partition", "from one partition to the next"])
@@ -139,13 +140,18 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
     """So a rank never has two partners at once (DESIGN, promise 4)."""
     step = data.draw(two_phase(job.plan.passes[0]))
     edges = Edges.of(build_graph(run_of(job, step))[0])
-    sources = step.schedule.sources
-    for former, latter, same in after_each_step(step):
-        if same == within:
-            for rank in range(step.ranks):
-                before = edges.before["exchange", 0, *latter, rank]
-                assert ("exchange", 0, *former, rank) in before, "I have received"
-                assert ("exchange", 0, *former, sources[former[2]].index(rank)) in before, "mine was taken"
+    received: dict[int, tuple] = {}
+    taken: dict[int, tuple] = {}
+    units = [0] if step.kept else range(step.units)
+    for unit, turn, (stage, pairs) in (
+        (u, t, s) for u in units for t in range(step.rounds(u)) for s in stages_of(step)
+    ):
+        for _, rank in pairs:
+            before = edges.before["exchange", 0, unit, turn, stage, rank]
+            formers = [key for key in (received.get(rank), taken.get(rank)) if key and (key[2] == unit) == within]
+            assert set(formers) <= before, "I have received, and mine was taken"
+        for source, rank in pairs:
+            received[rank] = taken[source] = ("exchange", 0, unit, turn, stage, rank)
 
 
 @given(data=st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from collections import defaultdict
 from itertools import product
 
 import pytest
@@ -18,22 +19,24 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import METHODS, plan_rechunk
 from oocarrays.storage.pages import allocate
-from tests.edges import Edges, follow_each_other, run_of
+from tests.edges import Edges, run_of
 from tests.small import DATA, make, plan
-from tests.strategies import MIB, stored
+from tests.strategies import MIB, orders, stored, taking
 
 edges_of_any_pass = settings(max_examples=40, deadline=None)
 
 
 @st.composite
 def packed(draw: st.DrawFn, step: Pass) -> Pass:
-    """The pass between workers, with any region, number of outboxes, depth and number of ranks."""
+    """The pass between workers, with any schedule, region, number of outboxes, depth and number of ranks."""
     counts = step.target.grid.counts
+    ranks = draw(st.sampled_from((1, 2, 3, 4, 5, 8)))
     return dataclasses.replace(
         step,
         packed=True,
         synchronous=True,
-        ranks=draw(st.integers(1, 5)),
+        ranks=ranks,
+        exchange=draw(orders(ranks)),
         depth=draw(st.integers(1, 3)),
         slabs=draw(st.integers(1, 3)),
         region=tuple(draw(st.integers(1, n)) for n in counts),
@@ -84,7 +87,8 @@ def test_an_outbox_is_kept_until_all_have_written(job: RechunkJob, data: st.Data
         _, _, unit, rank = free
         assert ("read", 0, unit, rank) in edges.direct[free]
         takers = {key for key, formers in edges.direct.items() if ("read", 0, unit, rank) in formers}
-        assert len(takers) == step.ranks + 1
+        stages = [stage for stage, _, riding in stages_of(step) if rank in dict(riding.get(rank, ()))]
+        assert takers - {free} == {("receive", 0, unit, 0, rank)} | {("send", 0, unit, s, rank) for s in stages}
         assert takers - {free} <= edges.before[free]
         assert {("write", 0, unit, other) for other in range(step.ranks)} <= edges.direct[free]
 
@@ -99,7 +103,8 @@ def test_a_rank_holds_at_most_depth_regions(job: RechunkJob, data: st.DataObject
         writes = of_rank(edges.named("write", 0), rank)
         assert [key[2] for key in writes] == list(range(step.units))
         for unit, write in enumerate(writes):
-            chain = [("receive", 0, unit, stage, rank) for stage in range(step.ranks)]
+            received = [stage for stage, pairs, _ in stages_of(step) if rank in dict(map(reversed, pairs))]
+            chain = [("receive", 0, unit, stage, rank) for stage in [0, *received]]
             in_this_place = writes[unit % step.depth : unit : step.depth]
             assert set(in_this_place) <= edges.before[chain[0]]
             assert set(in_this_place[-1:]) <= edges.direct[chain[0]]
@@ -116,18 +121,69 @@ def of_rank(keys: list[tuple], rank: int) -> list[tuple]:
 @given(data=st.data())
 @edges_of_any_pass
 def test_a_rank_has_one_partner_a_step(job: RechunkJob, data: st.DataObject) -> None:
+    """But for LEX, in which all send to one."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
-    for receive in edges.named("receive", 0):
-        _, _, unit, stage, rank = receive
-        source = step.schedule.sources[stage][rank]
-        sent = ("send", 0, unit, stage, source) if stage else ("read", 0, unit, rank)
-        assert {key for key in edges.direct[receive] if key[0] in ("send", "read")} == {sent}
-    for send in edges.named("send", 0):
-        receivers = [key for former, key in edges.pairs() if former == send]
-        assert len(receivers) == 1, "a message has one receiver"
-        assert receivers[0][-1] == step.schedule.destinations[send[3]][send[-1]]
-    assert len(edges.named("send", 0)) == step.units * step.ranks * (step.ranks - 1)
+    takers = defaultdict(set)
+    for former, key in edges.pairs():
+        if former[0] == "send":
+            takers[former].add(key)
+    for unit, (stage, pairs, _) in product(range(step.units), stages_of(step)):
+        sources = [source for source, _ in pairs]
+        destinations = [destination for _, destination in pairs]
+        assert len(set(sources)) == len(pairs)
+        assert len(set(destinations)) == (1 if step.schedule.name == "LEX" else len(pairs))
+        for source, destination in pairs:
+            took = takers.pop(("send", 0, unit, stage, source))
+            assert {(verb, rank) for verb, _, _, _, rank in took} <= {("receive", destination), ("carry", destination)}
+            assert {key[3] for key in took} == {stage}
+    assert not takers, "no other message is sent"
+
+
+@given(data=st.data())
+@edges_of_any_pass
+def test_every_part_gets_to_its_rank_along_the_edges(job: RechunkJob, data: st.DataObject) -> None:
+    """Followed from outbox to region: what is sent is there, in what the send takes over, and all comes once."""
+    step = data.draw(packed(job.plan.passes[0]))
+    edges = graph_of(job, step)
+    rides = {(stage, source): ride for stage, _, riding in stages_of(step) for source, ride in riding.items()}
+    held: dict[tuple, set] = {}
+    for key in edges.in_order():
+        verb, rank = key[0], key[-1]
+        sources = [held.get(former, set()) for former in edges.direct[key] if former[0] in HOLDS[verb]]
+        if verb == "read":
+            held[key] = {(rank, final) for final in range(step.ranks)}
+        elif verb == "send":
+            held[key] = rides[key[3], rank]
+            assert held[key] <= set().union(*sources), "what it sends is in what it takes over"
+        elif verb == "carry":
+            held[key] = {(origin, final) for origin, final in set().union(*sources) if final != rank}
+        elif verb in ("receive", "write"):
+            mine = [part for parts in sources for part in parts if part[1] == rank]
+            assert len(mine) == len(set(mine)), "nothing comes twice"
+            held[key] = set(mine)
+    for write in edges.named("write", 0):
+        assert held[write] == {(origin, write[-1]) for origin in range(step.ranks)}
+
+
+HOLDS: dict[str, set[str]] = defaultdict(
+    set,
+    {
+        "send": {"read", "carry"},
+        "carry": {"send", "carry"},
+        "receive": {"read", "send", "receive"},
+        "write": {"receive"},
+    },
+)
+"""Whose values a task takes over."""
+
+
+def stages_of(step: Pass) -> list[tuple[int, list[tuple[int, int]], dict[int, set]]]:
+    """Each stage: its number, sources and destinations, and what rides with each source."""
+    return [
+        (number + 1, each.pairs, {source: set(step.schedule.ride(number, source).pairs) for source, _ in each.pairs})
+        for number, each in enumerate(step.schedule)
+    ]
 
 
 @pytest.mark.parametrize("within", [True, False], ids=["in a partition", "from one partition to the next"])
@@ -137,28 +193,34 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
     """So a rank never has two partners at once (DESIGN, promise 4)."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
-    steps = [(unit, stage) for unit in range(step.units) for stage in range(1, step.ranks)]
-    for former, latter, same in follow_each_other(steps):
-        if same == within:
-            for rank in range(step.ranks):
-                partner = step.schedule.destinations[former[1]][rank]
-                before = edges.direct["send", 0, *latter, rank]
-                assert ("taken", 0, *former, rank) in before, "I have received"
-                assert ("taken", 0, *former, partner) in before, "mine was taken"
+    received: dict[int, tuple[int, int]] = {}
+    sent: dict[int, tuple[int, int, int]] = {}
+    for unit, (stage, pairs, _) in product(range(step.units), stages_of(step)):
+        for rank, _ in pairs:
+            before = edges.direct["send", 0, unit, stage, rank]
+            if rank in received and (received[rank][0] == unit) == within:
+                assert ("taken", 0, *received[rank], rank) in before, "I have received"
+            if rank in sent and (sent[rank][0] == unit) == within:
+                assert ("taken", 0, *sent[rank]) in before, "mine was taken"
+        for source, destination in pairs:
+            received[destination], sent[source] = (unit, stage), (unit, stage, destination)
     for taken in edges.named("taken", 0):
-        assert ("receive", *taken[1:]) in edges.direct[taken]
+        took = {key for key in edges.direct if key[0] in ("receive", "carry") and key[1:] == taken[1:]}
+        assert took
+        assert took <= edges.direct[taken]
 
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_messages_that_come_as_they_come_wait_for_nothing_but_their_outbox(
-    job: RechunkJob, data: st.DataObject
-) -> None:
+def test_messages_that_come_as_they_come_wait_for_what_they_send_alone(job: RechunkJob, data: st.DataObject) -> None:
     step = dataclasses.replace(data.draw(packed(job.plan.passes[0])), synchronous=False)
     edges = graph_of(job, step)
     assert not edges.named("taken", 0)
     for send in edges.named("send", 0):
-        assert edges.direct[send] == {("create", 0), ("read", 0, send[2], send[-1])}
+        waits = edges.direct[send] - {("create", 0), ("read", 0, send[2], send[-1])}
+        assert len(waits) <= 1
+        assert all((key[0], key[2], key[-1]) == ("carry", send[2], send[-1]) for key in waits)
+        assert not waits or step.schedule.forwards
 
 
 # ---------------------------------------------------------------------- what stays at home
@@ -175,9 +237,9 @@ def test_between_ranks_go_messages_and_tokens_only(job: RechunkJob, synchronous:
     edges = graph_of(job, *passes)
     crossing = {(former[0], key[0]) for former, key in edges.pairs() if former[-1] != key[-1]}
     after_run = {("run", "probe"), ("probe", "create")}
-    after_create = {("create", verb) for verb in ("read", "send", "receive", "taken", "write", "free", "copy")}
+    after_create = {("create", verb) for verb in ("read", "send", "receive", "carry", "taken", "write", "free", "copy")}
     after_start = {("start", verb) for verb in ("read", "receive", "copy")}
-    exchanged = {("send", "receive"), ("taken", "send"), ("write", "free")}
+    exchanged = {("send", "receive"), ("send", "carry"), ("taken", "send"), ("write", "free")}
     at_the_end = {(last, verb) for last in ("free", "copy") for verb in ("start", "finish")}
     assert crossing <= after_run | after_create | after_start | exchanged | at_the_end
 
@@ -206,12 +268,14 @@ def test_every_key_ends_with_its_rank(job: RechunkJob, data: st.DataObject) -> N
 # ---------------------------------------------------------------------- how many tasks
 
 
+@pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "kept"])
-def test_a_graph_has_as_many_tasks_as_the_plan_says(job: RechunkJob, method: str) -> None:
+def test_a_graph_has_as_many_tasks_as_the_plan_says(job: RechunkJob, method: str, synchronous: bool) -> None:
     grids = (ChunkGrid.of((96, 80), chunks) for chunks in ((8, 80), (96, 10)))
     source, target = (stored(grid, itemsize=2**10) for grid in grids)
-    for ranks, memory in product((1, 2, 3, 5), (48 * MIB, 512 * MIB)):
+    for ranks, memory in product((1, 2, 3, 4, 5), (48 * MIB, 512 * MIB)):
         options = {"budget": memory, "costs": Costs(cores=2), "ranks": ranks, "method": method}
-        made = plan_rechunk(source, target, processes=ranks, **options)
-        run = run_of(job, *made.passes, processes=ranks)
-        assert len(build_graph(run, ["x"] * ranks)[0]) == made.tasks
+        for name in taking(ranks) if method == "two-phase" else ["auto"]:
+            made = plan_rechunk(source, target, processes=ranks, schedule=name, synchronous=synchronous, **options)
+            run = run_of(job, *made.passes, processes=ranks)
+            assert len(build_graph(run, ["x"] * ranks)[0]) == made.tasks

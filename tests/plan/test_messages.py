@@ -26,7 +26,7 @@ from oocarrays.plan.passes import Pass, box_count
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.formats import target_settings
-from tests.strategies import MIB, chunks_for, shapes, stored
+from tests.strategies import MIB, chunks_for, orders, shapes, stored
 
 many = settings(deadline=None, max_examples=60)
 
@@ -53,8 +53,9 @@ def arrays(draw: st.DrawFn, most: int = 2000) -> tuple[tuple, tuple, tuple]:
 
 @st.composite
 def exchanges(draw: st.DrawFn, most: int = 2000) -> Pass:
-    """A pass between 1 to 9 workers with any region, split and access."""
-    (step,) = planned(*draw(arrays(most)), draw(st.integers(1, 9))).passes
+    """A pass between 1 to 9 workers with any region, split, access and schedule."""
+    ranks = draw(st.integers(1, 9))
+    (step,) = planned(*draw(arrays(most)), ranks).passes
     counts = step.target.grid.counts
     return dataclasses.replace(
         step,
@@ -64,6 +65,7 @@ def exchanges(draw: st.DrawFn, most: int = 2000) -> Pass:
         depth=draw(st.integers(1, 2)),
         slabs=draw(st.integers(1, 2)),
         synchronous=draw(st.booleans()),
+        exchange=draw(orders(ranks)),
         outbox_bytes=step.source.nbytes,
     )
 

@@ -1,0 +1,182 @@
+"""One process of `exchange.py`: a cluster, and moves on it, one after the other.
+
+    python exchange_child.py JSON       (peers, workers, sizes in bytes; calibrate)
+
+For each move it says `ready`, waits for a line, moves, and answers in one JSON line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from functools import partial
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import Task, TaskRef
+from distributed import Client, LocalCluster, Worker, WorkerPlugin, wait
+from oocarrays.graphs.calibrate_workers import calibrate_workers
+from tornado.ioloop import PeriodicCallback
+
+import oocarrays as ooc
+
+LOOK = 2
+"""Milliseconds between two looks at a worker's queue."""
+SMALL = 2**20
+"""Bytes of the exchange to warm up with."""
+
+
+class Queue(WorkerPlugin):
+    """Keeps the most messages that its worker wants and does not have."""
+
+    name = "queue"
+
+    def setup(self, worker: Worker) -> None:
+        self.worker, self.most = worker, 0
+        self.looks = PeriodicCallback(self.look, LOOK)
+        self.looks.start()
+
+    def look(self) -> None:
+        state = self.worker.state
+        self.most = max(self.most, len(state.in_flight_tasks) + sum(map(len, state.data_needed.values())))
+
+
+def _queue(dask_worker: Worker) -> int:
+    """The most since the last time that it was asked."""
+    plugin = dask_worker.plugins["queue"]
+    plugin.most, most = 0, plugin.most
+    return most
+
+
+def main(line: str) -> None:
+    """Serve the moves that are asked for."""
+    asked = json.loads(line)
+    with (
+        LocalCluster(
+            n_workers=asked["workers"], threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(asked["workers"])
+        for name in ("dask.array", "distributed.shuffle", "oocarrays.api"):
+            client.run(importlib.import_module, name)
+        client.register_plugin(Queue())
+        if asked.get("calibrate"):
+            dask.config.set({f"oocarrays.cost.{k}": v for k, v in calibrate_workers(client).items()})
+        for peer, nbytes in zip(asked["peers"], asked["sizes"], strict=True):
+            _moved(client, peer, asked["workers"], SMALL)
+            print(json.dumps(_moved(client, peer, asked["workers"], nbytes, wait_for="go")), flush=True)
+
+
+def _moved(client: Client, peer: str, workers: int, nbytes: int, wait_for: str = "") -> dict:
+    """One move, timed and checked."""
+    edge = int((nbytes / 4) ** 0.5) // workers * workers
+    rows = _rows(edge, workers).persist()
+    wait(rows)
+    move = _peer(peer, client, rows, workers)
+    client.run(_queue)
+    if wait_for:
+        print("ready", flush=True)
+        sys.stdin.readline()
+    start = time.perf_counter()
+    moved = move()
+    wait(moved)
+    seconds = time.perf_counter() - start
+    queue = max(client.run(_queue).values())
+    facts = {"peer": peer, "workers": workers, "nbytes": edge * edge * 4, "predicted": _predicted(moved)}
+    verdict = _verdict(moved, edge)
+    return {
+        **facts,
+        "seconds": seconds,
+        "queue": queue,
+        "verdict": verdict,
+        "pids": list(client.run(os.getpid).values()),
+    }
+
+
+def _rows(edge: int, workers: int) -> da.Array:
+    """An array in row slabs whose element (i, j) is i * edge + j."""
+    numbers = da.arange(edge, chunks=edge // workers, dtype="i4")[:, None] * np.int32(edge)
+    return numbers.map_blocks(_filled, edge, chunks=((edge // workers,) * workers, (edge,)), dtype="i4")
+
+
+def _filled(first: np.ndarray, edge: int) -> np.ndarray:
+    return first + np.arange(edge, dtype="i4")
+
+
+def _predicted(moved: object) -> float | None:
+    return getattr(moved, "seconds", None)
+
+
+def _verdict(moved: object, edge: int) -> str:
+    array = moved.to_dask() if hasattr(moved, "to_dask") else moved
+    wrong = array.map_blocks(_wrong, edge, dtype=int, chunks=tuple((1,) * len(c) for c in array.chunks))
+    return "ok" if int(wrong.sum().compute()) == 0 else "wrong"
+
+
+def _wrong(block: np.ndarray, edge: int, block_info: dict | None = None) -> np.ndarray:
+    """Elements of a block that are not what they should be."""
+    (top, bottom), (left, right) = block_info[0]["array-location"]
+    wanted = np.arange(top, bottom, dtype="i4")[:, None] * np.int32(edge) + np.arange(left, right, dtype="i4")
+    return np.array([[np.count_nonzero(block != wanted)]])
+
+
+def _peer(peer: str, client: Client, rows: da.Array, workers: int):
+    """What makes the move of `rows` that a peer makes."""
+    columns = (rows.shape[0], rows.shape[1] // workers)
+    if peer in ("p2p", "tasks"):
+        return lambda: _rechunked(rows, columns, peer)
+    if peer == "unordered":
+        addresses = sorted(client.scheduler_info()["workers"])
+        return lambda: unordered(client, rows, addresses)
+    held = ooc.distribute(rows, "(block, *)", ranks=workers).persist()
+    wait(held)
+    assembly = "asynchronous" if peer.endswith("!") else "synchronous"
+    schedule = peer.rstrip("!")
+    return lambda: ooc.redistribute(held, "(*, block)", schedule=schedule, assembly=assembly).persist()
+
+
+def _rechunked(rows: da.Array, columns: tuple[int, int], method: str) -> da.Array:
+    with dask.config.set({"array.rechunk.method": method}):
+        return rows.rechunk(columns, balance=False).persist()
+
+
+def unordered(client: Client, rows: da.Array, addresses: list[str]) -> da.Array:
+    """Slices on the workers that have the rows, joined on those that are to have the columns, in no order."""
+    ranks, width, token = range(len(addresses)), rows.shape[1] // len(addresses), dask.base.tokenize(time.time())
+    cut, joined, graph = f"cut-{token}", f"joined-{token}", {}
+    for source in ranks:
+        for target in ranks:
+            columns = slice(target * width, (target + 1) * width)
+            graph[cut, source, target] = Task((cut, source, target), _cut, TaskRef((rows.name, source, 0)), columns)
+    for target in ranks:
+        parts = [TaskRef((cut, source, target)) for source in ranks]
+        graph[joined, 0, target] = Task((joined, 0, target), _joined, *parts)
+    where = {"workers": partial(_home, addresses), "allow_other_workers": False}
+    layers = {token: MaterializedLayer(graph, annotations=where), **rows.dask.layers}
+    pinned = HighLevelGraph(layers, {token: set(rows.dask.layers), **rows.dask.dependencies})
+    keys = [(joined, 0, target) for target in ranks]
+    futures = dict(zip(keys, client.get(pinned, keys, sync=False), strict=True))
+    chunks = ((rows.shape[0],), (width,) * len(addresses))
+    return da.Array(futures, joined, chunks, dtype=rows.dtype)
+
+
+def _home(addresses: list[str], key: tuple[str, int, int]) -> list[str]:
+    return [addresses[key[1] if key[0].startswith("cut") else key[2]]]
+
+
+def _cut(block: np.ndarray, columns: slice) -> np.ndarray:
+    return np.ascontiguousarray(block[:, columns])
+
+
+def _joined(*parts: np.ndarray) -> np.ndarray:
+    return np.concatenate(parts)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,140 @@
+"""Every schedule on real workers: the right array, messages that went as the schedule says, workers that die."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client
+
+import oocarrays as ooc
+from oocarrays.errors import ScheduleError
+from oocarrays.plan.candidates import BASE_BYTES
+from oocarrays.plan.schedule import Schedule
+from tests.graphs.clusters import FIELD, Sampler, cluster, kill_when, tight, within
+from tests.small import CODECS, make
+from tests.strategies import taking
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Client]:
+    with cluster(4, memory_limit=0) as client:
+        yield client
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=CODECS["zstd"])
+    return tmp_path / "field.zarr"
+
+
+def job_of(source: Path, schedule: str | None, **options: Any) -> ooc.RechunkJob:
+    given = {"chunks": (1024, 20), "method": "two-phase", "memory": "31MiB", "compressors": ()} | options
+    return ooc.rechunk(source, source.parent / "target.zarr", schedule=schedule, **given)
+
+
+class Transfer(NamedTuple):
+    """A message that went from one worker to another."""
+
+    unit: int
+    stage: int
+    source: int
+    destination: int
+    start: float
+    stop: float
+
+
+def transfers(client: Client, job: ooc.RechunkJob) -> list[Transfer]:
+    """The messages of the last run, as the workers that received them wrote them down."""
+
+    def log(dask_worker: Any) -> list[tuple[Any, str, float, float]]:
+        delay = dask_worker.scheduler_delay
+        each = [(entry, key) for entry in dask_worker.transfer_incoming_log for key in entry["keys"]]
+        return [(key, entry["who"], entry["start"] - delay, entry["stop"] - delay) for entry, key in each]
+
+    suffix, rank_at = job._key[0].rpartition("-")[2], {home: rank for rank, home in job.placement.items()}
+    found = []
+    for address, entries in client.run(log).items():
+        for key, who, start, stop in entries:
+            if key[0].startswith("send") and key[0].endswith(suffix):
+                _, _, unit, stage, rank = key
+                assert rank_at[who] == rank, "a message comes from who packed it"
+                found.append(Transfer(unit, stage, rank, rank_at[address], start, stop))
+    return found
+
+
+CASES = [(4, name) for name in taking(4)] + [(3, name) for name in taking(3)]
+
+
+@pytest.mark.parametrize(("ranks", "name"), CASES, ids=str)
+def test_messages_go_as_the_schedule_says(four: Client, field: Path, ranks: int, name: str) -> None:
+    """Read back from the transfers that really happened (DESIGN, promise 4)."""
+    workers = sorted(four.scheduler_info()["workers"])[:ranks]
+    job = tight(lambda **memory: job_of(field, name.lower(), **{"workers": workers, "chunks": (1024, 40)} | memory))
+    np.testing.assert_array_equal(within(job.run), FIELD)
+    schedule, units = Schedule.of(name, ranks), job.plan.passes[0].units
+    went = transfers(four, job)
+    stages = {stage: step.pairs for stage, step in enumerate(schedule, 1)}
+    wanted = [(u, stage, *pair) for u in range(units) for stage, pairs in stages.items() for pair in pairs]
+    assert sorted(each[:4] for each in went) == wanted
+    assert units > 2
+    assert name in job.explain()
+    for rank in range(ranks):
+        mine = sorted(each for each in went if rank in (each.source, each.destination))
+        for before, after in pairwise(mine):
+            if before[:2] != after[:2] and after.source == rank:
+                assert before.stop <= after.start, "a rank sends when it has received, and when its own was taken"
+
+
+@pytest.mark.parametrize("name", ["LEX", "REX", "IPEX"])
+def test_messages_may_come_as_they_come(four: Client, field: Path, name: str) -> None:
+    with dask.config.set({"oocarrays.assembly": "asynchronous", "oocarrays.schedule": name.lower()}):
+        job = job_of(field, None)
+    assert job.plan.passes[0].schedule.name == name
+    np.testing.assert_array_equal(within(job.run), FIELD)
+
+
+@pytest.mark.parametrize(("name", "verb"), [("rex", "send"), ("rex", "carry"), ("ipex", "carry"), ("ipex", "write")])
+def test_a_worker_dies_where_messages_are_forwarded(four: Client, field: Path, name: str, verb: str) -> None:
+    """What others had sent through it is sent again."""
+    four.wait_for_workers(4, timeout=60)
+    job = tight(lambda **memory: job_of(field, name, **memory))
+    victim = job.placement[1]
+    kill_when(four, job, victim, lambda: verb in job.meter.seconds)
+    np.testing.assert_array_equal(within(job.run), FIELD)
+    assert victim not in four.scheduler_info()["workers"]
+    again = job.meter.decoded_bytes - job.plan.traffic.decoded_bytes
+    assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
+
+
+@pytest.mark.parametrize(
+    ("name", "assembly"),
+    [("lex", "synchronous"), ("rex", "synchronous"), ("pex", "asynchronous"), ("ipex", "asynchronous")],
+)
+def test_every_worker_keeps_its_budget(four: Client, tmp_path: Path, name: str, assembly: str) -> None:
+    data = np.random.default_rng(2).random((4096, 4096), dtype="f4")
+    make(tmp_path / "warm.zarr", FIELD, chunks=(50, 768))
+    make(tmp_path / "field.zarr", data, chunks=(256, 4096))
+    four.wait_for_workers(4, timeout=60)
+    within(ooc.rechunk(tmp_path / "warm.zarr", tmp_path / "w.zarr", chunks=(1024, 20), method="two-phase").run)
+    with dask.config.set({"oocarrays.assembly": assembly}):
+        job = job_of(tmp_path / "field.zarr", name, chunks=(4096, 128), memory="56MiB")
+    with Sampler(list(four.run(os.getpid).values())) as sampler:
+        np.testing.assert_array_equal(within(job.run), data)
+    for peak in sampler.peak.values():
+        assert 2**21 < peak <= job.plan.peak_bytes - BASE_BYTES // 2, "what is counted beside the base is enough"
+
+
+def test_what_no_run_can_go_by_is_refused_before_any_work(four: Client, field: Path) -> None:
+    asked = [("hex", {}), ("pex", {"ranks": 3}), ("rex", {"ranks": 6}), ("ipex", {"scheduler": "threads"})]
+    for name, options in asked:
+        with pytest.raises(ScheduleError, match=f"{name}.*(gen|pex-gen)") as caught:
+            job_of(field, name, **options)
+        assert len(str(caught.value).splitlines()) == 1
+    assert [path.name for path in field.parent.iterdir()] == ["field.zarr"]
