@@ -61,14 +61,14 @@ def one_rank(steps: Sequence[Transfer], *, synchronous: bool = True, keep: bool 
         come = {rank: np.zeros(step.size(rank, 0), np.int32) for rank in range(step.source.ranks)}
         if not keep:
             forget()
-        start = time.perf_counter()
+        start = time.process_time()
         pack_all(local, step, 0)
         if synchronous:
             unpack_all(come, step, 0, made)
         else:
             for source, message in come.items():
                 unpack(message, step, source, 0, made)
-        seconds += time.perf_counter() - start
+        seconds += time.process_time() - start
     return seconds
 
 

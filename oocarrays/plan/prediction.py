@@ -92,15 +92,13 @@ DELTA = (
 """The Intel Touchstone Delta: unforced messages, and forced ones from 1.5 KB on (sections 4.3.7 and 4.3.8)."""
 
 
-def flat_constants(costs: Costs, **fitted: float) -> tuple[Constants]:
-    """Those of Dask workers: α and β as `calibrate` has measured them, a copy of what is forwarded; others by name.
+def flat_constants(costs: Costs) -> tuple[Constants]:
+    """Those of Dask workers, as `oocarrays calibrate --scheduler` has fitted them.
 
-    >>> flat_constants(Costs(message_seconds=0.016, message_bandwidth=5e8), saturated=1e-9)[0].saturated
-    1e-09
+    >>> flat_constants(Costs())[0].startup
+    0.016
     """
-    byte = 1 / costs.message_bandwidth
-    even = Constants.even(costs.message_seconds, byte, saturated=byte)
-    return (replace(even, **{"forward": 1 / costs.copy_bandwidth} | fitted),)  # type: ignore[arg-type]
+    return (Constants(**costs.exchange),)
 
 
 def regime(constants: Sequence[Constants], nbytes: int) -> Constants:

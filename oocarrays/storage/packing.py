@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise, product
-from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
@@ -98,11 +97,11 @@ def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: i
     recipes = _recipes(transfer, "target", target, local.itemsize, TILE_BYTES)
     for source, message in messages.items():
         _check_message(message, recipes[source].size, local.dtype)
-    data, copies = _bytes(local), []
+    data, in_turns = _bytes(local), []
     for source, message in messages.items():
         if message.size:
-            copies += _copies(recipes[source].parts, data, _bytes(message))
-    _copy(copies)
+            in_turns += _copy_wide(recipes[source].parts, data, _bytes(message))
+    _copy_in_turns(in_turns)
 
 
 def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
@@ -129,11 +128,11 @@ def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: 
     bounds = _tiles(local.shape, TILE_BYTES // local.itemsize)
     both = zip(given, taken, strict=True)
     parts = [_part(strips, there, here, local.itemsize, bounds) for (_, here), (strips, there) in both]
-    _copy(_copies(parts, _bytes(local), _bytes(held)))
+    _copy_in_turns(_copy_wide(parts, _bytes(local), _bytes(held)))
 
 
-Cut = slice | EllipsisType | None
-"""Which times that runs come along an axis begin in a tile of the local array: none, or some, or all that there is."""
+Cut = slice | None
+"""Which times that runs come along an axis begin in a tile of the local array."""
 Copy = tuple[np.ndarray, np.ndarray, Iterator[tuple[Cut, ...]]]
 """A strided copy: into, from, and what of it to make when it is its turn."""
 
@@ -161,7 +160,7 @@ class _Part(NamedTuple):
     wide: np.dtype
     into: _Place
     taken: _Place
-    cuts: list[list[Cut]]
+    cuts: list[list[Cut]] | None
 
 
 class _Recipe(NamedTuple):
@@ -174,13 +173,14 @@ class _Recipe(NamedTuple):
 def _packed(local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int]) -> dict[int, np.ndarray]:
     _check(local, transfer.source, source)
     recipes = _recipes(transfer, "source", source, local.itemsize, TILE_BYTES)
-    data, messages, copies = _bytes(np.asarray(local, order="C")), {}, []
+    data, messages, in_turns = _bytes(np.asarray(local, order="C")), {}, []
     for target in targets:
         size, parts = recipes[target]
         sent = np.empty(size * local.itemsize, np.uint8)
         messages[target] = sent.view(local.dtype)
-        copies += _copies(parts, sent, data)
-    _copy(copies)
+        if size:
+            in_turns += _copy_wide(parts, sent, data)
+    _copy_in_turns(in_turns)
     return messages
 
 
@@ -256,9 +256,7 @@ def _part(
             if not into.strides[axis] == taken.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
                 break
             width, times[axis] = width * times[axis], 1
-    cuts: list[list[Cut]] = [[...]]
-    if width < NARROW_BYTES:
-        cuts = list(map(_cuts, combination, times[::2], bounds))
+    cuts = list(map(_cuts, combination, times[::2], bounds)) if width < NARROW_BYTES else None
     into, taken = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (into, taken))
     return _Part((*times[::2], *times[1::2]), np.dtype((np.void, width)), into, taken, cuts)
 
@@ -267,16 +265,20 @@ def _bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def _copies(parts: list[_Part], into: np.ndarray, taken: np.ndarray) -> list[Copy]:
-    """What to copy between the bytes of two arrays."""
-    return [
-        (np.ndarray(times, wide, into, *here), np.ndarray(times, wide, taken, *there), product(*cuts))
-        for times, wide, here, there, cuts in parts
-    ]
+def _copy_wide(parts: list[_Part], into: np.ndarray, taken: np.ndarray) -> list[Copy]:
+    """Make the copies of wide elements between the bytes of two arrays, and give those that are to be made in turns."""
+    in_turns: list[Copy] = []
+    for times, wide, here, there, cuts in parts:
+        views = np.ndarray(times, wide, into, *here), np.ndarray(times, wide, taken, *there)
+        if cuts is None:
+            views[0][...] = views[1]
+        else:
+            in_turns.append((*views, product(*cuts)))
+    return in_turns
 
 
-def _copy(copies: list[Copy]) -> None:
-    """Make the copies in turns, so that all take what they need of a tile while it is in the cache."""
+def _copy_in_turns(copies: list[Copy]) -> None:
+    """Make copies tile by tile, so that all take what they need of a tile while it is in the cache."""
     while copies:
         left = []
         for copy in copies:
