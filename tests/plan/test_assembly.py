@@ -84,9 +84,9 @@ def test_several_transfers_hold_what_the_one_that_holds_most_does() -> None:
 
 
 @pytest.mark.parametrize("layouts", TRANSFERS.values(), ids=TRANSFERS)
-@pytest.mark.parametrize("message_seconds", [1e-9, 1.0])
-def test_auto_takes_the_least_predicted_time(layouts: tuple[Layout, Layout], message_seconds: float) -> None:
-    transfer, costs = Transfer(*layouts), Costs(message_seconds=message_seconds)
+@pytest.mark.parametrize("startup", [1e-9, 1.0])
+def test_auto_takes_the_least_predicted_time(layouts: tuple[Layout, Layout], startup: float) -> None:
+    transfer, costs = Transfer(*layouts), Costs(exchange={**Costs().exchange, "startup": startup})
     (chosen,) = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=costs).schedules
     assert chosen is not None
     sizes = np.zeros((chosen.ranks, chosen.ranks), int)
@@ -98,12 +98,13 @@ def test_auto_takes_the_least_predicted_time(layouts: tuple[Layout, Layout], mes
 def test_auto_takes_the_fewest_steps_where_messages_cost_much_and_pairs_where_bytes_do() -> None:
     transfer = Transfer(*TRANSFERS["rows to columns"])
 
-    def chosen(**costs: float) -> str:
-        made = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=Costs(**costs))
-        return made.schedules[0].name if made.schedules[0] else ""
+    def chosen(**constants: float) -> str:
+        costs = Costs(exchange={**Costs().exchange, **constants})
+        (made,) = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=costs).schedules
+        return made.name if made else ""
 
-    assert chosen(message_seconds=1.0) == "REX"
-    assert chosen(message_seconds=1e-12, message_bandwidth=1.0) != "REX"
+    assert chosen(startup=1.0) == "REX"
+    assert chosen(startup=1e-12, exchange=1.0, send_receive=1.0, single=1.0) != "REX"
 
 
 def test_threads_have_no_schedule_but_a_wrong_one_is_refused() -> None:
