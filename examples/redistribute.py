@@ -33,6 +33,5 @@ if __name__ == "__main__":
 
     dealt = result.redistribute("(cyclic(16), cyclic)", ranks=6)
     print(dealt)
-    print(
-        f"the first element of rank 5 is {dealt.layout.index(5, (0, 0))}; all the same: {np.array_equal(dealt, result)}"
-    )
+    first = dealt.layout.index(5, (0, 0))
+    print(f"the first element of rank 5 is {first}; all the same: {np.array_equal(dealt, result)}")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
@@ -31,18 +31,25 @@ from oocarrays.plan.redistribution import Transfer
 from oocarrays.plan.schedule import Schedule
 from oocarrays.storage.packing import move, pack, unpack_all
 
-Message = dict[tuple[int, int], np.ndarray]
-"""Elements by origin and final rank."""
+if TYPE_CHECKING:
+    from oocarrays.graphs.nearby import Message
 
 
 def moved(parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str]) -> Parts:
     """The parts after transfers, one after the other; where nothing moves, they are what they were."""
     for transfer, schedule in zip(transfers, messaging.schedules, strict=True):
-        if not transfer.work.moved and transfer.source.ranks == transfer.target.ranks:
+        if _stays(transfer):
             parts = replace(parts, layout=transfer.target)
         else:
             parts = exchanged(parts, transfer, schedule, messaging, workers) if schedule else filled(parts, transfer)
     return parts
+
+
+def _stays(transfer: Transfer) -> bool:
+    """Whether every rank is to hold what it holds; empty parts may yet be of another shape."""
+    sides = transfer.source, transfer.target
+    before, after = ([side.local_shape(rank) for rank in range(side.ranks)] for side in sides)
+    return before == after and not transfer.work.moved
 
 
 # ---------------------------------------------------------------------- between threads
@@ -108,7 +115,7 @@ class Moving:
 
     def receive(self, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
         """What has come, unpacked or kept for later."""
-        came = arrived_parts(rank, messages)
+        came = {origin: message.view(self.dtype) for origin, message in arrived_parts(rank, messages).items()}
         if self.assembly == "asynchronous":
             return self._unpacked(rank, there, came)
         if self.schedule.forwards:  # else it would keep what is for others, too
@@ -126,7 +133,7 @@ class Moving:
 
 
 class _Packed(Sequence[np.ndarray | None]):
-    """Messages of one rank, each packed when it is asked for."""
+    """Messages of one rank as bytes, each packed when it is asked for."""
 
     def __init__(self, transfer: Transfer, rank: int, part: np.ndarray | None) -> None:
         self._transfer, self._rank, self._part = transfer, rank, part
@@ -138,7 +145,7 @@ class _Packed(Sequence[np.ndarray | None]):
         if self._part is None or final >= len(self):
             return None
         message = pack(self._part, self._transfer, self._rank, final)
-        return message if len(message) else None
+        return message.view(np.uint8) if len(message) else None
 
 
 def exchanged(

@@ -34,9 +34,10 @@ from oocarrays.graphs.redistribution import moved
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.steps import Key
 from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.hpf import Asked, parse_layout
 from oocarrays.mapping.layout import Layout
-from oocarrays.notebook import rows_html
+from oocarrays.notebook import picture, rows_html
 from oocarrays.plan.assembly import Messaging, squared
 from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.plan.schedule import Schedule
@@ -81,7 +82,6 @@ class DistributedArray(DaskMethodsMixin):
         self._workers = tuple(workers)
         self._plan = plan
         self._messaging = messaging
-        self._moves: list[dict[str, Any]] = []
 
     @cached_property
     def _parts(self) -> Parts:
@@ -195,7 +195,7 @@ class DistributedArray(DaskMethodsMixin):
         messaging = Messaging.of(
             plan.transfers,
             self.dtype.itemsize,
-            schedule=schedule,
+            schedule=settings.setting("schedule") if schedule == "auto" else schedule,
             assembly=assembly or settings.setting("assembly"),
             costs=costs if self._cluster else None,
         )
@@ -222,7 +222,8 @@ class DistributedArray(DaskMethodsMixin):
         """Where it runs, if nothing else is said: where its ranks are."""
         if self._cluster:
             return {"scheduler": self._cluster.client, **options}
-        return options if dask.config.get("scheduler", None) else {"scheduler": "threads", **options}
+        here = dask.config.get("scheduler", "distributed") in ("distributed", "dask.distributed")
+        return {"scheduler": "threads", **options} if here else options
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -272,7 +273,7 @@ class DistributedArray(DaskMethodsMixin):
             graph=layered(HighLevelGraph({}, {}), name, dict(graph)),
             name=name,
             keys=tuple((names.get(key[0], key[0]), *key[1:]) for key in parts.keys),
-            homes={},
+            homes=parts.homes if len(graph) > len(parts.keys) else {},  # tasks, after `dask.optimize`
         )
         array = object.__new__(type(self))
         array.__dict__.update(self.__dict__ | {"_parts": made})
@@ -320,7 +321,10 @@ class DistributedArray(DaskMethodsMixin):
         )
 
     def _repr_html_(self) -> str:
-        return rows_html(self._rows(), title="oocarrays.DistributedArray")
+        drawn = is_blocks(self._layout) and 0 not in self.shape
+        blocks = block_lengths(self._layout) if drawn else ()
+        image = picture(ChunkGrid.of(self.shape, tuple(map(max, blocks))), blocks) if drawn else ""
+        return rows_html(self._rows(), title="oocarrays.DistributedArray", above=image)
 
 
 def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:

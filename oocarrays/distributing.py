@@ -92,7 +92,8 @@ def redistribute(
     method : str
         How, by name, as `plan_redistribution` takes it; by default the cheapest.
     schedule : str, optional
-        The order of the messages between workers; None for no order: then all messages may be under way at one time.
+        The order of the messages between workers, by name; "auto" for ``oocarrays.schedule``, or if that says nothing
+        for the one of least predicted time; None for no order: all messages may then be under way at one time.
     assembly : "synchronous" or "asynchronous"
         Whether a rank unpacks messages when all have come, or each as it comes; by default ``oocarrays.assembly``.
 

@@ -166,7 +166,10 @@ def test_an_array_says_what_ranks_hold_and_what_they_hold_at_most() -> None:
     assert (rows.peak_bytes, columns.peak_bytes) == (64 * 64 * 8 // 4, 64 * 64 * 8 // 2)
     for text in ("(*, block) on 1 × 4", "8.00 kiB", "16.00 kiB", "24.00 kiB between ranks", "threads"):
         assert text in repr(columns) + columns.explain()
-    assert ElementTree.fromstring(columns._repr_html_()).tag == "div"
+    for layout in ("(*, block)", "(cyclic, *)"):
+        page = columns.redistribute(layout)._repr_html_()
+        assert ElementTree.fromstring(page).tag == "div"
+        assert ("<svg" in page) == ("block" in layout)
     assert columns.plan is not None
     assert columns.plan.transfers[-1].target == columns.layout
 

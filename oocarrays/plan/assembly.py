@@ -115,7 +115,10 @@ def held_elements(
     if not ordered:
         out = sizes.sum(axis=1)
     within = sizes.sum(axis=0) if assembly == "synchronous" else largest
-    return parts + out + within + (_carried(sizes, schedule) if schedule.forwards else 0)
+    if schedule.forwards:
+        parts += _carried(sizes, schedule)
+    parts += out + within
+    return parts
 
 
 def squared(sizes: np.ndarray) -> np.ndarray:

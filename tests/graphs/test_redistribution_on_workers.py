@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, SchedulerPlugin, wait
 
 import oocarrays as ooc
+from oocarrays.errors import PlacementError
+from oocarrays.plan.schedule import Schedule
 from tests.graphs.clusters import cluster, until, within
 from tests.owners import numbered, part
 
@@ -70,7 +73,7 @@ def test_a_dask_array_is_redistributed_and_goes_on_as_one(three: Client) -> None
     [
         ("gcd", "cyclic(6)", "cyclic(4)"),
         ("lcm", "cyclic(6)", "cyclic(4)"),
-        ("indirect", "(cyclic(3), *)", "(*, block)"),
+        ("indirect", "(cyclic(3), cyclic) on 2 × 2", "(block, cyclic(4)) on 2 × 2"),
     ],
 )
 def test_several_transfers_are_exchanges_one_after_the_other(
@@ -78,12 +81,18 @@ def test_several_transfers_are_exchanges_one_after_the_other(
 ) -> None:
     x = X if "," in source else X.ravel()
     y = ooc.distribute(x, source, ranks=4, scheduler=three)
-    if method == "indirect":
-        y, target = y.redistribute("(cyclic, block)", grid=(2, 2)), "(block, cyclic(4)) on 2 × 2"
     z = y.redistribute(target, method=method, assembly=assembly)
     assert z.plan is not None
     assert len(z.plan.transfers) == 2
     assert_placed(z, x)
+
+
+@pytest.mark.parametrize("schedule", ["gen", "rex"])
+@pytest.mark.parametrize("dtype", ["M8[s]", ">c16", np.dtype([("a", "u1"), ("b", "f8")], align=True)], ids=str)
+def test_elements_of_any_fixed_size_travel(four: Client, dtype: object, schedule: str) -> None:
+    x = np.arange(60).astype("M8[s]" if dtype == "M8[s]" else "f8").astype(dtype)
+    y = ooc.distribute(x, "block", ranks=4, scheduler=four).redistribute("cyclic", schedule=schedule)
+    np.testing.assert_array_equal(y.compute(), x, strict=True)
 
 
 # ---------------------------------------------------------------------- where tasks run, and when
@@ -131,17 +140,33 @@ def test_every_task_runs_where_its_rank_is(four: Client, assembly: str) -> None:
     assert [each for each in mine if each[1] != z.placement[each[0][-1]]] == []
 
 
+def test_ranks_are_where_they_are_asked_to_be(three: Client) -> None:
+    chosen = sorted(three.scheduler_info(n_workers=-1)["workers"])[1:]
+    y = ooc.distribute(X, "(block, *)", workers=chosen)
+    assert set(y.placement.values()) == set(chosen)
+    assert ooc.distribute(X, "(block, *)").ranks == 3
+    with watched(three, Ran()) as ran:
+        np.testing.assert_array_equal(dask.optimize(y.redistribute("(*, cyclic)"))[0].compute(), X)
+        assert {worker for _, worker in ran.tasks} == set(chosen)
+        ran.tasks.clear()
+        np.testing.assert_array_equal(ooc.distribute(X, "(block, *)", scheduler="threads").compute(), X)
+        assert ran.tasks == []
+    with pytest.raises(PlacementError, match="nobody"):
+        ooc.distribute(X, "(block, *)", workers=["nobody"])
+
+
 @pytest.mark.parametrize("schedule", ["pex", "gen", "bex", "ipex"])
 def test_ranks_have_one_partner_a_step(four: Client, schedule: str) -> None:
     y = ooc.distribute(X, "(block, *)", ranks=4, scheduler=four)
     with watched(four, Ran()) as ran:
         y.redistribute("(*, block)", schedule=schedule).persist().compute()
-    order = [(*key[0].split("-")[0].split(" step "), key[-1]) for key, _ in ran.tasks if " step " in key[0]]
-    sends = [(int(step), rank) for verb, step, rank in order if verb == "send"]
-    assert len(sends) == len(set(sends)) == 12
-    for rank in range(4):
-        mine = [(verb, int(step)) for verb, step, each in order if each == rank and verb in ("send", "taken")]
-        assert mine[:5] == [(verb, step) for step in (1, 2, 3) for verb in ("send", "taken")][:5]
+    done = {(*key[0].split("-")[0].split(" step "), key[-1]): n for n, (key, _) in enumerate(ran.tasks)}
+    steps = [step.destinations.tolist() for step in Schedule.of(schedule, 4)]
+    assert len([key for key in done if key[0] == "send"]) == 4 * len(steps)
+    for number, destinations in enumerate(steps[:-1], 1):
+        for rank, partner in enumerate(destinations):
+            received, taken = (done["taken", str(number), each] for each in (rank, partner))
+            assert max(received, taken) < done["send", str(number + 1), rank]
 
 
 def test_pins_leave_when_the_last_of_their_tasks_is_forgotten(three: Client) -> None:
@@ -185,6 +210,16 @@ def test_a_worker_dies_midway(three: Client, moment: str, assembly: str) -> None
         np.testing.assert_array_equal(within(z.compute), x)
     assert ran._awaited == "none"
     assert len({worker for _, worker in ran.tasks}) == 4  # who died, and who took its place
+
+
+@pytest.mark.parametrize("assembly", ASSEMBLIES)
+def test_a_worker_dies_in_a_graph_of_the_users_own_where_nothing_is_pinned(three: Client, assembly: str) -> None:
+    three.wait_for_workers(3, timeout=60)
+    x = np.random.default_rng(2).random((96, 64))
+    y = ooc.distribute(x, "(cyclic, *)", ranks=4, scheduler=three).redistribute("(*, block)", assembly=assembly)
+    with watched(three, Ran("receive step 2", killer(three, y.placement[1]))) as ran:
+        np.testing.assert_array_equal(within(((y.to_dask() + 1) * 2).compute), (x + 1) * 2)
+    assert ran.tasks
 
 
 @pytest.mark.parametrize("assembly", ASSEMBLIES)

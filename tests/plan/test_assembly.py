@@ -9,7 +9,6 @@ from oocarrays.errors import ScheduleError
 from oocarrays.mapping.layout import Layout
 from oocarrays.plan.assembly import Messaging, held_elements
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import flat_constants, predicted
 from oocarrays.plan.schedule import Schedule
@@ -85,19 +84,27 @@ def test_several_transfers_hold_what_the_one_that_holds_most_does() -> None:
 
 
 @pytest.mark.parametrize("layouts", TRANSFERS.values(), ids=TRANSFERS)
-@pytest.mark.parametrize("message_seconds", [1e-9, 1.0])
-def test_auto_takes_the_least_predicted_time(layouts: tuple[Layout, Layout], message_seconds: float) -> None:
-    transfer = Transfer(*layouts)
-    costs = Costs(exchange={**Costs().exchange, "startup": message_seconds})
+@pytest.mark.parametrize("startup", [1e-9, 1.0])
+def test_auto_takes_the_least_predicted_time(layouts: tuple[Layout, Layout], startup: float) -> None:
+    transfer, costs = Transfer(*layouts), Costs(exchange={**Costs().exchange, "startup": startup})
     (chosen,) = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=costs).schedules
     assert chosen is not None
     sizes = np.zeros((chosen.ranks, chosen.ranks), int)
     sizes[: transfer.source.ranks, : transfer.target.ranks] = transfer.sizes() * 8
     seconds = predicted(sizes, FlatCluster.of(chosen.ranks), flat_constants(costs))
     assert seconds[chosen] == min(seconds.values())
-    assert message_seconds < 1 or len(list(Exchange.of(chosen, sizes))) == min(
-        len(list(Exchange.of(other, sizes))) for other in seconds
-    ), "the fewest steps"
+
+
+def test_auto_takes_the_fewest_steps_where_messages_cost_much_and_pairs_where_bytes_do() -> None:
+    transfer = Transfer(*TRANSFERS["rows to columns"])
+
+    def chosen(**constants: float) -> str:
+        costs = Costs(exchange={**Costs().exchange, **constants})
+        (made,) = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=costs).schedules
+        return made.name if made else ""
+
+    assert chosen(startup=1.0) == "REX"
+    assert chosen(startup=1e-12, exchange=1.0, send_receive=1.0, single=1.0) != "REX"
 
 
 def test_threads_have_no_schedule_but_a_wrong_one_is_refused() -> None:
