@@ -6,8 +6,8 @@
     by LEX       many send to one                    β_sat
     by REX       what is forwarded is copied         (powers of two)
 
-They are real redistributions, packed, sent and unpacked; what a graph takes that does nothing, and what a rank copies for
-itself, is taken off first. Thakur 1995, section 4.3.8.
+They are real redistributions, packed, sent and unpacked; what a graph takes that does nothing, and what a rank copies
+for itself, is taken off first. Thakur 1995, section 4.3.8.
 """
 
 from __future__ import annotations

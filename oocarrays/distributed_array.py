@@ -142,6 +142,13 @@ class DistributedArray(DaskMethodsMixin):
             return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
         return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
 
+    @property
+    def seconds(self) -> float:
+        """Predicted, of the redistribution that it comes from; 0 where an array was cut into it."""
+        if self._plan is None or self._messaging is None:
+            return 0.0
+        return self._messaging.seconds(self._plan.transfers, self.dtype.itemsize, settings.costs())
+
     # ------------------------------------------------------------------ what can be had of it
 
     def local(self, rank: int) -> da.Array:
@@ -184,7 +191,7 @@ class DistributedArray(DaskMethodsMixin):
         grid: Sequence[int] | None = None,
         method: str = "auto",
         schedule: str | None = "auto",
-        assembly: str | None = None,
+        assembly: str = "asynchronous",
     ) -> DistributedArray:
         """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
         target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
@@ -196,7 +203,7 @@ class DistributedArray(DaskMethodsMixin):
             plan.transfers,
             self.dtype.itemsize,
             schedule=settings.setting("schedule") if schedule == "auto" else schedule,
-            assembly=assembly or settings.setting("assembly"),
+            assembly=assembly,
             costs=costs if self._cluster else None,
         )
         return DistributedArray(
@@ -291,6 +298,7 @@ class DistributedArray(DaskMethodsMixin):
             ("peak of a rank", format_bytes(self.peak_bytes)),
             ("ranks are", self._where()),
             *self._made_rows(),
+            *([("predicted", report.seconds_text(self.seconds))] if self._plan else []),
         ]
 
     def _where(self) -> str:

@@ -79,7 +79,7 @@ def redistribute(
     grid: Sequence[int] | None = None,
     method: str = "auto",
     schedule: str | None = "auto",
-    assembly: str | None = None,
+    assembly: str = "asynchronous",
 ) -> DistributedArray:
     """Lay a distributed array out in another way. Computes nothing.
 
@@ -95,7 +95,7 @@ def redistribute(
         The order of the messages between workers, by name; "auto" for ``oocarrays.schedule``, or if that says nothing
         for the one of least predicted time; None for no order: all messages may then be under way at one time.
     assembly : "synchronous" or "asynchronous"
-        Whether a rank unpacks messages when all have come, or each as it comes; by default ``oocarrays.assembly``.
+        Whether a rank unpacks messages when all have come, or each as it comes, which takes less memory.
 
     Returns
     -------

@@ -20,7 +20,7 @@ from oocarrays.errors import InputError
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
-from oocarrays.plan.prediction import cheapest, flat_constants
+from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
 from oocarrays.plan.schedule import Schedule, complete_exchange
 from oocarrays.plan.transfer import Transfer
 
@@ -69,11 +69,38 @@ class Messaging:
             ordered=schedule is not None,
         )
 
+    def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
+        """Predicted seconds of transfers one after the other."""
+        each = list(zip(transfers, self.schedules, strict=True))
+        own = sum(own_seconds(transfer, itemsize, costs, messages=schedule is not None) for transfer, schedule in each)
+        steps = sum(
+            schedule_seconds(
+                schedule, squared(t.sizes()) * itemsize, FlatCluster.of(schedule.ranks), flat_constants(costs)
+            )
+            for t, schedule in each
+            if schedule is not None
+        )
+        return own + steps + (costs.graph_seconds if any(self.schedules) else 0.0)
+
     def held(self, transfers: Sequence[Transfer]) -> int:
         """The most elements that one rank holds, at any moment of transfers one after the other."""
         each = zip(transfers, self.schedules, strict=True)
         held = (held_elements(t, schedule, self.assembly, ordered=self.ordered).max() for t, schedule in each)
         return max(map(int, held), default=0)
+
+
+def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
+    """Seconds in which a rank copies for itself what stays with it, or between threads all that it is to hold.
+
+    Parameters
+    ----------
+    messages : bool
+        Whether the rest comes in messages, whose constants include their copies; short pieces take longer than those.
+    """
+    work, crowd = transfer.work, max(max(transfer.source.ranks, transfer.target.ranks) / costs.cores, 1)
+    copied = int((work.kept if messages else work.due).max(initial=0)) * itemsize
+    pieces = int(work.pieces.max(initial=0)) * costs.run_seconds
+    return crowd * (copied / costs.copy_bandwidth + copied / costs.touch_bandwidth + pieces)
 
 
 def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:

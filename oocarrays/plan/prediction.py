@@ -14,7 +14,7 @@ sections 4.1.3 and 4.3.8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 

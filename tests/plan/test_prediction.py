@@ -131,7 +131,14 @@ def test_ranks_on_a_host_share_its_lanes() -> None:
 
 
 def test_constants_of_workers_are_those_that_were_fitted() -> None:
-    known = {"startup": 0.01, "exchange": 1e-9, "send_receive": 2e-9, "single": 3e-9, "saturated": 4e-9, "forward": 5e-9}
+    known = {
+        "startup": 0.01,
+        "exchange": 1e-9,
+        "send_receive": 2e-9,
+        "single": 3e-9,
+        "saturated": 4e-9,
+        "forward": 5e-9,
+    }
     (found,) = flat_constants(Costs(exchange=known))
     assert {name: getattr(found, name) for name in known} == known
 
