@@ -1,6 +1,7 @@
 """Constants of a flat cluster from exchanges that were measured on it: a line through what their steps are made of.
 
-    seconds = steps · α + exchanged · β_ex + passed on · β_sr + sent · β_s + on shared links · β_sat       (bytes)
+    seconds = steps · α  +  exchanged · β_ex  +  passed on · β_sr  +  sent · β_s
+                         +  on shared links · β_sat  +  packed again · a copy              (all in bytes)
 
 A step counts with its largest message, as the kind of message that this is; or, where its busiest link carries more
 than that (many send to one, as in LEX), with the bytes on the link. What no exchange had in it stays as it was known.
@@ -17,7 +18,7 @@ from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import Network, busiest
 from oocarrays.plan.prediction import Constants, message_kinds
 
-NAMES = ("startup", "exchange", "send_receive", "single", "saturated")
+NAMES = ("startup", "exchange", "send_receive", "single", "saturated", "forward")
 
 
 def parts(exchange: Exchange, network: Network) -> np.ndarray:
@@ -27,7 +28,7 @@ def parts(exchange: Exchange, network: Network) -> np.ndarray:
         sources, sizes = turn.step.senders, turn.sizes
         largest = int(sizes.argmax())
         link = busiest(network, sources, turn.step.destinations[sources], sizes)
-        found[0] += 1
+        found[[0, 5]] += 1, turn.forwards * sizes[largest]
         if link > sizes[largest]:
             found[4] += link
         else:

@@ -142,7 +142,17 @@ class Schedule:
         return (self._padded if self.name in PADDED else self.ranks) - 1
 
     def step(self, number: int) -> Step:
-        """Step ``number``, from 0."""
+        """Step ``number``, from 0.
+
+        Raises
+        ------
+        ScheduleError
+            Where there is no such step.
+        """
+        if not 0 <= number < len(self):
+            raise ScheduleError(
+                f"step={number}: {self.name.lower()} on {self.ranks} ranks has {len(self)} steps, from 0"
+            )
         ranks = np.arange(self.ranks)
         to = self._partners(ranks, number)
         return Step(destinations=np.where((to < self.ranks) & (to != ranks), to, IDLE))

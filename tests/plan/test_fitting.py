@@ -11,7 +11,7 @@ from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import Constants, schedule_seconds
 from oocarrays.plan.schedule import Schedule
 
-TRUE = Constants(startup=0.016, exchange=2e-9, send_receive=3e-9, single=1e-9, saturated=1.5e-9)
+TRUE = Constants(startup=0.016, exchange=2e-9, send_receive=3e-9, single=1e-9, saturated=1.5e-9, forward=0.5e-9)
 GUESS = Constants.even(1.0, 1.0, saturated=1.0)
 SIZES = (1024, 1 << 20, 1 << 26)
 
@@ -36,7 +36,7 @@ def timed(name: str, noise: float = 0.0) -> list[tuple[Exchange, float]]:
         (("pex",), {"startup", "exchange"}),
         (("pex", "gen"), {"startup", "exchange", "send_receive"}),
         (("pex", "gen", "lex"), {"startup", "exchange", "send_receive", "saturated"}),
-        (("bex", "rex", "ipex"), {"startup", "exchange"}),
+        (("bex", "rex", "ipex"), {"startup", "exchange", "forward"}),
     ],
 )
 def test_what_was_measured_is_found_and_the_rest_is_kept(names: tuple[str, ...], found: set[str]) -> None:

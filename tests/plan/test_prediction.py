@@ -131,12 +131,20 @@ def test_ranks_on_a_host_share_its_lanes() -> None:
     assert flat_constants(Costs(message_bandwidth=1e9), send_receive=2e-9)[0].send_receive == 2e-9
 
 
+def test_what_is_forwarded_is_packed_again() -> None:
+    """REX on 4 ranks: two steps of 2 L, each byte with its copy; PEX has none."""
+    (known,) = flat_constants(Costs(message_seconds=1.0, message_bandwidth=0.1, copy_bandwidth=0.5))
+    flat = FlatCluster.of(*[1] * 4)
+    assert schedule_seconds(Schedule.of("rex", 4), 7, flat, (known,)) == pytest.approx(2 * (1 + 14 * (10 + 2)))
+    assert schedule_seconds(Schedule.of("pex", 4), 7, flat, (known,)) == pytest.approx(3 * (1 + 7 * 10))
+
+
 def test_the_models_beside_everything_that_was_measured() -> None:
     """Tables 4.4 to 4.10, three of their sizes. The bounds are what holds: the thesis's model is far off GEN."""
     for tables, constants, least, most, middle in (
         (FITTED, DELTA, 0.46, 1.49, (0.8, 0.9)),
         (HELD_OUT, DELTA, 0.41, 1.68, (0.75, 0.85)),
-        (FITTED, MEASURED_DELTA, 0.60, 1.31, (0.95, 1.1)),
+        (FITTED, MEASURED_DELTA, 0.60, 1.32, (0.95, 1.1)),
         (HELD_OUT, MEASURED_DELTA, 0.81, 1.42, (1.05, 1.2)),
     ):
         ratios = [seconds(cell, constants) / took for cell, took in measured(*tables).items() if cell[3] in SIZES]
@@ -155,7 +163,7 @@ def fastest(nbytes: int, rows: int, columns: int) -> str:
 
 
 def test_printed_crossovers_of_large_messages() -> None:
-    """Figure 4.18, 16 KB: PEX to about 200 ranks, then IPEX."""
+    """Figure 4.18, 16 KB: PEX to about 200 ranks, then IPEX. The constants were fitted to this order, too."""
     assert [fastest(16384, *mesh) for mesh in MESHES] == ["PEX"] * 4 + ["IPEX"] * 2
 
 

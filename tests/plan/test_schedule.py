@@ -133,6 +133,12 @@ def test_what_is_refused_is_said_in_one_line(arguments: tuple[str, int], says: s
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("number", [-1, 7])
+def test_a_step_that_is_not_there_is_refused(number: int) -> None:
+    with pytest.raises(ScheduleError, match=f"step={number}: gen on 8 ranks has 7 steps, from 0"):
+        Schedule.of("gen", 8).step(number)
+
+
 @pytest.mark.parametrize("columns", [0, 3, 16])
 def test_a_mesh_that_does_not_fit_is_refused(columns: int) -> None:
     with pytest.raises(ScheduleError, match=f"not 8 ranks in {columns} columns"):
