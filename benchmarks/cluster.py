@@ -2,6 +2,7 @@
 
     python benchmarks/cluster.py tight two free-2 --rounds 3
     python benchmarks/cluster.py two-zstd --peers oocarrays,oocarrays:two-phase,p2p --cache cold,warm
+    python benchmarks/cluster.py free-4 --peers oocarrays:two-phase/pex,oocarrays:two-phase/rex,oocarrays:two-phase/gen!
     python benchmarks/cluster.py kill-25 kill-50 kill-75 resume-50 --codec zstd
     python benchmarks/cluster.py predict --rounds 1
 
@@ -9,8 +10,9 @@ Workers are processes of one thread. `tight`, `two` and `free-N` race; `kill-N` 
 target is written; `resume-N` kills the driver and all workers then, and a fresh process finishes the work;
 `predict` sets the plan's time beside the clock's, after `oocarrays calibrate`.
 
-Peers are named `name[:variant][@factor][+fault]`: a variant of ours is a strategy, such as `two-phase`; the factor
-multiplies the workers' memory. DASK_OOCARRAYS__MEMORY=300MB in the environment sets our budget for each worker.
+Peers are named `name[:variant][@factor][+fault]`: a variant of ours is a strategy, such as `two-phase`, and after a
+slash a schedule, with `!` where its steps do not wait for one another; the factor multiplies the workers' memory.
+DASK_OOCARRAYS__MEMORY=300MB in the environment sets our budget for each worker.
 Sources are made once and kept in the working folder.
 """
 

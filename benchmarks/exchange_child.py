@@ -110,8 +110,7 @@ def _filled(first: np.ndarray, edge: int) -> np.ndarray:
 
 
 def _predicted(moved: object) -> float | None:
-    plan = getattr(moved, "plan", None)
-    return None if plan is None else plan.seconds
+    return getattr(moved, "seconds", None)
 
 
 def _verdict(moved: object, edge: int) -> str:

@@ -3,9 +3,9 @@
     python benchmarks/schedules.py                 Tables 4.4 to 4.10, and who is fastest where
     python benchmarks/schedules.py --tables 4_10   one of them
 
-Each cell is printed | by the thesis's model | by the wormhole model, and their ratios to the print. Messages of every
-step are routed and counted; nothing is run. The wormhole model's constants were fitted to Tables 4.4, 4.7, 4.9 and 4.10;
-4.5, 4.6 and 4.8 are on other meshes, and for two other schedules.
+Each cell is what is printed, what the thesis's model says and what the wormhole model says, with the ratio of either to
+the print. Messages of every step are routed and counted; nothing is run. The wormhole model's constants were fitted to
+Tables 4.4, 4.7, 4.9 and 4.10; Tables 4.5, 4.6 and 4.8 are of other meshes, and of two other schedules.
 """
 
 from __future__ import annotations
@@ -58,9 +58,8 @@ def show_table(table: str) -> dict[str, dict[Cell, float]]:
     for model in MODELS:
         ratios = [seconds[model][cell] / measured for cell, measured in seconds["printed"].items()]
         near = sum(abs(ratio - 1) <= 0.25 for ratio in ratios) / len(ratios)
-        print(
-            f"{model}: {min(ratios):.2f} to {max(ratios):.2f}, median {statistics.median(ratios):.2f}, {near:.0%} within a quarter"
-        )
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}, median {statistics.median(ratios):.2f}"
+        print(f"{model}: {spread}, {near:.0%} within a quarter")
     return seconds
 
 

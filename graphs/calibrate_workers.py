@@ -17,11 +17,12 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.calibrate_exchange import calibrate_exchange
 
 from oocarrays.errors import InputError, RunError
 from oocarrays.plan.cost import PAGE_BYTES
@@ -47,7 +48,7 @@ Key = tuple[str, int, int]
 Graph = dict[Key, Task]
 
 
-def calibrate_workers(client: Client) -> dict[str, float]:
+def calibrate_workers(client: Client) -> dict[str, Any]:
     """Measure on a live cluster the constants that a plan for workers needs; rank r is the r-th worker by address.
 
     Parameters
@@ -62,6 +63,7 @@ def calibrate_workers(client: Client) -> dict[str, float]:
         one chain: it mostly waits for word from the scheduler. With two workers or more, also ``message_seconds``: α,
         seconds of one step of an exchange with empty messages, its tasks and all; never below zero. And
         ``message_bandwidth``: 1/β, bytes a second that each rank sends while it receives as many; always above zero.
+        And what `calibrate_exchange` fits to whole redistributions.
 
     Raises
     ------
@@ -73,11 +75,12 @@ def calibrate_workers(client: Client) -> dict[str, float]:
     workers = sorted(client.scheduler_info()["workers"])
     if not workers:
         raise InputError(f"the scheduler at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
-    measured = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers))}
+    measured: dict[str, Any] = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers))}
     if len(workers) > 1:
         small = _least(lambda: _step_seconds(client, workers, SMALL_BYTES))
         large = _least(lambda: _step_seconds(client, workers, LARGE_BYTES))
         measured["message_seconds"], measured["message_bandwidth"] = fit(small, large)
+        measured |= calibrate_exchange(client)
     return measured
 
 
@@ -141,14 +144,14 @@ def _exchange(workers: list[str], nbytes: int) -> tuple[Graph, str]:
     return graph, take
 
 
-def _steps(ranks: int) -> list[tuple[int, ...]]:
+def _steps(ranks: int) -> list[list[int]]:
     """Where each rank sends in each of ``STEPS`` steps, spread over those of the complete exchange.
 
     >>> [step[0] for step in _steps(4)], [step[0] for step in _steps(64)]
     ([1, 1, 1, 2, 2, 2, 3, 3, 3], [1, 8, 15, 22, 29, 36, 43, 50, 57])
     """
-    destinations = complete_exchange(ranks).destinations
-    return [destinations[1 + number * (ranks - 1) // STEPS] for number in range(STEPS)]
+    schedule = complete_exchange(ranks)
+    return [schedule.step(number * (ranks - 1) // STEPS).destinations.tolist() for number in range(STEPS)]
 
 
 # ---------------------------------------------------------------------- on the cluster

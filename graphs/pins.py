@@ -18,9 +18,15 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 
+ARRIVAL_SECONDS = 600
+"""Seconds for which a graph is awaited: one that was only looked at never comes."""
+
 
 class Pins(SchedulerPlugin):
     """Pins the tasks of one graph, and moves all ranks of a lost worker together: nothing before the graph arrives.
+
+    It leaves when the last of these tasks is forgotten. Where a graph is sent again, perhaps while the scheduler still
+    forgets the tasks of the former time, new pins take over from those that are there.
 
     Parameters
     ----------
@@ -34,7 +40,7 @@ class Pins(SchedulerPlugin):
         Seconds to wait for a worker that takes the place of a lost one.
     """
 
-    idempotent = True
+    idempotent = False
 
     def __init__(self, suffix: str, addresses: Sequence[str], topic: str, patience: float) -> None:
         self.name = f"oocarrays-pins-{suffix}"
@@ -43,16 +49,23 @@ class Pins(SchedulerPlugin):
         self._patience = patience
         self._homes = dict(enumerate(addresses))
         self._homeless: dict[str, list[int]] = {}
-        self._arrived = False
+        self._mine: set[Any] = set()
+        self._awaited = True
 
     def start(self, scheduler: Scheduler) -> None:  # type: ignore[override]
-        """Begin on a scheduler."""
+        """Begin on a scheduler, with what is known there of these tasks."""
         self._scheduler = scheduler
+        former = scheduler.plugins.get(self.name)
+        if isinstance(former, Pins):
+            self._homes, self._homeless, self._mine = former._homes, former._homeless, former._mine
+            scheduler.remove_plugin(self.name)
+        scheduler.loop.call_later(ARRIVAL_SECONDS, self._give_up_graph)
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
         """Pin tasks that have arrived; a worker that has gone since they were planned is a lost one."""
         mine = [key for key in tasks if self._is_mine(key)]
-        self._arrived = self._arrived or bool(mine)
+        self._mine.update(mine)
+        self._awaited = self._awaited and not mine
         for key in mine:
             self._pin(key)
         for gone in sorted(set(self._homes.values()) - set(scheduler.workers)) if mine else ():
@@ -69,7 +82,7 @@ class Pins(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
         """Wait for another worker to take the place of one that is gone, or share out its ranks."""
         ranks = [rank for rank, home in self._homes.items() if home == worker]
-        if not (ranks and self._arrived) or worker in self._homeless:
+        if not (ranks and self._mine) or worker in self._homeless:
             return
         self._homeless[worker] = ranks
         spare = [address for address in scheduler.workers if address not in self._homes.values()]
@@ -97,8 +110,7 @@ class Pins(SchedulerPlugin):
     def _move(self, ranks: list[int], lost: str, worker: str) -> None:
         self._homes.update(dict.fromkeys(ranks, worker))
         scheduler = self._scheduler
-        keys: list[Any] = [key for key in scheduler.tasks if self._is_mine(key)]
-        mine = [key for key in keys if self._homes.get(key[-1]) == worker]
+        mine = [key for key in self._mine if self._homes.get(key[-1]) == worker]
         for key in mine:
             self._pin(key)
         scheduler.log_event(self._topic, {"moved": ranks, "lost": lost, "worker": worker})
@@ -107,9 +119,15 @@ class Pins(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Go when the last task is forgotten."""
-        if finish == "forgotten" and self._is_mine(key) and key[0].startswith("finish"):
-            self._scheduler.loop.add_callback(self._leave)
+        if finish == "forgotten" and key in self._mine:
+            self._mine.remove(key)
+            if not self._mine:
+                self._scheduler.loop.add_callback(self._leave)
+
+    def _give_up_graph(self) -> None:
+        self._awaited = False
+        self._leave()
 
     def _leave(self) -> None:
-        if self.name in self._scheduler.plugins:
+        if not (self._mine or self._awaited) and self._scheduler.plugins.get(self.name) is self:
             self._scheduler.remove_plugin(self.name)

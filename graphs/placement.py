@@ -195,15 +195,17 @@ def _connected(address: str) -> Client:
 
 
 def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str) -> None:
-    """Pin the tasks of a graph that is about to be sent to a cluster.
+    """Pin the tasks of a graph that is about to be sent to a cluster, whose workers may copy each other's messages.
 
     Raises
     ------
     PlacementError
         Where the scheduler takes no plugins.
     """
+    from oocarrays.graphs.nearby import introduce
     from oocarrays.graphs.pins import Pins
 
+    introduce(client)
     patience = parse_timedelta(dask.config.get("oocarrays.patience"))
     pins = Pins(suffix, addresses, topic, patience)
     try:

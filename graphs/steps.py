@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -78,7 +79,7 @@ def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = N
     [[(2, 0)], [(1, 0)]]
     """
     for number, step in enumerate(schedule):
-        rides = ((*pair, schedule.ride(number, pair[0]).pairs) for pair in step.pairs)
+        rides = ((*pair, schedule.ride(number, pair[0]).pairs if schedule.forwards else [pair]) for pair in step.pairs)
         messages = [Send(s, d, tuple(p for p in ride if wants is None or wants(*p))) for s, d, ride in rides]
         yield [message for message in messages if message.parts]
 
@@ -120,6 +121,11 @@ class Exchange:
         self._add = add
         self._order = Order(schedule.ranks)
 
+    @cached_property
+    def _all(self) -> list[list[Send]]:
+        """The messages of each step where every rank has something for every other."""
+        return list(messages_of(self.schedule))
+
     def build(
         self,
         *args: Any,
@@ -140,7 +146,7 @@ class Exchange:
         """
         filled: list[Key | None] = list(regions)
         carried: list[Key | None] = [None] * self.schedule.ranks
-        for stage, messages in enumerate(messages_of(self.schedule, wants), 1):
+        for stage, messages in enumerate(messages_of(self.schedule, wants) if wants else self._all, 1):
             self._step((*args, stage), messages, outboxes, filled, carried)
         return filled
 

@@ -16,25 +16,37 @@ except ModuleNotFoundError as error:
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.distributed_array import DistributedArray
+from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
 from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
+from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
+from oocarrays.mapping.layout import Layout
 
 __version__ = "0.2.0"
 __all__ = [
+    "Block",
+    "Collapsed",
+    "Cyclic",
     "DatasetJob",
+    "DistributedArray",
     "FromDaskJob",
+    "GenBlock",
     "GroupJob",
+    "Layout",
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
     "RechunkJob",
     "clean",
+    "distribute",
     "errors",
     "from_dask",
     "open_array",
     "open_group",
     "rechunk",
+    "redistribute",
     "resume",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -22,6 +23,8 @@ from oocarrays.report import LINE_WIDTH, seconds_text, table
 ACROSS = 8
 """Steps that stand side by side at most; more stand one below the other."""
 NETWORKS = "mesh:4x8, fat-tree, flat, or flat:2x4 for 4 ranks on each of 2 hosts"
+SHARED_LANES = 2
+"""Ends of messages that a host is shown to work for at one time: what one rank that has it alone would need."""
 
 
 def parsed_network(text: str, ranks: int) -> Network:
@@ -42,7 +45,7 @@ def parsed_network(text: str, ranks: int) -> Network:
         return Mesh(rows=lengths[0], columns=lengths[1])
     if kind == "fat-tree":
         return FatTree(ranks=ranks)
-    return FlatCluster.of(*[lengths[1]] * lengths[0]) if lengths else FlatCluster.of(*[1] * ranks)
+    return FlatCluster.of(*[lengths[1]] * lengths[0], lanes=SHARED_LANES) if lengths else FlatCluster.of(*[1] * ranks)
 
 
 def network_text(network: Network) -> str:
@@ -69,18 +72,34 @@ def constants_of(network: Network | None) -> tuple[Sequence[Constants], str]:
     return flat_constants(costs()), "the costs of messages between workers: see oocarrays calibrate"
 
 
-def pair_texts(step: Step) -> list[str]:
-    """Each message, or two ranks that exchange, as the thesis prints them.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is shown of a step."""
 
-    >>> pair_texts(Schedule.of("pex", 4).step(0)), pair_texts(Schedule.of("gen", 3).step(0))
-    (['0 ↔ 1', '2 ↔ 3'], ['0 → 1', '1 → 2', '2 → 0'])
+    pairs: list[str]
+    """Each message, or two ranks that exchange, as the thesis prints them; as many as a line takes, at least."""
+    many: int
+    """Pairs that there are."""
+    messages: int
+    """Messages that there are."""
+    link: float = 0.0
+    """Messages on the busiest link."""
+    seconds: float = 0.0
+    """Predicted seconds."""
+
+
+def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
+    """The pairs of a step as the thesis prints them, or the first ``most``; and how many there are.
+
+    >>> pair_texts(Schedule.of("pex", 4).step(0)), pair_texts(Schedule.of("gen", 3).step(0), 1)
+    ((['0 ↔ 1', '2 ↔ 3'], 2), (['0 → 1'], 3))
     """
-    pairs = set(step.pairs)
-    return [
-        f"{source} {'↔' if (to, source) in pairs else '→'} {to}"
-        for source, to in step.pairs
-        if source < to or (to, source) not in pairs
-    ]
+    sources = step.senders
+    targets = step.destinations[sources]
+    both = step.destinations[targets] == sources
+    shown = ~both | (sources < targets)
+    rows = zip(*(column[shown][:most].tolist() for column in (sources, targets, both)), strict=True)
+    return [f"{source} {'↔' if back else '→'} {to}" for source, to, back in rows], int(shown.sum())
 
 
 def schedule_json(schedule: Schedule) -> list[list[list[int]]]:
@@ -109,40 +128,43 @@ def schedule_text(
         Bytes that every pair exchanges; with a network, predicted seconds are shown with each step, and of all.
     """
     exchange = Exchange.of(schedule, nbytes or 1)
-    turns = list(exchange)
-    facts, summary = {}, [_summary(schedule, turns)]
+    most = None if len(schedule) <= ACROSS else LINE_WIDTH
+    steps = [_shown(turn, most, network, constants if nbytes else ()) for turn in exchange]
+    facts, summary = {}, [_summary(schedule, steps)]
     if nbytes and schedule.forwards:
         summary.append(f"a rank holds {format_bytes(exchange.buffer_bytes)} more, of what it sends on")
     if network is not None:
-        facts["busiest link"] = [f"{_busiest(turn, network):g}" for turn in turns]
-        if nbytes:
-            seconds = [step_seconds(turn, network, constants) for turn in turns]
-            facts["predicted"] = list(map(seconds_text, seconds))
-            summary.append(f"predicted {seconds_text(sum(seconds))}")
-    lines = _steps([pair_texts(turn.step) for turn in turns], facts)
+        facts["busiest link"] = [f"{step.link:g}" for step in steps]
+    if network is not None and nbytes:
+        facts["predicted"] = [seconds_text(step.seconds) for step in steps]
+        summary.append(f"predicted {seconds_text(sum(step.seconds for step in steps))}")
+    lines = _steps(steps, facts)
     return "\n".join([*lines, *[""][: len(lines)], *summary])
 
 
-def _summary(schedule: Schedule, turns: Sequence[Turn]) -> str:
+def _shown(turn: Turn, most: int | None, network: Network | None, constants: Sequence[Constants]) -> Shown:
+    """What is shown of a step; a network of its links, constants of its seconds."""
+    senders = turn.step.senders
+    pairs, many = pair_texts(turn.step, most)
+    link = busiest(network, senders, turn.step.destinations[senders]) if network is not None else 0.0
+    seconds = step_seconds(turn, network, constants) if network is not None and constants else 0.0
+    return Shown(pairs, many, len(senders), link, seconds)
+
+
+def _summary(schedule: Schedule, steps: Sequence[Shown]) -> str:
     """A schedule in a line."""
     mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
-    messages = sum(len(turn.step.senders) for turn in turns)
-    return f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(turns)} steps, {messages} messages"
+    messages = sum(step.messages for step in steps)
+    return f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages"
 
 
-def _busiest(turn: Turn, network: Network) -> float:
-    """Messages on the busiest link of a step."""
-    senders = turn.step.senders
-    return busiest(network, senders, turn.step.destinations[senders])
-
-
-def _steps(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:
+def _steps(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
     """The lines of a table of steps: side by side where a line takes them."""
-    if len(pairs) <= ACROSS:
-        lines = _across(pairs, facts)
+    if len(steps) <= ACROSS:
+        lines = _across([step.pairs for step in steps], facts)
         if max(map(len, lines), default=0) <= LINE_WIDTH:
             return lines
-    return _below(pairs, facts)
+    return _below(steps, facts)
 
 
 def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:
@@ -156,24 +178,26 @@ def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) 
     return table([*(("", *row) for row in rows), blank, *((name, *said) for name, said in facts.items())]).splitlines()
 
 
-def _below(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:
+def _below(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
     """A step a line, cut where the line is full."""
-    numbers = map(str, range(1, len(pairs) + 1))
+    numbers = map(str, range(1, len(steps) + 1))
     first, *others = table([("Step", *facts), *zip(numbers, *facts.values(), strict=True)]).splitlines()
     width = max(map(len, [first, *others])) + 2
-    cut = (_cut(each, LINE_WIDTH - width) for each in pairs)
-    return [first, *(f"{text:{width}}{messages}" for text, messages in zip(others, cut, strict=True))]
+    return [
+        first,
+        *(f"{text:{width}}{_cut(step, LINE_WIDTH - width)}" for text, step in zip(others, steps, strict=True)),
+    ]
 
 
-def _cut(texts: Sequence[str], width: int) -> str:
-    """As many texts as a line takes, and how many more there are.
+def _cut(step: Shown, width: int) -> str:
+    """As many pairs as a line takes, and how many more there are.
 
-    >>> _cut(["0 ↔ 1", "2 ↔ 3", "4 ↔ 5"], 30), _cut(["0 ↔ 1", "2 ↔ 3", "4 ↔ 5"], 17)
-    ('0 ↔ 1  2 ↔ 3  4 ↔ 5', '0 ↔ 1 … 2 more')
+    >>> _cut(Shown(["0 ↔ 1", "2 ↔ 3", "4 ↔ 5"], 3, 6), 30), _cut(Shown(["0 ↔ 1", "2 ↔ 3", "4 ↔ 5"], 9, 18), 18)
+    ('0 ↔ 1  2 ↔ 3  4 ↔ 5', '0 ↔ 1 … 8 more')
     """
-    whole = "  ".join(texts)
-    if len(whole) <= width:
+    whole = "  ".join(step.pairs)
+    if len(step.pairs) == step.many and len(whole) <= width:
         return whole
-    ends = np.cumsum([len(text) + 2 for text in texts])
-    fit = max(int(np.searchsorted(ends, width - len(f" … {len(texts)} more") + 2, side="right")), 1)
-    return f"{'  '.join(texts[:fit])} … {len(texts) - fit} more"
+    ends = np.cumsum([len(text) + 2 for text in step.pairs])
+    fit = max(int(np.searchsorted(ends, width - len(f" … {step.many} more") + 2, side="right")), 1)
+    return f"{'  '.join(step.pairs[:fit])} … {step.many - fit} more"

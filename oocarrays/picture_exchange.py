@@ -193,7 +193,7 @@ def _put_legend_below(axes: Axes, handles: Sequence[Patch | Line2D] | None = Non
         handles=known,
         fontsize=8,
         frameon=False,
-        ncols=2,
+        ncols=3,
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
         borderaxespad=4.4,
@@ -282,10 +282,19 @@ def _draw_tree(axes: Axes, tree: FatTree, loads: np.ndarray) -> None:
 
 
 def _draw_ways(axes: Axes, ranks: int, loads: np.ndarray) -> None:
-    """What leaves each rank, and what comes to it."""
+    """What leaves each rank, and what comes to it; and what a host works for, where ranks share one."""
     _draw_bars(axes, [("out", list(loads[:ranks])), ("in", list(loads[ranks : 2 * ranks]))], "bytes")
     axes.set_xlabel("rank's way", fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    hosts = loads[2 * ranks :]
+    for host, carried in enumerate(hosts):
+        first, last = host * ranks / len(hosts) - 0.5, (host + 1) * ranks / len(hosts) - 0.5
+        label = "a lane of their host" if host == 0 else None
+        axes.hlines(carried, first + 0.05, last - 0.05, color=COLORS[5], linewidth=1.6, label=label)
+    if len(hosts):
+        _tick_bytes(axes.yaxis, float(loads.max()))
+        axes.set_ylim(0, float(loads.max()) * 1.05)
+        _put_legend_below(axes)
 
 
 def _draw_bars(axes: Axes, sides: list[tuple[str, list[float]]], what: str) -> None:

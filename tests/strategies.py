@@ -7,7 +7,7 @@ import math
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.schedule import FORWARDING, NAMES, POWERS_OF_TWO, Schedule
+from oocarrays.plan.schedule import FORWARDING, Schedule, schedules
 
 MIB = 2**20
 
@@ -46,12 +46,11 @@ def stored(grid: ChunkGrid, *, itemsize: int = 4, coded: bool = False) -> Stored
 
 def taking(ranks: int, *, direct: bool = False) -> list[str]:
     """The names of the schedules that take so many ranks."""
-    odd = ranks & (ranks - 1) != 0
-    return [name for name in NAMES if not (odd and name in POWERS_OF_TWO) and not (direct and name in FORWARDING)]
+    return [schedule.name for schedule in schedules(ranks) if not (direct and schedule.forwards)]
 
 
 @st.composite
-def schedules(draw: st.DrawFn, ranks: int, *, direct: bool = False) -> Schedule:
+def orders(draw: st.DrawFn, ranks: int, *, direct: bool = False) -> Schedule:
     """Any schedule for so many ranks, on any mesh."""
     name = draw(st.sampled_from(taking(ranks, direct=direct)))
     meshes = [2**bit for bit in range(ranks.bit_length())] if name in FORWARDING else [None]

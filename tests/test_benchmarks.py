@@ -65,3 +65,15 @@ def test_the_benchmark_of_groups_runs_and_memory_is_that_of_one_array(tmp_path: 
     assert {name: run["verdict"] for name, run in runs.items()} == {"group": "ok", "singles": "ok"}
     group, singles = runs["group"], runs["singles"]
     assert group["peak"] <= group["predicted_peak"] == singles["predicted_peak"] <= group["budget"]
+
+
+def test_the_benchmark_of_redistribution_runs_and_all_ways_agree(tmp_path: Path) -> None:
+    out, picture = tmp_path / "out.json", tmp_path / "figures.png"
+    command = [sys.executable, str(FOLDER / "redistribution.py"), "all", "--rounds", "1", "--scale", "256"]
+    command += ["--json", str(out), "--draw", str(picture)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert [len(found[name]) for name in ("sets", "copies", "figures")] == [3, 8, 11]
+    assert all(case["seconds"] < 0.05 for case in found["sets"])
+    assert picture.stat().st_size > 10_000

@@ -56,6 +56,14 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # ---------------------------------------------------------------------- what works
 
 
+@pytest.mark.parametrize("schedule", ["lex", "PEX", "pex-gen"])
+def test_rechunk_exchanges_in_the_order_that_is_typed(work: Path, capsys: pytest.CaptureFixture, schedule: str) -> None:
+    how = ["--method", "two-phase", "--ranks", "2", "--schedule", schedule, "--memory", "64MiB"]
+    assert not main(["rechunk", "rows.zarr", "columns.zarr", "--chunks", "60,8", *how])
+    assert f"2 ranks, {schedule.upper()}" in capsys.readouterr().out
+    np.testing.assert_array_equal(zarr.open_array("columns.zarr", mode="r")[...], DATA)
+
+
 def test_rechunk_writes_the_same_array_in_other_chunks(work: Path) -> None:
     done = oocarrays("rechunk", "rows.zarr", "columns.zarr", "--chunks", "60,8", "--memory", "64MiB", cwd=work)
     assert done.returncode == 0, done.stderr

@@ -81,6 +81,14 @@ def test_what_cannot_be_shown_is_said_in_one_line(capsys: pytest.CaptureFixture[
     assert says in error
 
 
+def test_ranks_on_one_host_share_what_one_rank_has_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    shared = {
+        network: shown(capsys, f"schedule pex --ranks 8 --network {network}")[6] for network in ("flat", "flat:2x4")
+    }
+    assert shared["flat"].split()[2:] == ["1"] * 7
+    assert shared["flat:2x4"].split()[2:] == ["4"] * 7
+
+
 @pytest.mark.parametrize("network", ["fat-tree", "flat", "flat:2x4", "mesh:1x8"])
 @pytest.mark.parametrize("name", ["lex", "pex", "gen", "ipex"])
 def test_every_network_says_a_busiest_link(capsys: pytest.CaptureFixture[str], network: str, name: str) -> None:

@@ -14,19 +14,27 @@ import pytest
 import oocarrays
 
 PUBLIC = [
+    "Block",
+    "Collapsed",
+    "Cyclic",
     "DatasetJob",
+    "DistributedArray",
     "FromDaskJob",
+    "GenBlock",
     "GroupJob",
+    "Layout",
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
     "RechunkJob",
     "clean",
+    "distribute",
     "errors",
     "from_dask",
     "open_array",
     "open_group",
     "rechunk",
+    "redistribute",
     "resume",
 ]
 
@@ -49,6 +57,8 @@ def members(kind: type) -> list[tuple[str, str]]:
     [
         *members(oocarrays.OutOfCoreArray),
         *members(oocarrays.OutOfCoreGroup),
+        *members(oocarrays.DistributedArray),
+        *members(oocarrays.Layout),
         ("RechunkJob", "plan"),
         ("RechunkJob", "run"),
         ("RechunkJob", "explain"),

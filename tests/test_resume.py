@@ -27,6 +27,7 @@ from tests.unfinished import (
     check_unfinished,
     chunks_of,
     count,
+    fail,
     make_field,
     missing,
     options_of,
@@ -142,6 +143,22 @@ def test_wherever_it_is_killed_the_answer_is_right(
 
 
 # ---------------------------------------------------------------------- as a job like any other
+
+
+@pytest.mark.parametrize("method", ["two-phase", "kept"])
+@pytest.mark.parametrize("schedule", ["lex", "pex-gen-shift"])
+def test_a_resumed_run_exchanges_in_the_order_in_which_it_began(
+    field: Path, target: Path, schedule: str, method: str
+) -> None:
+    job = ooc.rechunk(field, target, **options_of(method) | {"ranks": 3, "memory": "64MiB", "schedule": schedule})
+    fail(job, after=5)
+    with dask.config.set({"oocarrays.schedule": "gen"}):
+        rest = ooc.resume(target)
+    assert rest.plan == job.plan
+    assert {step.schedule.name.lower() for step in rest.plan.passes} == {schedule}
+    assert f"3 ranks, {schedule.upper()}" in rest.explain()
+    rest.run()
+    check_finished(target)
 
 
 def test_a_resumed_job_is_a_collection(field: Path, target: Path, runs: Server) -> None:

@@ -1,4 +1,7 @@
-"""Ours, on the workers of a cluster. A variant is a strategy, such as `two-phase`; a fault may befall the run."""
+"""Ours, on the workers of a cluster. A variant is a strategy, such as `two-phase`; a fault may befall the run.
+
+A strategy may be followed by a schedule, as in `two-phase/rex`, and by `!` where steps do not wait for one another.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from threading import Event, Thread
 
+import dask
 from cases import MIB, Job
-from distributed import Client
+from distributed import Client, Worker
 
 import oocarrays as ooc
 from peers import dask_cluster
@@ -34,14 +39,35 @@ def run(job: Job, client: Client) -> dict:
     work = _planned(job, job.target)
     if not job.fault:
         work.run()
-        return told(work)
+        facts = told(work)
+        if "/" in job.variant:
+            facts["note"] += f", {_worst_queue(client)} messages under way to a worker at most"
+        return facts
     with _killing(job, client) as note:
         work.run()
     return _noted(work, work.plan, *note)
 
 
 def _planned(job: Job, target: str):
-    return ooc.rechunk(job.source, target, chunks=job.target_chunks, method=job.variant or "auto")
+    method, _, order = job.variant.partition("/")
+    options = {"schedule": order.rstrip("!")} if order else {}
+    with dask.config.set({"oocarrays.assembly": "asynchronous"} if order.endswith("!") else {}):
+        return ooc.rechunk(job.source, target, chunks=job.target_chunks, method=method or "auto", **options)
+
+
+def _worst_queue(client: Client) -> int:
+    """The most messages that one worker had asked for and not yet got, as it wrote down itself."""
+    worst = 0
+    for entries in client.run(_received).values():
+        turns = sorted((time, step) for start, stop in entries for time, step in ((start, 1), (stop, -1)))
+        worst = max(worst, max(accumulate(step for _, step in turns), default=0))
+    return worst
+
+
+def _received(dask_worker: Worker) -> list[tuple[float, float]]:
+    """When each transfer of messages began and ended."""
+    log = dask_worker.transfer_incoming_log
+    return [(each["start"], each["stop"]) for each in log if any("send" in str(key) for key in each["keys"])]
 
 
 def _resumed(job: Job) -> dict:

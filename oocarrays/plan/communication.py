@@ -80,17 +80,18 @@ class Runs:
 
     def reversed(self) -> Runs:
         """The same runs for the way back: nothing is computed but their order (Thakur 1995, section 3.7)."""
-        return _sorted(
-            replace(
-                self,
-                source=self.target,
-                target=self.source,
-                source_start=self.target_start,
-                target_start=self.source_start,
-                source_stride=self.target_stride,
-                target_stride=self.source_stride,
-            )
+        swapped = replace(
+            self,
+            source=self.target,
+            target=self.source,
+            source_start=self.target_start,
+            target_start=self.source_start,
+            source_stride=self.target_stride,
+            target_stride=self.source_stride,
         )
+        # stable: what is in order by source and place stays so; ranks of 16 bits are sorted in linear time
+        ranks = self.target.astype(np.uint16) if self.target.max(initial=0) < 2**16 else self.target
+        return swapped[np.argsort(ranks, kind="stable")]
 
 
 def runs_between(source: Axis, target: Axis) -> Runs:

@@ -75,6 +75,20 @@ class Costs:
     """Seconds of a step of the exchange between workers, its two tasks and however little is sent: α."""
     message_bandwidth: float = 5e8
     """Bytes a second that each rank sends and receives while all do: 1 / β."""
+    graph_seconds: float = 0.03
+    """Seconds of a graph on a cluster that does nothing."""
+    exchange: Mapping[str, float] = field(
+        default_factory=lambda: {
+            "startup": 0.016,
+            "exchange": 1e-9,
+            "send_receive": 1e-9,
+            "single": 0.5e-9,
+            "saturated": 0.5e-9,
+            "forward": 0.5e-9,
+        }
+    )
+    """Of a redistribution between workers: seconds, and seconds a byte, as `oocarrays.plan.prediction.Constants` has
+    them by these names; packing and unpacking included."""
     coded_ratio: float = 0.6
     """Coded bytes over decoded bytes: an estimate."""
     cache_bytes: float = 4e9

@@ -32,6 +32,8 @@ class Turn:
     """Who sends to whom; who has nothing to send is idle."""
     sent: np.ndarray
     """Bytes that each rank sends; 0 for one that is idle."""
+    forwards: bool = False
+    """Whether the schedule forwards, so that what comes is packed again."""
 
     @property
     def sizes(self) -> np.ndarray:
@@ -85,7 +87,8 @@ class Exchange:
         """The steps in which something is sent."""
         for number, (step, sent) in enumerate(zip(self.schedule, self._sent(), strict=True)):
             if sent.any():
-                yield Turn(number=number, step=Step(destinations=np.where(sent, step.destinations, IDLE)), sent=sent)
+                left = Step(destinations=np.where(sent, step.destinations, IDLE))
+                yield Turn(number=number, step=left, sent=sent, forwards=self.schedule.forwards)
 
     @property
     def buffer_bytes(self) -> int:

@@ -1,16 +1,16 @@
 """Networks that route every message of a step, and count how many share each link.
 
-    Mesh(rows=2, columns=3): first along the row, then along the column         FatTree(ranks=16): links of each node
+    Mesh(rows=2, columns=3)                              FatTree(ranks=16)
 
-    0 ──► 1 ──► 2      0 to 5 takes the links 0→1, 1→2, 2→5                      level 2              ●
-                │      0 to 2 shares two of them: their load is 2               8 up, 8 down    ┌──┬──┴──┬──┐
-                ▼                                                               level 1         ●  ●     ●  ●
-    3     4     5                                                               4 up, 4 down   ╱╱╲╲
-                                                                                ranks, 2 and 2 ● ● ● ●
+    0 ──► 1 ──► 2     0 to 5 takes 0→1, 1→2, 2→5         level 2          ●            8 links up, 8 down
+                │     0 to 2 shares two of them:                    ┌───┬─┴─┬───┐
+                ▼     their load is 2                    level 1    ●   ●   ●   ●      4 up, 4 down, each
+    3     4     5                                                   ╷╷╷ ╷╷╷ ╷╷╷ ╷╷╷
+                                                         ranks      four below each    2 up, 2 down, each
 
-Contention is messages (or bytes) over a link; where a node has several alike, over all of them divided by how many
-they are. All networks count in one way: a message is a few intervals of links, or one link at each of a few nodes, so
-that a step takes a `bincount`, however many messages it has. Thakur 1995, section 4.1.
+Contention is messages (or bytes) on a link; where a node has several alike, those on all of them over how many they
+are. A message takes an interval of links along each axis of a mesh, or the links of a few nodes: so a step is counted
+by a few `bincount`, however many messages it has. Thakur 1995, section 4.1.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ import numpy as np
 
 from oocarrays.errors import ScheduleError
 
-Loads = np.ndarray
-"""Messages or bytes on each directed link: one number a link."""
-
 
 class Network(Protocol):
     """What carries messages between ranks."""
@@ -33,7 +30,7 @@ class Network(Protocol):
     def ranks(self) -> int:
         """Ranks that it connects."""
 
-    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> Loads:
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
         """Messages that share each directed link, or their bytes, where ``sizes`` has those of each message."""
 
 
@@ -67,7 +64,7 @@ class Mesh:
         """Ranks on it."""
         return self.rows * self.columns
 
-    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> Loads:
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
         """Messages or bytes on each link: right, left, down, up; row by row, then column by column.
 
         A message takes an interval of links along its row, and one along its target's column: their beginnings less
@@ -139,7 +136,7 @@ class FatTree:
             switches *= 2 if level < 3 else 4
         return tuple(links)
 
-    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> Loads:
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
         """Messages or bytes on each node's links up and down, divided by how many they are, level by level."""
         loads = []
         for level, links in enumerate(self.links):
@@ -183,7 +180,7 @@ class FlatCluster:
         """Ranks on all hosts."""
         return len(self.hosts)
 
-    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> Loads:
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
         """Messages or bytes that leave each rank, that come to it, and that each host works for, by its lanes."""
         ways = [np.bincount(ends, sizes, self.ranks).astype(float) for ends in (sources, destinations)]
         if self.lanes == float("inf"):

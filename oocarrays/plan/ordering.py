@@ -11,6 +11,8 @@ A part is what one rank has for one other. Thakur 1995, sections 4.2 and 4.3.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -49,6 +51,29 @@ def schedule_for(name: str, ranks: int, *, in_place: bool = False) -> Schedule:
             f"schedule={name!r} forwards messages, and threads take from each other in place; these do: {direct}"
         )
     return schedule
+
+
+def schedules_for(name: str, counts: Iterable[int], *, in_place: bool = False) -> list[Schedule]:
+    """The schedule for each number of ranks that it takes, the most first.
+
+    Raises
+    ------
+    ScheduleError
+        Where it takes none of them, or only one rank, which has nothing to exchange.
+
+    Examples
+    --------
+    >>> [schedule.ranks for schedule in schedules_for("pex", {1, 4, 12})]
+    [4, 1]
+    """
+    most, *fewer = sorted(counts, reverse=True)
+    found = []
+    for count in (most, *fewer):
+        with suppress(ScheduleError):
+            found.append(schedule_for(name, count, in_place=in_place))
+    if found and (found[0].ranks > 1 or most == 1):
+        return found
+    return [schedule_for(name, most, in_place=in_place)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

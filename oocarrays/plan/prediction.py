@@ -14,7 +14,7 @@ sections 4.1.3 and 4.3.8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class Constants:
     """Seconds a byte where a rank only sends, or only receives: β_s."""
     saturated: float
     """Seconds a byte on a link that is all in use: β_sat."""
+    forward: float = 0.0
+    """Seconds a byte that is packed again in schedules that forward; the thesis names them, and leaves them out."""
 
     @classmethod
     def even(cls, startup: float, byte: float, *, saturated: float, from_bytes: int = 0) -> Constants:
@@ -58,11 +60,16 @@ class Constants:
         """Seconds of a step whose messages all take these constants."""
         sources, sizes = turn.step.senders, turn.sizes
         link = busiest(network, sources, turn.step.destinations[sources], sizes)
-        return self.startup + max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
+        sent = max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
+        return self.startup + sent + self.packing_seconds(turn)
 
     def byte_seconds(self, step: Step) -> np.ndarray:
         """β of each message, by source."""
-        return np.array([self.exchange, self.send_receive, self.single])[message_kinds(step)]
+        return np.take([self.exchange, self.send_receive, self.single], message_kinds(step))
+
+    def packing_seconds(self, turn: Turn) -> float:
+        """Seconds in which the largest message is packed again, where the schedule forwards."""
+        return turn.forwards * int(turn.sizes.max()) * self.forward
 
 
 def message_kinds(step: Step) -> np.ndarray:
@@ -85,14 +92,13 @@ DELTA = (
 """The Intel Touchstone Delta: unforced messages, and forced ones from 1.5 KB on (sections 4.3.7 and 4.3.8)."""
 
 
-def flat_constants(costs: Costs, **fitted: float) -> tuple[Constants]:
-    """Those of Dask workers: α and β as `calibrate` has measured them; others that were fitted, by name.
+def flat_constants(costs: Costs) -> tuple[Constants]:
+    """Those of Dask workers, as `oocarrays calibrate --scheduler` has fitted them.
 
-    >>> flat_constants(Costs(message_seconds=0.016, message_bandwidth=5e8), saturated=1e-9)[0].saturated
-    1e-09
+    >>> flat_constants(Costs())[0].startup
+    0.016
     """
-    byte = 1 / costs.message_bandwidth
-    return (replace(Constants.even(costs.message_seconds, byte, saturated=byte), **fitted),)  # type: ignore[arg-type]
+    return (Constants(**costs.exchange),)
 
 
 def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
@@ -144,12 +150,13 @@ def predicted(
 def cheapest(
     sizes: np.ndarray | int, network: Network, constants: Sequence[Constants], *, names: Iterable[str] = NAMES
 ) -> Schedule:
-    """The schedule of least predicted time among those that take so many ranks.
+    """The schedule of least predicted time among those that take so many ranks; of equals, not LEX, which crowds.
 
     >>> cheapest(16384, Mesh(rows=16, columns=9), DELTA).name
     'GEN'
     """
+    names = tuple(names)
     seconds = predicted(sizes, network, constants, names=names)
     if not seconds:
         raise ScheduleError(f"none of {', '.join(names)} takes {max(np.shape(sizes), default=network.ranks)} ranks")
-    return min(seconds, key=seconds.__getitem__)
+    return min(seconds, key=lambda schedule: (seconds[schedule], schedule.name == "LEX"))

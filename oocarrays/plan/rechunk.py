@@ -20,14 +20,13 @@ from itertools import pairwise
 from operator import add
 from typing import Any, Literal
 
-from oocarrays.errors import BudgetError, InputError, ScheduleError, UnsupportedError
+from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
 from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, TRAVEL_COPIES, Infeasible, Problem, best_pass
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
-from oocarrays.plan.ordering import schedule_for
+from oocarrays.plan.ordering import schedules_for
 from oocarrays.plan.passes import Method, Pass
-from oocarrays.plan.schedule import Schedule
 
 Strategy = Literal["independent", "two-phase", "kept", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
@@ -201,7 +200,7 @@ def plan_rechunk(
     synchronous : bool
         Whether a step between workers waits until the one before has been received and taken.
     schedule : str
-        The order in which ranks exchange, as in `schedule_for`.
+        The order in which ranks exchange, as in `oocarrays.plan.ordering.schedule_for`.
     requests : int
         Requests that a process has under way at one time, at most, where they travel over a network.
     remote_scratch : bool
@@ -228,7 +227,7 @@ def plan_rechunk(
     may_keep = processes is None and not remote_scratch
     strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or may_keep)]
     counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
-    schedules = _schedules(schedule, {ranks} if ranks else counts, in_place=processes is None)
+    schedules = schedules_for(schedule, {ranks} if ranks else counts, in_place=processes is None)
     if source.nbytes == 0:
         return nothing_to_move(source, target, budget=budget, processes=processes, strategy=strategies[0])
     problems = [
@@ -281,18 +280,6 @@ def _rank_counts(source: Stored, target: Stored, costs: Costs) -> set[int]:
     """Ranks to look at: who waits for a store leaves its core to another; local files are read ahead."""
     local = source.local and target.local
     return {costs.cores, 1} if local else {2 * costs.cores, costs.cores, 1}
-
-
-def _schedules(name: str, counts: set[int], *, in_place: bool) -> list[Schedule]:
-    """The schedule for each number of ranks that it takes, the most first; one rank has nothing to exchange."""
-    most, *fewer = sorted(counts, reverse=True)
-    found = []
-    for count in (most, *fewer):
-        try:
-            found.append(schedule_for(name, count, in_place=in_place))
-        except ScheduleError:
-            continue
-    return found if found and (found[0].ranks > 1 or most == 1) else [schedule_for(name, most, in_place=in_place)]
 
 
 def _check(method: str, ranks: int | None, processes: int | None, remote_scratch: bool) -> None:

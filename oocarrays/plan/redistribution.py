@@ -35,6 +35,8 @@ __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistributio
 
 METHODS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general", "gcd", "lcm", "direct", "indirect")
 """Every way to redistribute, by the thesis's names: of one axis all but the last two, of several axes those."""
+PIECE_SECONDS = 2e-9
+"""Seconds that each piece, copied as one wide element, adds to a copy: measured by benchmarks/redistribution.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +282,7 @@ def _price(method: str, transfers: tuple[Transfer, ...], itemsize: int, costs: C
         sent = max(int((work.held - work.kept).max(initial=0)), int((work.due - work.kept).max(initial=0)))
         copied = int((work.held + work.due).max(initial=0))
         seconds += step * costs.message_seconds + sent * itemsize / costs.message_bandwidth
-        seconds += copied * itemsize / costs.copy_bandwidth + int(work.pieces.max(initial=0)) * costs.run_seconds
+        seconds += copied * itemsize / costs.copy_bandwidth + int(work.pieces.max(initial=0)) * PIECE_SECONDS
     return Price(
         method=method,
         transfers=len(transfers),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from oocarrays.errors import ScheduleError
 
 IDLE = -1
 """The destination of a rank that sends nothing in a step."""
-NAMES = ("LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX")
+Name = Literal["LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX"]
+NAMES: tuple[Name, ...] = get_args(Name)
 FORWARDING = ("REX", "IPEX")
 """Those in which data travels through ranks that it is not for."""
 POWERS_OF_TWO = ("PEX", "BEX", "REX", "IPEX")
@@ -89,7 +90,7 @@ class Schedule:
     [(0, 2), (0, 3)]
     """
 
-    name: str
+    name: Name
     """One of ``NAMES``."""
     ranks: int
     """Ranks."""
@@ -141,7 +142,17 @@ class Schedule:
         return (self._padded if self.name in PADDED else self.ranks) - 1
 
     def step(self, number: int) -> Step:
-        """Step ``number``, from 0."""
+        """Step ``number``, from 0.
+
+        Raises
+        ------
+        ScheduleError
+            Where there is no such step.
+        """
+        if not 0 <= number < len(self):
+            raise ScheduleError(
+                f"step={number}: {self.name.lower()} on {self.ranks} ranks has {len(self)} steps, from 0"
+            )
         ranks = np.arange(self.ranks)
         to = self._partners(ranks, number)
         return Step(destinations=np.where((to < self.ranks) & (to != ranks), to, IDLE))
@@ -207,27 +218,6 @@ class Schedule:
         ahead = (everyone ^ to) & (done | here) == 0
         return Ride(everyone[same], everyone[ahead])
 
-    # what a rechunk asks of it, to be asked of the steps instead
-
-    @property
-    def steps(self) -> int:
-        """Steps, with a step 0 in which each rank sends to itself."""
-        return self.ranks
-
-    @property
-    def destinations(self) -> tuple[tuple[int, ...], ...]:
-        """``destinations[step][rank]`` is the rank that ``rank`` sends to; in step 0, itself."""
-        return (tuple(range(self.ranks)), *(tuple(step.destinations.tolist()) for step in self))
-
-    @property
-    def sources(self) -> tuple[tuple[int, ...], ...]:
-        """``sources[step][rank]`` is the rank that ``rank`` receives from.
-
-        >>> gen(3).sources[1]
-        (2, 0, 1)
-        """
-        return tuple(tuple(step.index(rank) for rank in range(self.ranks)) for step in self.destinations)
-
 
 def schedules(ranks: int, *, columns: int | None = None, names: Iterable[str] = NAMES) -> list[Schedule]:
     """Those of ``names`` that take so many ranks, and stand on a mesh of so many columns where that is theirs to take.
@@ -239,28 +229,10 @@ def schedules(ranks: int, *, columns: int | None = None, names: Iterable[str] = 
     return [Schedule.of(n, ranks, columns=columns) for n in names if power or n.upper() not in POWERS_OF_TWO]
 
 
-def pex(ranks: int) -> Schedule:
-    """Pairwise Exchange for a power-of-two number of ranks (Thakur 1995, Figure 4.3).
-
-    >>> pex(4).destinations[2]
-    (2, 3, 0, 1)
-    """
-    return Schedule.of("PEX", ranks)
-
-
-def gen(ranks: int) -> Schedule:
-    """The General Algorithm for any number of ranks (Thakur 1995, Figure 4.13).
-
-    >>> gen(3).destinations[1]
-    (1, 2, 0)
-    """
-    return Schedule.of("GEN", ranks)
-
-
 def complete_exchange(ranks: int) -> Schedule:
     """The schedule for ``ranks``: PEX where they are a power of two, GEN elsewhere.
 
     >>> complete_exchange(8).name, complete_exchange(6).name
     ('PEX', 'GEN')
     """
-    return pex(ranks) if ranks & (ranks - 1) == 0 else gen(ranks)
+    return Schedule.of("PEX" if ranks & (ranks - 1) == 0 else "GEN", ranks)

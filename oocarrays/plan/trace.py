@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oocarrays.plan.exchange import Exchange
-from oocarrays.plan.network import Loads, Mesh, Network, busiest
+from oocarrays.plan.network import Mesh, Network, busiest
 from oocarrays.plan.prediction import Constants, step_seconds
 from oocarrays.plan.schedule import IDLE, Schedule, schedules
 
@@ -47,7 +47,7 @@ class Trace:
     """Messages on the busiest link of each such step."""
     seconds: np.ndarray
     """Predicted, of each such step."""
-    link_bytes: Loads
+    link_bytes: np.ndarray
     """Bytes on each link of the network, of all steps together."""
     buffer_bytes: int
     """Bytes that a rank holds for others at most."""

@@ -1,9 +1,9 @@
 """One all-to-all between two layouts: what every rank sends to every rank, and what that makes each of them do.
 
     cyclic(2) on 2 → block on 3, 12 elements                          rank    0   1   2
-    before        0 0 1 1 0 0 1 1 0 0 1 1                             held    6   6
+    before        0 0 1 1 0 0 1 1 0 0 1 1                             held    6   6   0
     afterwards    0 0 0 0 1 1 1 1 2 2 2 2                             due     4   4   4
-    kept          ───         ───                                     sends   2   2
+    kept          ───         ───                                     sends   2   2   0
 
 An axis is computed once for both directions, whatever layouts it is in. Thakur 1995, chapter 3.
 """

@@ -12,8 +12,10 @@ section 3.2: all that goes from one processor to another goes in one packet; 3.3
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, product
+from functools import lru_cache
+from itertools import accumulate, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -92,14 +94,14 @@ def unpack(message: np.ndarray, transfer: Transfer, source: int, target: int, lo
 def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: int, local: np.ndarray) -> None:
     """Put the messages of several sources where ``target`` holds them, in one scan of ``local``; see `unpack`."""
     _check(local, transfer.target, target, written=True)
-    strips, data = _strips(transfer, "target", target), _bytes(local)
-    copies = []
+    recipes = _recipes(transfer, "target", target, local.itemsize, TILE_BYTES)
     for source, message in messages.items():
-        between = _between(strips, transfer.source, source)
-        _check_message(message, _size(between), local.dtype)
-        parts = _parts(np.ascontiguousarray(message), data, local, between)
-        copies += [_Copy(held, sent, combination) for sent, held, combination in parts]
-    _copy(copies, local)
+        _check_message(message, recipes[source].size, local.dtype)
+    data, in_turns = _bytes(local), []
+    for source, message in messages.items():
+        if message.size:
+            in_turns += _copy_wide(recipes[source].parts, data, _bytes(message))
+    _copy_in_turns(in_turns)
 
 
 def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
@@ -120,13 +122,19 @@ def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: 
     if held.dtype != local.dtype:
         raise LayoutError(f"elements of {held.dtype} cannot be put in an array of {local.dtype}")
     held = np.asarray(held, order="C")
-    given = _between(_strips(transfer, "source", source), transfer.target, target)
-    taken = _between(_strips(transfer, "target", target), transfer.source, source)
-    copies = []
-    for here, there in zip(product(*given), product(*taken), strict=True):
-        one, other = _place(_bytes(held), held.strides, here), _place(_bytes(local), local.strides, there)
-        copies.append(_Copy(*_same_elements(other, one, _shape(here), local.itemsize), there))
-    _copy(copies, local)
+    runs = transfer.runs(source, target)
+    given = _combinations([_strips(each, "source") for each in runs], held.strides)
+    taken = _combinations([_strips(each, "target") for each in runs], local.strides)
+    bounds = _tiles(local.shape, TILE_BYTES // local.itemsize)
+    both = zip(given, taken, strict=True)
+    parts = [_part(strips, there, here, local.itemsize, bounds) for (_, here), (strips, there) in both]
+    _copy_in_turns(_copy_wide(parts, _bytes(local), _bytes(held)))
+
+
+Cut = slice | None
+"""Which times that runs come along an axis begin in a tile of the local array."""
+Copy = tuple[np.ndarray, np.ndarray, Iterator[tuple[Cut, ...]]]
+"""A strided copy: into, from, and what of it to make when it is its turn."""
 
 
 class _Strip(NamedTuple):
@@ -139,128 +147,148 @@ class _Strip(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the elements of a combination of strips lie: bytes from the start, and from one to the next along axes."""
+    """Where elements lie: bytes from the start to the first, and from one to the next along each dimension."""
 
-    data: memoryview
     offset: int
-    strides: list[int]
+    strides: tuple[int, ...]
 
 
-class _Copy(NamedTuple):
-    """One strided copy, and the strips of the local array that it is of."""
+class _Part(NamedTuple):
+    """A combination of strips as one strided copy: times that they come along each axis, and then their lengths."""
 
-    into: np.ndarray
-    taken: np.ndarray
-    combination: tuple[_Strip, ...]
+    times: tuple[int, ...]
+    wide: np.dtype
+    into: _Place
+    taken: _Place
+    cuts: list[list[Cut]] | None
 
 
-Strips = list[list[_Strip]]
-"""Of one axis, by the other side's rank along it."""
+class _Recipe(NamedTuple):
+    """A message: its elements, and the copies that it is made of."""
+
+    size: int
+    parts: list[_Part]
 
 
 def _packed(local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int]) -> dict[int, np.ndarray]:
     _check(local, transfer.source, source)
-    local = np.asarray(local, order="C")
-    strips, data = _strips(transfer, "source", source), _bytes(local)
-    messages, copies = {}, []
+    recipes = _recipes(transfer, "source", source, local.itemsize, TILE_BYTES)
+    data, messages, in_turns = _bytes(np.asarray(local, order="C")), {}, []
     for target in targets:
-        between = _between(strips, transfer.target, target)
-        messages[target] = message = np.empty(_size(between), local.dtype)
-        copies += [_Copy(*part) for part in _parts(message, data, local, between)]
-    _copy(copies, local)
+        size, parts = recipes[target]
+        sent = np.empty(size * local.itemsize, np.uint8)
+        messages[target] = sent.view(local.dtype)
+        if size:
+            in_turns += _copy_wide(parts, sent, data)
+    _copy_in_turns(in_turns)
     return messages
 
 
-def _strips(transfer: Transfer, side: Side, rank: int) -> list[Strips]:
-    """What ``rank`` sends (or receives), along each axis, by the rank along it that gets it (or has it)."""
+@lru_cache(maxsize=128)
+def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_bytes: int) -> list[_Recipe]:
+    """The messages between ``rank`` and every rank of the other side."""
     layout, other = (transfer.source, transfer.target)[:: 1 if side == "source" else -1]
-    places = zip(transfer.axes, layout.coordinates(rank), other.grid, strict=True)
-    return [_by_partner(runs, side, coordinate, partners) for runs, coordinate, partners in places]
+    shape = layout.local_shape(rank)
+    steps, bounds = _steps(shape, itemsize), _tiles(shape, tile_bytes // itemsize)
+    axes = zip(transfer.axes, layout.coordinates(rank), other.grid, strict=True)
+    strips = [_by_partner(runs.of(side, place), side, partners) for runs, place, partners in axes]
+    found = []
+    for partner in range(other.ranks):
+        along = zip(strips, other.coordinates(partner), strict=True)
+        between = [axis[place] for axis, place in along]
+        found.append(_recipe(between, steps, itemsize, bounds, packed=side == "source"))
+    return found
 
 
-def _by_partner(runs: Runs, side: Side, rank: int, partners: int) -> Strips:
-    own = runs.of(side, rank)
-    start, again = (own.source_start, own.source_stride) if side == "source" else (own.target_start, own.target_stride)
-    columns = own.target if side == "source" else own.source, start, again, own.count, own.length
-    strips: Strips = [[] for _ in range(partners)]
-    for partner, *strip in zip(*(column.tolist() for column in columns), strict=True):
-        strips[partner].append(_Strip(*strip))
+def _by_partner(runs: Runs, side: Side, partners: int) -> list[list[_Strip]]:
+    """A rank's strips along an axis, by the rank along it that gets them, or has them."""
+    strips: list[list[_Strip]] = [[] for _ in range(partners)]
+    others = runs.target if side == "source" else runs.source
+    for partner, strip in zip(others.tolist(), _strips(runs, side), strict=True):
+        strips[partner].append(strip)
     return strips
 
 
-def _between(strips: list[Strips], other: Layout, rank: int) -> list[list[_Strip]]:
-    return [axis[coordinate] for axis, coordinate in zip(strips, other.coordinates(rank), strict=True)]
+def _strips(runs: Runs, side: Side) -> list[_Strip]:
+    """A run that comes once is as many of one element: it can be cut where a tile ends."""
+    once = runs.count == 1
+    start, again = (runs.source_start, runs.source_stride)
+    if side == "target":
+        start, again = (runs.target_start, runs.target_stride)
+    again, times = np.where(once, 1, again), np.where(once, runs.length, runs.count)
+    lengths = np.where(once, 1, runs.length)
+    return list(map(_Strip, *(column.tolist() for column in (start, again, times, lengths))))
 
 
-def _size(between: list[list[_Strip]]) -> int:
-    size = 1
-    for strips in between:
-        size *= sum([strip[2] * strip[3] for strip in strips])
-    return size
+def _recipe(
+    strips: list[list[_Strip]], steps: Sequence[int], itemsize: int, bounds: list[list[int]], *, packed: bool
+) -> _Recipe:
+    offset, parts = 0, []
+    for combination, held in _combinations(strips, steps):
+        shape = tuple(n for strip in combination for n in (strip.times, strip.length))
+        sent = _Place(offset, _steps(shape, itemsize))
+        places = (sent, held) if packed else (held, sent)
+        parts.append(_part(combination, *places, itemsize, bounds))
+        offset += math.prod(shape) * itemsize
+    return _Recipe(offset // itemsize, parts)
 
 
-def _shape(combination: tuple[_Strip, ...]) -> list[int]:
-    return [n for strip in combination for n in strip[2:]]
+def _combinations(strips: list[list[_Strip]], steps: Sequence[int]) -> Iterator[tuple[tuple[_Strip, ...], _Place]]:
+    """One strip along each axis, in all combinations, and where it lies in a local array."""
+    for combination in product(*strips):
+        pairs = list(zip(combination, steps, strict=True))
+        strides = tuple(n for strip, step in pairs for n in (strip.again * step, step))
+        yield combination, _Place(sum(strip.start * step for strip, step in pairs), strides)
 
 
-def _parts(
-    message: np.ndarray, data: memoryview, local: np.ndarray, between: list[list[_Strip]]
-) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[_Strip, ...]]]:
-    """Each combination of strips: its place in the message, its place in the local array, and itself."""
-    sent, offset, steps, itemsize = _bytes(message), 0, local.strides, local.itemsize
-    for combination in product(*between):
-        shape = _shape(combination)
-        size, strides = itemsize, []
-        for times in reversed(shape):
-            strides.append(size)
-            size *= times
-        here = _Place(sent, offset, strides[::-1])
-        yield *_same_elements(here, _place(data, steps, combination), shape, itemsize), combination
-        offset += size
+def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Bytes from one element to the next along each axis of a contiguous array."""
+    return tuple(accumulate(shape[:0:-1], int.__mul__, initial=itemsize))[::-1] if shape else ()
 
 
-def _place(data: memoryview, steps: tuple[int, ...], combination: tuple[_Strip, ...]) -> _Place:
-    offset, strides = 0, []
-    for (start, again, _, _), step in zip(combination, steps, strict=True):
-        offset += start * step
-        strides += [again * step, step]
-    return _Place(data, offset, strides)
-
-
-def _same_elements(one: _Place, other: _Place, shape: list[int], itemsize: int) -> tuple[np.ndarray, np.ndarray]:
-    """Views of both places: elements as wide as they follow one another on both sides."""
-    width, times = itemsize, list(shape)
+def _part(
+    combination: tuple[_Strip, ...], into: _Place, taken: _Place, itemsize: int, bounds: list[list[int]]
+) -> _Part:
+    """A copy of elements that are as wide as they follow one another on both sides."""
+    width, times = itemsize, [n for strip in combination for n in (strip.times, strip.length)]
     for axis in reversed(range(len(times))):
         if times[axis] > 1:
-            if not one.strides[axis] == other.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
+            if not into.strides[axis] == taken.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
                 break
             width, times[axis] = width * times[axis], 1
-    wide = np.dtype((np.void, width))
-    first = np.ndarray(times, wide, one.data, one.offset, one.strides)
-    return first, np.ndarray(times, wide, other.data, other.offset, other.strides)
+    cuts = list(map(_cuts, combination, times[::2], bounds)) if width < NARROW_BYTES else None
+    into, taken = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (into, taken))
+    return _Part((*times[::2], *times[1::2]), np.dtype((np.void, width)), into, taken, cuts)
 
 
-def _bytes(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
 
 
-def _copy(copies: list[_Copy], local: np.ndarray) -> None:
-    """Make the copies; those of narrow elements in turns, tile by tile of ``local``."""
-    narrow = [copy for copy in copies if copy.into.itemsize < NARROW_BYTES]
-    in_turns = narrow if local.nbytes > TILE_BYTES and len(narrow) > 1 else []
-    for copy in copies:
-        if not in_turns or copy.into.itemsize >= NARROW_BYTES:
-            copy.into[...] = copy.taken
-    bounds = _tiles(local.shape, TILE_BYTES // max(local.itemsize, 1)) if in_turns else []
-    cuts = [[_cuts(*axis) for axis in zip(c.combination, c.into.shape[::2], bounds, strict=True)] for c in in_turns]
-    for tile in product(*(range(len(axis) - 1) for axis in bounds)) if in_turns else ():
-        for copy, cut in zip(in_turns, cuts, strict=True):
-            part = [each for axis, number in zip(cut, tile, strict=True) for each in (axis[number], _ALL)]
-            if None not in part:
-                copy.into[*part] = copy.taken[*part]
+def _copy_wide(parts: list[_Part], into: np.ndarray, taken: np.ndarray) -> list[Copy]:
+    """Make the copies of wide elements between the bytes of two arrays, and give those that are to be made in turns."""
+    in_turns: list[Copy] = []
+    for times, wide, here, there, cuts in parts:
+        views = np.ndarray(times, wide, into, *here), np.ndarray(times, wide, taken, *there)
+        if cuts is None:
+            views[0][...] = views[1]
+        else:
+            in_turns.append((*views, product(*cuts)))
+    return in_turns
 
 
-_ALL = slice(None)
+def _copy_in_turns(copies: list[Copy]) -> None:
+    """Make copies tile by tile, so that all take what they need of a tile while it is in the cache."""
+    while copies:
+        left = []
+        for copy in copies:
+            into, taken, turns = copy
+            part = next(turns, None)
+            if part is not None:
+                left.append(copy)
+                if None not in part:
+                    into[part] = taken[part]  # type: ignore[index]
+        copies = left
 
 
 def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
@@ -277,13 +305,13 @@ def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
     return bounds[::-1]
 
 
-def _cuts(strip: _Strip, count: int, bounds: list[int]) -> list[slice | None]:
+def _cuts(strip: _Strip, times: int, bounds: list[int]) -> list[Cut]:
     """Which of the times that a strip comes begin in each tile.
 
     >>> _cuts(_Strip(3, 10, 4, 2), 4, [0, 20, 30, 33, 40])
     [slice(0, 2, None), slice(2, 3, None), None, slice(3, 4, None)]
     """
-    first = [min(max(-((strip.start - bound) // strip.again), 0), count) for bound in bounds]
+    first = [min(max(-((strip.start - bound) // strip.again), 0), times) for bound in bounds]
     return [slice(a, b) if a < b else None for a, b in pairwise(first)]
 
 

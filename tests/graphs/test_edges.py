@@ -24,7 +24,7 @@ from oocarrays.plan.passes import Pass
 from oocarrays.storage.access import ChunkReader, ChunkWriter
 from tests.edges import Edges, run_of
 from tests.small import CODECS, DATA, each_method, make, plan
-from tests.strategies import schedules
+from tests.strategies import orders
 
 
 @st.composite
@@ -39,7 +39,7 @@ def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
         step,
         method=method,
         ranks=ranks,
-        exchange=draw(schedules(ranks, direct=True)),
+        exchange=draw(orders(ranks, direct=True)),
         depth=depth,
         region=region,
         split=split,

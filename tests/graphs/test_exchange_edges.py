@@ -21,7 +21,7 @@ from oocarrays.plan.rechunk import METHODS, plan_rechunk
 from oocarrays.storage.pages import allocate
 from tests.edges import Edges, run_of
 from tests.small import DATA, make, plan
-from tests.strategies import MIB, schedules, stored, taking
+from tests.strategies import MIB, orders, stored, taking
 
 edges_of_any_pass = settings(max_examples=40, deadline=None)
 
@@ -36,7 +36,7 @@ def packed(draw: st.DrawFn, step: Pass) -> Pass:
         packed=True,
         synchronous=True,
         ranks=ranks,
-        exchange=draw(schedules(ranks)),
+        exchange=draw(orders(ranks)),
         depth=draw(st.integers(1, 3)),
         slabs=draw(st.integers(1, 3)),
         region=tuple(draw(st.integers(1, n)) for n in counts),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 import numpy as np
@@ -17,7 +16,7 @@ import oocarrays as ooc
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.candidates import BASE_BYTES
 from oocarrays.plan.schedule import Schedule
-from tests.graphs.clusters import FIELD, Sampler, cluster, kill_when, tight, within
+from tests.graphs.clusters import FIELD, Sampler, cluster, events, kill_when, tight, within
 from tests.small import CODECS, make
 from tests.strategies import taking
 
@@ -39,34 +38,21 @@ def job_of(source: Path, schedule: str | None, **options: Any) -> ooc.RechunkJob
     return ooc.rechunk(source, source.parent / "target.zarr", schedule=schedule, **given)
 
 
-class Transfer(NamedTuple):
-    """A message that went from one worker to another."""
+def transfers(client: Client, job: ooc.RechunkJob) -> list[tuple[int, int, int, int]]:
+    """Partition, stage, source and destination of the messages of the last run, as who received them wrote it down."""
 
-    unit: int
-    stage: int
-    source: int
-    destination: int
-    start: float
-    stop: float
-
-
-def transfers(client: Client, job: ooc.RechunkJob) -> list[Transfer]:
-    """The messages of the last run, as the workers that received them wrote them down."""
-
-    def log(dask_worker: Any) -> list[tuple[Any, str, float, float]]:
-        delay = dask_worker.scheduler_delay
-        each = [(entry, key) for entry in dask_worker.transfer_incoming_log for key in entry["keys"]]
-        return [(key, entry["who"], entry["start"] - delay, entry["stop"] - delay) for entry, key in each]
+    def log(dask_worker: Any) -> list[tuple[Any, str]]:
+        return [(key, entry["who"]) for entry in dask_worker.transfer_incoming_log for key in entry["keys"]]
 
     suffix, rank_at = job._key[0].rpartition("-")[2], {home: rank for rank, home in job.placement.items()}
     found = []
     for address, entries in client.run(log).items():
-        for key, who, start, stop in entries:
+        for key, who in entries:
             if key[0].startswith("send") and key[0].endswith(suffix):
                 _, _, unit, stage, rank = key
                 assert rank_at[who] == rank, "a message comes from who packed it"
-                found.append(Transfer(unit, stage, rank, rank_at[address], start, stop))
-    return found
+                found.append((unit, stage, rank, rank_at[address]))
+    return sorted(found)
 
 
 CASES = [(4, name) for name in taking(4)] + [(3, name) for name in taking(3)]
@@ -79,17 +65,19 @@ def test_messages_go_as_the_schedule_says(four: Client, field: Path, ranks: int,
     job = tight(lambda **memory: job_of(field, name.lower(), **{"workers": workers, "chunks": (1024, 40)} | memory))
     np.testing.assert_array_equal(within(job.run), FIELD)
     schedule, units = Schedule.of(name, ranks), job.plan.passes[0].units
-    went = transfers(four, job)
-    stages = {stage: step.pairs for stage, step in enumerate(schedule, 1)}
-    wanted = [(u, stage, *pair) for u in range(units) for stage, pairs in stages.items() for pair in pairs]
-    assert sorted(each[:4] for each in went) == wanted
+    steps = [(unit, stage, each.pairs) for unit in range(units) for stage, each in enumerate(schedule, 1)]
+    assert transfers(four, job) == [(unit, stage, *pair) for unit, stage, pairs in steps for pair in pairs]
     assert units > 2
     assert name in job.explain()
-    for rank in range(ranks):
-        mine = sorted(each for each in went if rank in (each.source, each.destination))
-        for before, after in pairwise(mine):
-            if before[:2] != after[:2] and after.source == rank:
-                assert before.stop <= after.start, "a rank sends when it has received, and when its own was taken"
+    at = {(event["verb"], *event["args"]): place for place, event in enumerate(events(four, job))}
+    received: dict[int, tuple] = {}
+    sent: dict[int, tuple] = {}
+    for unit, stage, pairs in steps:
+        for source, _ in pairs:
+            before = [taken[source] for taken in (received, sent) if source in taken]
+            assert all(at[taken] < at["send", 0, unit, stage, source] for taken in before), "received, and mine taken"
+        for source, destination in pairs:
+            received[destination] = sent[source] = ("taken", 0, unit, stage, destination)
 
 
 @pytest.mark.parametrize("name", ["LEX", "REX", "IPEX"])

@@ -15,7 +15,7 @@ from oocarrays.graphs.nearby import Message
 from oocarrays.graphs.steps import Exchange, Key, arrived_parts, carried_parts, messages_of, sent_parts
 
 from oocarrays.plan.schedule import Schedule
-from tests.strategies import schedules
+from tests.strategies import orders
 
 
 class Letters:
@@ -69,7 +69,7 @@ def exchanges(draw: st.DrawFn) -> tuple[Schedule, np.ndarray]:
     ranks = draw(st.sampled_from((1, 2, 3, 4, 5, 7, 8, 16)))
     wanted = np.random.default_rng(draw(st.integers(0, 9))).random((ranks, ranks)) < draw(st.sampled_from((0, 0.2, 1)))
     np.fill_diagonal(wanted, False)
-    return draw(schedules(ranks)), wanted
+    return draw(orders(ranks)), wanted
 
 
 @given(asked=exchanges(), synchronous=st.booleans())

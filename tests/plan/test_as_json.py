@@ -16,7 +16,8 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.as_json import _read, from_json, to_json
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk import METHODS, RechunkPlan, plan_rechunk
-from tests.strategies import MIB, chunks_for, shapes, stored
+from oocarrays.plan.schedule import Schedule
+from tests.strategies import MIB, chunks_for, shapes, stored, taking
 
 
 def plan(shape=(2048, 2048), source=(32, 2048), target=(2048, 32), *, coded=False, **options) -> RechunkPlan:
@@ -39,6 +40,21 @@ def test_a_plan_comes_back(method: str, coded: bool) -> None:
     again = through_text(made)
     assert again == made
     assert [step.unit for step in again.passes] == [step.unit for step in made.passes]
+
+
+@pytest.mark.parametrize("name", taking(4))
+def test_a_schedule_comes_back(name: str) -> None:
+    made = plan(method="two-phase", ranks=4, processes=4, budget=256 * MIB, schedule=name.lower())
+    (step,) = through_text(made).passes
+    assert step.schedule == Schedule.of(name, 4)
+    assert f"schedule {name.lower()}" in repr(step)
+
+
+@pytest.mark.parametrize(("ranks", "name"), [(4, "PEX"), (3, "GEN")])
+def test_a_journal_of_before_there_were_schedules_goes_on_as_it_began(ranks: int, name: str) -> None:
+    data = to_json(plan(method="two-phase", ranks=ranks))
+    assert data["passes"][0].pop("exchange")["name"] == name
+    assert from_json(data).passes[0].schedule == Schedule.of(name, ranks)
 
 
 @settings(deadline=None, max_examples=60)
@@ -102,6 +118,10 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a text for a list": (lambda d: d["source"]["grid"].update(shape="12"), r"grid\.shape is '12', not a list"),
     "a wrong item": (lambda d: d["source"]["grid"].update(shape=[1, "2"]), r"plan\.source\.grid\.shape\[1\] is '2'"),
     "a list for a pass": (lambda d: d.update(passes=[[]]), r"plan\.passes\[0\] is \[\], not the fields of a Pass"),
+    "no such schedule": (
+        lambda d: d["passes"][0].update(exchange={"name": "HEX", "ranks": 2, "columns": 1}),
+        r"passes\[0\]\.exchange\.name is 'HEX', not 'LEX' or",
+    ),
     "much": (lambda d: d.update(budget="x" * 1000), r"plan\.budget is 'x{56}\.\.\., not int"),
 }
 

@@ -26,7 +26,7 @@ from oocarrays.plan.passes import Pass, box_count
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.formats import target_settings
-from tests.strategies import MIB, chunks_for, schedules, shapes, stored
+from tests.strategies import MIB, chunks_for, orders, shapes, stored
 
 many = settings(deadline=None, max_examples=60)
 
@@ -65,7 +65,7 @@ def exchanges(draw: st.DrawFn, most: int = 2000) -> Pass:
         depth=draw(st.integers(1, 2)),
         slabs=draw(st.integers(1, 2)),
         synchronous=draw(st.booleans()),
-        exchange=draw(schedules(ranks)),
+        exchange=draw(orders(ranks)),
         outbox_bytes=step.source.nbytes,
     )
 

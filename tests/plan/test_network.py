@@ -69,6 +69,24 @@ def test_a_mesh_loads_the_links_that_messages_walk(data: st.DataObject, rows: in
         assert sorted(loads[loads > 0].tolist()) == sorted(load for load in walked.values() if load)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.integers(1, 9), st.integers(1, 9))
+def test_legs_are_the_busiest_links_of_each_message_s_row_and_column(
+    data: st.DataObject, rows: int, columns: int
+) -> None:
+    mesh = Mesh(rows=rows, columns=columns)
+    sources, targets, sizes = data.draw(messages(mesh.ranks))
+    ways = [list(walk(mesh, source, target)) for source, target in zip(sources.tolist(), targets.tolist(), strict=True)]
+    load: Counter[tuple[int, int]] = Counter()
+    for way, size in zip(ways, sizes.tolist(), strict=True):
+        load.update(dict.fromkeys(way, size))
+    across, along = mesh.legs(sources, targets, sizes)
+    for way, row, column in zip(ways, across, along, strict=True):
+        same_row = [link for link in way if link[0] // columns == link[1] // columns]
+        assert row == max((load[link] for link in same_row), default=0)
+        assert column == max((load[link] for link in way if link not in same_row), default=0)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.integers(1, 300))
 def test_a_fat_tree_loads_the_nodes_that_messages_climb(data: st.DataObject, ranks: int) -> None:

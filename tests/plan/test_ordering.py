@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.ordering import load_of, schedule_for
+from oocarrays.plan.ordering import load_of, schedule_for, schedules_for
 from oocarrays.plan.schedule import Schedule
 from tests.strategies import taking
 
@@ -83,3 +83,10 @@ def test_threads_take_in_place_and_do_not_forward() -> None:
 @pytest.mark.parametrize("ranks", range(1, 34))
 def test_by_default_a_power_of_two_goes_by_pex_and_others_by_gen(ranks: int) -> None:
     assert schedule_for("auto", ranks).name == ("PEX" if ranks in (1, 2, 4, 8, 16, 32) else "GEN")
+
+
+def test_numbers_of_ranks_that_a_schedule_does_not_take_are_not_looked_at() -> None:
+    assert [each.ranks for each in schedules_for("pex", {1, 3, 8, 12})] == [8, 1]
+    assert [each.ranks for each in schedules_for("gen", {1, 3})] == [3, 1]
+    with pytest.raises(ScheduleError, match="not 12"):
+        schedules_for("pex", {1, 12})

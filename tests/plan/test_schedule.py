@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.schedule import NAMES, POWERS_OF_TWO, Schedule, complete_exchange, gen, pex, schedules
+from oocarrays.plan.schedule import NAMES, POWERS_OF_TWO, Schedule, schedules
 from tests import printed
 
 
@@ -133,6 +133,12 @@ def test_what_is_refused_is_said_in_one_line(arguments: tuple[str, int], says: s
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("number", [-1, 7])
+def test_a_step_that_is_not_there_is_refused(number: int) -> None:
+    with pytest.raises(ScheduleError, match=f"step={number}: gen on 8 ranks has 7 steps, from 0"):
+        Schedule.of("gen", 8).step(number)
+
+
 @pytest.mark.parametrize("columns", [0, 3, 16])
 def test_a_mesh_that_does_not_fit_is_refused(columns: int) -> None:
     with pytest.raises(ScheduleError, match=f"not 8 ranks in {columns} columns"):
@@ -145,34 +151,3 @@ def test_those_that_take_a_number_of_ranks() -> None:
     assert {each.columns for each in schedules(16, columns=2) if each.forwards} == {2}
     with pytest.raises(ScheduleError, match="'ring' is unknown"):
         schedules(16, names=("ring",))
-
-
-# what a rechunk asks of a schedule
-
-
-@pytest.mark.parametrize("ranks", range(1, 34))
-def test_every_rank_meets_every_other_once_and_one_at_a_time(ranks: int) -> None:
-    schedule = complete_exchange(ranks)
-    everyone = set(range(ranks))
-    for step in schedule.destinations:
-        assert set(step) == everyone, "one receiver for each sender"
-    for rank in range(ranks):
-        assert {step[rank] for step in schedule.destinations} == everyone
-    assert schedule.steps == ranks
-
-
-@pytest.mark.parametrize("ranks", range(1, 17))
-def test_sources_are_destinations_seen_from_the_other_side(ranks: int) -> None:
-    schedule = complete_exchange(ranks)
-    for to, sources in zip(schedule.destinations, schedule.sources, strict=True):
-        assert [to[source] for source in sources] == list(range(ranks))
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16])
-def test_pex_pairs_exchange_with_each_other(ranks: int) -> None:
-    schedule = pex(ranks)
-    assert schedule.sources == schedule.destinations
-
-
-def test_gen_sends_i_ranks_on() -> None:
-    assert gen(5).destinations[3] == (3, 4, 0, 1, 2)

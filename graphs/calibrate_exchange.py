@@ -1,0 +1,140 @@
+"""What an exchange takes on a live cluster: the constants of its network, fitted to redistributions that were timed.
+
+    rows, one slab a worker  ─► columns, one slab a worker         a message is SIZES bytes
+    by PEX-GEN   two ranks send to each other        β_ex
+    by GEN       a rank serves two others            β_sr
+    by LEX       many send to one                    β_sat
+    by REX       what is forwarded is copied         (powers of two)
+
+They are real redistributions, packed, sent and unpacked; what a graph takes that does nothing, and what a rank copies
+for itself, is taken off first. Thakur 1995, section 4.3.8.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task
+from oocarrays.graphs.parts import Parts, layered
+from oocarrays.graphs.placement import pin
+from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.redistribution import exchanged
+from oocarrays.graphs.settings import costs
+
+from oocarrays.errors import RunError
+from oocarrays.mapping.layout import Layout
+from oocarrays.plan.assembly import Messaging, own_seconds
+from oocarrays.plan.exchange import Exchange
+from oocarrays.plan.fitting import fitted
+from oocarrays.plan.network import FlatCluster
+from oocarrays.plan.prediction import flat_constants
+from oocarrays.plan.schedule import schedules
+from oocarrays.plan.transfer import Transfer
+
+if TYPE_CHECKING:  # importing it takes longer than most commands
+    from distributed import Client
+
+SCHEDULES = ("PEX-GEN", "GEN", "LEX", "REX")
+SIZES = (2**12, 2**21, 2**24)
+"""Bytes of a message."""
+ROWS = 64
+"""Of each rank's slab."""
+REPEATS = 2
+TIMEOUT_SECONDS = 60
+"""Seconds after which an exchange that should take less than one is given up."""
+
+
+def calibrate_exchange(client: Client) -> dict[str, Any]:
+    """Measure on a live cluster of two workers or more what exchanges between them take.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client of an idle cluster.
+
+    Returns
+    -------
+    dict
+        ``graph_seconds``: of a graph that does nothing; and ``exchange``: seconds, and seconds a byte, by the names of
+        `oocarrays.plan.prediction.Constants`.
+
+    Raises
+    ------
+    RunError
+        Where the workers do not finish.
+    """
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    ranks = len(workers)
+    known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
+    measured = []
+    for nbytes in SIZES:
+        slabs = _there(client, _slabs(_rows(ranks, nbytes), workers))
+        transfer = Transfer(slabs.layout, _columns(slabs.layout))
+        own = known.graph_seconds + own_seconds(transfer, 1, known)
+        for schedule in schedules(ranks, names=SCHEDULES):
+            messaging = Messaging(schedules=(schedule,), assembly="asynchronous", ordered=True)
+            seconds = min(
+                _seconds(client, exchanged(slabs, transfer, schedule, messaging, workers)) for _ in range(REPEATS)
+            )
+            measured.append((Exchange.of(schedule, transfer.sizes()), max(seconds - own, seconds / 10)))
+    constants = asdict(fitted(measured, FlatCluster.of(ranks), flat_constants(known)[0]))
+    del constants["from_bytes"]
+    return {"graph_seconds": known.graph_seconds, "exchange": constants}
+
+
+def _rows(ranks: int, nbytes: int) -> Layout:
+    """An array of bytes in rows, in which every rank has about ``nbytes`` of every other's columns."""
+    return Layout.of((ranks * ROWS, ranks * max(nbytes // ROWS, 1)), "(block, *)", ranks=ranks)
+
+
+def _columns(rows: Layout) -> Layout:
+    return Layout.of(rows.shape, "(*, block)", ranks=rows.ranks)
+
+
+def _slabs(layout: Layout, workers: Sequence[str]) -> Parts:
+    """An array's slabs, each on its worker."""
+    suffix = new_suffix()
+    keys = [(f"slab-{suffix}", rank) for rank in range(layout.ranks)]
+    tasks = {key: Task(key, _ones, layout.local_shape(key[1])) for key in keys}
+    name = f"parts-{suffix}"
+    graph = layered(HighLevelGraph({}, {}), name, tasks)
+    homes = {suffix: workers}
+    return Parts(layout=layout, dtype=np.dtype("u1"), graph=graph, name=name, keys=tuple(keys), homes=homes)
+
+
+def _ones(shape: tuple[int, ...]) -> np.ndarray:
+    return np.ones(shape, "u1")
+
+
+def _there(client: Client, parts: Parts) -> Parts:
+    """The same parts, in memory."""
+    futures = _futures(client, parts)
+    graph = layered(HighLevelGraph({}, {}), parts.name, dict(zip(parts.keys, futures, strict=True)))
+    return replace(parts, graph=graph, homes={})
+
+
+def _seconds(client: Client, parts: Parts) -> float:
+    """Until all parts are there, from when they are asked for."""
+    start = time.perf_counter()
+    _futures(client, parts)
+    return time.perf_counter() - start
+
+
+def _futures(client: Client, parts: Parts) -> list[Any]:
+    from distributed import wait
+
+    for suffix, addresses in parts.homes.items():
+        pin(client, suffix, addresses, f"oocarrays-{suffix}")
+    futures: list[Any] = client.get(parts.graph, list(parts.keys), sync=False)  # type: ignore[no-untyped-call]
+    try:
+        wait(futures, timeout=TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
+    except TimeoutError:
+        raise RunError(f"the cluster did not finish an exchange in {TIMEOUT_SECONDS} s: is a worker gone?") from None
+    for future in futures:
+        future.result()
+    return futures

@@ -1,0 +1,382 @@
+"""Arrays laid out over ranks: what a person holds of an array that is shared out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import dask.config
+import dask.threaded
+import numpy as np
+from dask.base import DaskMethodsMixin, tokenize
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias, TaskRef
+from dask.utils import format_bytes
+
+from oocarrays import report
+from oocarrays.errors import LayoutError
+from oocarrays.graphs import settings
+from oocarrays.graphs.parts import (
+    Parts,
+    block_lengths,
+    block_tasks,
+    home_addresses,
+    is_block,
+    is_blocks,
+    layered,
+    whole,
+)
+from oocarrays.graphs.placement import pin
+from oocarrays.graphs.redistribution import moved
+from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.steps import Key
+from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.hpf import Asked, parse_layout
+from oocarrays.mapping.layout import Layout
+from oocarrays.notebook import picture, rows_html
+from oocarrays.plan.assembly import Messaging, squared
+from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
+from oocarrays.plan.schedule import Schedule
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+LayoutLike = Layout | Asked
+"""A layout, or distributions as `Layout.of` takes them."""
+MOST_RANKS = 8
+"""Ranks that are listed at most."""
+
+
+class DistributedArray(DaskMethodsMixin):
+    """An array that is shared out over ranks by a layout: lazy, a Dask collection.
+
+    ``compute`` gives the whole array, in natural order; ``persist`` leaves each rank's part with its rank.
+
+    Examples
+    --------
+    >>> import oocarrays as ooc
+    >>> x = ooc.distribute(np.arange(10), "cyclic(2)", ranks=2, scheduler="threads")
+    >>> x.local(1).compute(), x.compute()
+    (array([2, 3, 6, 7]), array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]))
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        dtype: np.dtype,
+        build: Callable[[], Parts],
+        *,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        plan: Redistribution | None = None,
+        messaging: Messaging | None = None,
+    ) -> None:
+        self._layout = layout
+        self._dtype = dtype
+        self._build = build
+        self._cluster = cluster
+        self._workers = tuple(workers)
+        self._plan = plan
+        self._messaging = messaging
+
+    @cached_property
+    def _parts(self) -> Parts:
+        """The tasks, made when they are asked for."""
+        return self._build()
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def layout(self) -> Layout:
+        """Which rank holds which element."""
+        return self._layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis, in elements."""
+        return self._layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the elements."""
+        return self._dtype
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that it is shared out over."""
+        return self._layout.ranks
+
+    @property
+    def placement(self) -> dict[int, str]:
+        """The worker of each rank; none where ranks are threads."""
+        return dict(enumerate(home_addresses(self.ranks, self._workers)))
+
+    @property
+    def plan(self) -> Redistribution | None:
+        """The redistribution that it comes from; None where an array was cut into it."""
+        return self._plan
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that one rank holds, at any moment of the redistribution that this comes from."""
+        if self._plan is None or self._messaging is None:
+            return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
+        return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
+
+    @property
+    def seconds(self) -> float:
+        """Predicted, of the redistribution that it comes from; 0 where an array was cut into it."""
+        if self._plan is None or self._messaging is None:
+            return 0.0
+        return self._messaging.seconds(self._plan.transfers, self.dtype.itemsize, settings.costs())
+
+    # ------------------------------------------------------------------ what can be had of it
+
+    def local(self, rank: int) -> da.Array:
+        """What ``rank`` holds, in its own order: a Dask array of one block, of shape ``layout.local_shape(rank)``.
+
+        Raises
+        ------
+        LayoutError
+            Where there is no such rank.
+        """
+        if not 0 <= rank < self.ranks:
+            raise LayoutError(f"rank {rank} is not one of 0 to {self.ranks - 1}: {self._layout}")
+        name = f"local-{tokenize(self._parts.name, rank)}"
+        key: Key = (name, *[0] * self.ndim)
+        lengths = tuple((n,) for n in self._layout.local_shape(rank))
+        return self._lazy(name, {key: Alias(key, TaskRef(self._parts.keys[rank]))}, lengths)
+
+    def to_dask(self) -> da.Array:
+        """The whole array in natural order, as a Dask array.
+
+        Where the layout is blocks, its blocks are what the ranks hold; otherwise it is redistributed to blocks first.
+        """
+        if not is_blocks(self._layout):
+            return self.redistribute(in_blocks(self._layout)).to_dask()
+        name = f"blocks-{tokenize(self._parts.name)}"
+        return self._lazy(name, block_tasks(self._parts, name), block_lengths(self._layout))
+
+    def _lazy(self, name: str, tasks: Mapping[Any, Any], lengths: tuple[tuple[int, ...], ...]) -> da.Array:
+        import dask.array as da
+
+        settings.refuse_array_expressions()
+        graph = layered(self._parts.graph, name, tasks, self._parts.name)
+        return da.Array(graph, name, lengths, dtype=self.dtype)
+
+    def redistribute(
+        self,
+        layout: LayoutLike,
+        *,
+        ranks: int | None = None,
+        grid: Sequence[int] | None = None,
+        method: str = "auto",
+        schedule: str | None = "auto",
+        assembly: str = "asynchronous",
+    ) -> DistributedArray:
+        """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
+        target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
+        costs = settings.costs()
+        if not self._cluster:  # threads send no messages
+            costs = replace(costs, message_seconds=0.0, message_bandwidth=math.inf)
+        plan = plan_redistribution(self._layout, target, self.dtype.itemsize, method=method, costs=costs)
+        messaging = Messaging.of(
+            plan.transfers,
+            self.dtype.itemsize,
+            schedule=settings.setting("schedule") if schedule == "auto" else schedule,
+            assembly=assembly,
+            costs=costs if self._cluster else None,
+        )
+        return DistributedArray(
+            target,
+            self.dtype,
+            lambda: moved(self._parts, plan.transfers, messaging, self._workers),
+            cluster=self._cluster,
+            workers=self._workers,
+            plan=plan,
+            messaging=messaging,
+        )
+
+    def compute(self, **kwargs: Any) -> np.ndarray:
+        """The whole array, in natural order, in the memory of this process."""
+        return np.asarray(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
+
+    def persist(self, **kwargs: Any) -> DistributedArray:
+        """The same array, every rank's part in memory where its rank is."""
+        made: DistributedArray = super().persist(**self._there(kwargs))  # type: ignore[no-untyped-call]
+        return made
+
+    def _there(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Where it runs, if nothing else is said: where its ranks are."""
+        if self._cluster:
+            return {"scheduler": self._cluster.client, **options}
+        here = dask.config.get("scheduler", "distributed") in ("distributed", "dask.distributed")
+        return {"scheduler": "threads", **options} if here else options
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("the parts of a distributed array can only be copied into one array")
+        return np.asarray(self.compute(), dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without axes has no length")
+        return self.shape[0]
+
+    # ------------------------------------------------------------------ what Dask asks of a collection
+
+    __dask_scheduler__ = staticmethod(dask.threaded.get)
+
+    def __dask_graph__(self) -> HighLevelGraph:
+        if self._cluster:
+            for suffix, addresses in self._parts.homes.items():
+                pin(self._cluster.client, suffix, addresses, f"oocarrays-{suffix}")
+        return self._parts.graph
+
+    def __dask_keys__(self) -> list[Key]:
+        return list(self._parts.keys)
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        return (self._parts.name,)
+
+    @staticmethod
+    def __dask_optimize__(graph: Any, keys: Any, **kwargs: Any) -> Any:
+        return graph
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return type(self).__name__, self._parts.name
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return whole, (self._layout, self._dtype)
+
+    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._persisted, ()
+
+    def _persisted(self, graph: Mapping[Any, Any], *, rename: Mapping[str, str] | None = None) -> DistributedArray:
+        """The same array, its parts in memory: each still to be made again where it was made, if its worker is lost."""
+        parts, names = self._parts, rename or {}
+        name = names.get(parts.name, parts.name)
+        made = replace(
+            parts,
+            graph=layered(HighLevelGraph({}, {}), name, dict(graph)),
+            name=name,
+            keys=tuple((names.get(key[0], key[0]), *key[1:]) for key in parts.keys),
+            homes=parts.homes if len(graph) > len(parts.keys) else {},  # tasks, after `dask.optimize`
+        )
+        array = object.__new__(type(self))
+        array.__dict__.update(self.__dict__ | {"_parts": made})
+        return array
+
+    # ------------------------------------------------------------------ what a person reads
+
+    def _rows(self) -> list[tuple[str, str]]:
+        sizes = [self._layout.local_size(rank) * self.dtype.itemsize for rank in range(self.ranks)]
+        least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
+        return [
+            ("layout", str(self._layout)),
+            ("array", f"{report.shape_text(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
+            ("a rank holds", most if least == most else f"{least} to {most}"),
+            ("peak of a rank", format_bytes(self.peak_bytes)),
+            ("ranks are", self._where()),
+            *self._made_rows(),
+            *([("predicted", report.seconds_text(self.seconds))] if self._plan else []),
+        ]
+
+    def _where(self) -> str:
+        if not self._cluster:
+            return f"{self.ranks} on threads of this process"
+        there = [f"{rank} on {address}" for rank, address in self.placement.items()]
+        more = len(there) - MOST_RANKS
+        return ", ".join(there[:MOST_RANKS]) + (f", … {more} more" if more > 0 else "")
+
+    def _made_rows(self) -> list[tuple[str, str]]:
+        if self._plan is None or self._messaging is None:
+            return []
+        made = zip(self._plan.transfers, self._messaging.schedules, strict=True)
+        return [
+            (f"transfer {number}", transfer_text(transfer, schedule, self._messaging, self.dtype.itemsize))
+            for number, (transfer, schedule) in enumerate(made, 1)
+        ]
+
+    def explain(self) -> str:
+        """What each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
+        text = report.table(self._rows())
+        return text if self._plan is None else f"{text}\n\n{self._plan.explain()}"
+
+    def __repr__(self) -> str:
+        return (
+            f"<oocarrays.DistributedArray {report.shape_text(self.shape)} {self.dtype}, {self._layout}>\n"
+            f"{report.table(self._rows()[2:], indent='  ')}"
+        )
+
+    def _repr_html_(self) -> str:
+        drawn = is_blocks(self._layout) and 0 not in self.shape
+        blocks = block_lengths(self._layout) if drawn else ()
+        image = picture(ChunkGrid.of(self.shape, tuple(map(max, blocks))), blocks) if drawn else ""
+        return rows_html(self._rows(), title="oocarrays.DistributedArray", above=image)
+
+
+def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:
+    """One transfer in a line."""
+    sizes = squared(transfer.sizes())
+    between = sizes.sum() - np.trace(sizes)
+    np.fill_diagonal(sizes, 0)
+    moved = f"{transfer.source} → {transfer.target}: {format_bytes(int(between) * itemsize)}"
+    if schedule is None:
+        return f"{moved} between ranks, without messages"
+    order = schedule.name if messaging.ordered else "no order"
+    return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
+
+
+def in_blocks(layout: Layout) -> Layout:
+    """The layout over the same grid in which each rank holds one block.
+
+    >>> print(in_blocks(Layout.of((8, 6), "(cyclic, block)", grid=(2, 2))))
+    (block, block) on 2 × 2
+    """
+    dealt = zip(layout.distributions, layout.axes, strict=True)
+    blocks = [d if is_block(axis) else Block() for d, axis in dealt]
+    return Layout.of(layout.shape, blocks, grid=layout.grid)
+
+
+def layout_for(
+    shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int
+) -> Layout:
+    """The layout that is asked for, over ``about`` as many ranks as there are, if nothing is said of them.
+
+    Raises
+    ------
+    LayoutError
+        Where it is one of another array, or does not fit what else is said.
+    """
+    if isinstance(layout, Layout):
+        if layout.shape != tuple(shape):
+            raise LayoutError(f"the layout {layout} is of shape {layout.shape}; the array has shape {tuple(shape)}")
+        if grid is not None or ranks not in (None, layout.ranks):
+            asked = f"grid={tuple(grid)}" if grid is not None else f"ranks={ranks}"
+            raise LayoutError(f"the layout {layout} has its own ranks: leave {asked} out")
+        return layout
+    distributions, named = parse_layout(layout)
+    if ranks is None and grid is None and named is None and any(isinstance(d, Block | Cyclic) for d in distributions):
+        known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
+        ranks = known * max(about // max(known, 1), 1)
+    return Layout.of(shape, layout, ranks=ranks, grid=grid)

@@ -1,0 +1,114 @@
+"""What a rank holds in an exchange, against an exchange that is played part by part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from oocarrays.errors import ScheduleError
+from oocarrays.mapping.layout import Layout
+from oocarrays.plan.assembly import Messaging, held_elements
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.network import FlatCluster
+from oocarrays.plan.prediction import flat_constants, predicted
+from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.transfer import Transfer
+
+TRANSFERS = {
+    "rows to columns": (Layout.of((8, 8), "(block, *)", ranks=4), Layout.of((8, 8), "(*, block)", ranks=4)),
+    "to more ranks": (Layout.of((50,), "cyclic(3)", ranks=3), Layout.of((50,), "block", ranks=8)),
+    "to fewer": (Layout.of((9, 7), "(cyclic, block)", grid=(4, 2)), Layout.of((9, 7), "(*, cyclic(2))", ranks=2)),
+}
+SCHEDULES = ("LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX")
+
+
+def played(transfer: Transfer, schedule: Schedule, assembly: str) -> list[int]:
+    """The most that each rank holds: parts, what it packed, what came, what is for others."""
+    sizes = {
+        (origin, final): transfer.size(origin, final)
+        for origin in range(transfer.source.ranks)
+        for final in range(transfer.target.ranks)
+        if origin != final
+    }
+    ranks = range(schedule.ranks)
+    base = [
+        sum(layout.local_size(rank) for layout in (transfer.source, transfer.target) if rank < layout.ranks)
+        for rank in ranks
+    ]
+    waiting: list[set] = [set() for _ in ranks]
+    inbox, out, came, carried = ([0] * schedule.ranks for _ in range(4))
+    for number, step in enumerate(schedule):
+        rides = [(s, t, [pair for pair in schedule.ride(number, s).pairs if pair in sizes]) for s, t in step.pairs]
+        arriving = [0] * schedule.ranks
+        for source, target, pairs in rides:
+            out[source] = max(out[source], sum(sizes[pair] for pair in pairs))
+            arriving[target] += sum(sizes[pair] for pair in pairs)
+            waiting[source] -= set(pairs)
+        for _, target, pairs in rides:
+            inbox[target] += sum(sizes[pair] for pair in pairs if pair[1] == target)
+            waiting[target] |= {pair for pair in pairs if pair[1] != target}
+        for rank in ranks:
+            came[rank] = max(came[rank], arriving[rank])
+            carried[rank] = max(carried[rank], sum(sizes[pair] for pair in waiting[rank]))
+    within = inbox if assembly == "synchronous" else came
+    return [base[rank] + out[rank] + within[rank] + carried[rank] for rank in ranks]
+
+
+@pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("layouts", TRANSFERS.values(), ids=TRANSFERS)
+def test_what_ranks_hold_is_what_a_played_exchange_holds(
+    layouts: tuple[Layout, Layout], name: str, assembly: str
+) -> None:
+    transfer = Transfer(*layouts)
+    ranks = max(transfer.source.ranks, transfer.target.ranks)
+    schedule = Schedule.of(name, ranks)
+    assert held_elements(transfer, schedule, assembly).tolist() == played(transfer, schedule, assembly)
+
+
+def test_synchronous_holds_all_messages_and_no_order_all_that_are_sent() -> None:
+    transfer = Transfer(*TRANSFERS["rows to columns"])
+    schedule = Schedule.of("pex", 4)
+    assert held_elements(transfer).tolist() == [32] * 4
+    assert held_elements(transfer, schedule, "asynchronous").tolist() == [32 + 4 + 4] * 4
+    assert held_elements(transfer, schedule, "synchronous").tolist() == [32 + 4 + 12] * 4
+    assert held_elements(transfer, schedule, "asynchronous", ordered=False).tolist() == [32 + 12 + 4] * 4
+
+
+def test_several_transfers_hold_what_the_one_that_holds_most_does() -> None:
+    transfers = [Transfer(*layouts) for layouts in TRANSFERS.values()]
+    messaging = Messaging.of(transfers, 8, schedule="gen", assembly="asynchronous", costs=Costs())
+    assert [schedule.ranks for schedule in messaging.schedules if schedule] == [4, 8, 8]
+    each = [held_elements(t, s, "asynchronous").max() for t, s in zip(transfers, messaging.schedules, strict=True)]
+    assert messaging.held(transfers) == np.max(each)
+
+
+@pytest.mark.parametrize("layouts", TRANSFERS.values(), ids=TRANSFERS)
+@pytest.mark.parametrize("startup", [1e-9, 1.0])
+def test_auto_takes_the_least_predicted_time(layouts: tuple[Layout, Layout], startup: float) -> None:
+    transfer, costs = Transfer(*layouts), Costs(exchange={**Costs().exchange, "startup": startup})
+    (chosen,) = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=costs).schedules
+    assert chosen is not None
+    sizes = np.zeros((chosen.ranks, chosen.ranks), int)
+    sizes[: transfer.source.ranks, : transfer.target.ranks] = transfer.sizes() * 8
+    seconds = predicted(sizes, FlatCluster.of(chosen.ranks), flat_constants(costs))
+    assert seconds[chosen] == min(seconds.values())
+
+
+def test_auto_takes_the_fewest_steps_where_messages_cost_much_and_pairs_where_bytes_do() -> None:
+    transfer = Transfer(*TRANSFERS["rows to columns"])
+
+    def chosen(**constants: float) -> str:
+        costs = Costs(exchange={**Costs().exchange, **constants})
+        (made,) = Messaging.of([transfer], 8, schedule="auto", assembly="synchronous", costs=costs).schedules
+        return made.name if made else ""
+
+    assert chosen(startup=1.0) == "REX"
+    assert chosen(startup=1e-12, exchange=1.0, send_receive=1.0, single=1.0) != "REX"
+
+
+def test_threads_have_no_schedule_but_a_wrong_one_is_refused() -> None:
+    transfer = Transfer(*TRANSFERS["to more ranks"])
+    assert Messaging.of([transfer], 8, schedule="gen", assembly="synchronous", costs=None).schedules == (None,)
+    with pytest.raises(ScheduleError, match="unknown"):
+        Messaging.of([transfer], 8, schedule="later", assembly="synchronous", costs=None)

@@ -1,0 +1,61 @@
+"""Constants are found again from exchanges timed by them, noise or none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from oocarrays.plan.exchange import Exchange
+from oocarrays.plan.fitting import NAMES, fitted
+from oocarrays.plan.network import FlatCluster
+from oocarrays.plan.prediction import Constants, schedule_seconds
+from oocarrays.plan.schedule import Schedule
+
+TRUE = Constants(startup=0.016, exchange=2e-9, send_receive=3e-9, single=1e-9, saturated=1.5e-9, forward=0.5e-9)
+GUESS = Constants.even(1.0, 1.0, saturated=1.0)
+SIZES = (1024, 1 << 20, 1 << 26)
+
+
+def timed(name: str, noise: float = 0.0) -> list[tuple[Exchange, float]]:
+    """Exchanges of several sizes and ranks, and what they take by ``TRUE``, each a little more or less."""
+    random = np.random.default_rng(0)
+    return [
+        (
+            Exchange.of(Schedule.of(name, ranks), size),
+            schedule_seconds(Schedule.of(name, ranks), size, FlatCluster.of(ranks), (TRUE,))
+            * (1 + noise * random.uniform(-1, 1)),
+        )
+        for ranks in (4, 8)
+        for size in SIZES
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("pex",), {"startup", "exchange"}),
+        (("pex", "gen"), {"startup", "exchange", "send_receive"}),
+        (("pex", "gen", "lex"), {"startup", "exchange", "send_receive", "saturated"}),
+        (("bex", "rex", "ipex"), {"startup", "exchange", "forward"}),
+    ],
+)
+def test_what_was_measured_is_found_and_the_rest_is_kept(names: tuple[str, ...], found: set[str]) -> None:
+    ours = fitted([each for name in names for each in timed(name)], FlatCluster.of(8), GUESS)
+    for name in NAMES:
+        assert getattr(ours, name) == pytest.approx(getattr(TRUE if name in found else GUESS, name), rel=1e-6)
+
+
+def test_with_noise_the_prediction_is_as_near_as_the_noise() -> None:
+    measured = [each for name in ("pex", "gen", "lex") for each in timed(name, noise=0.1)]
+    ours = fitted(measured, FlatCluster.of(8), Constants.even(1.0, 1e-9, saturated=1e-9))
+    for exchange, seconds in measured:
+        again = schedule_seconds(exchange.schedule, exchange.sizes, FlatCluster.of(8), (ours,))
+        assert again == pytest.approx(seconds, rel=0.2)
+
+
+def test_constants_are_never_negative() -> None:
+    """Here more bytes took less time: α is what is left."""
+    pex = Schedule.of("pex", 4)
+    ours = fitted([(Exchange.of(pex, 10), 3.0), (Exchange.of(pex, 1000), 2.7)], FlatCluster.of(4), GUESS)
+    assert ours.startup == pytest.approx(0.95, rel=0.01)
+    assert ours.exchange == GUESS.exchange
