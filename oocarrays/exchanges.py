@@ -59,7 +59,13 @@ def network_text(network: Network) -> str:
             return f"a mesh of {network.rows} × {network.columns}"
         case FatTree():
             return f"a fat tree of {network.ranks} ranks"
-    return f"a flat cluster of {network.ranks} ranks"
+        case FlatCluster():
+            return f"a flat cluster of {network.ranks} ranks"
+    return f"a network of {network.ranks} ranks"
+
+
+BETWEEN_WORKERS = "the costs of messages between workers: see oocarrays calibrate"
+"""Whose constants those of a flat cluster are."""
 
 
 def constants_of(network: Network | None) -> tuple[Sequence[Constants], str]:
@@ -69,7 +75,7 @@ def constants_of(network: Network | None) -> tuple[Sequence[Constants], str]:
             return MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"
         case FatTree():
             return DELTA, "the thesis's constants of the Touchstone Delta: it has none of the CM-5"
-    return flat_constants(costs()), "the costs of messages between workers: see oocarrays calibrate"
+    return flat_constants(costs()), BETWEEN_WORKERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from oocarrays.exchanges import network_text
 from oocarrays.picture import COLORS
-from oocarrays.plan.network import FatTree, Mesh, Network
+from oocarrays.plan.network import FatTree, FlatCluster, Mesh, Network
 from oocarrays.plan.redistribution import Redistribution
 from oocarrays.plan.schedule import IDLE
 from oocarrays.plan.trace import Trace, arrivals
@@ -214,8 +214,10 @@ def _draw_links(axes: Axes, network: Network, trace: Trace) -> None:
             _draw_mesh(axes, network, trace.link_bytes)
         case FatTree():
             _draw_tree(axes, network, trace.link_bytes)
+        case FlatCluster():
+            _draw_ways(axes, network, trace.link_bytes)
         case _:
-            _draw_ways(axes, network.ranks, trace.link_bytes)
+            _draw_bars(axes, [("link", trace.link_bytes)], "bytes")
 
 
 def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
@@ -275,29 +277,27 @@ def _mesh_links(mesh: Mesh, loads: np.ndarray) -> Iterator[tuple[list[tuple[floa
 def _draw_tree(axes: Axes, tree: FatTree, loads: np.ndarray) -> None:
     """The busiest link of each level, up and down."""
     nodes = [-(-tree.ranks // 4**level) for level in range(len(tree.links)) for _ in range(2)]
-    most = [float(part.max(initial=0)) for part in np.split(loads, np.cumsum(nodes)[:-1])]
+    most = np.array([part.max(initial=0) for part in np.split(loads, np.cumsum(nodes)[:-1])])
     levels = [f"{'rank' if level == 0 else f'level {level}'},\n{links} links" for level, links in enumerate(tree.links)]
     _draw_bars(axes, [("up", most[::2]), ("down", most[1::2])], "bytes on the busiest link of a level")
     axes.set_xticks(range(len(levels)), levels, fontsize=8)
 
 
-def _draw_ways(axes: Axes, ranks: int, loads: np.ndarray) -> None:
-    """What leaves each rank, and what comes to it; and what a host works for, where ranks share one."""
-    _draw_bars(axes, [("out", list(loads[:ranks])), ("in", list(loads[ranks : 2 * ranks]))], "bytes")
+def _draw_ways(axes: Axes, cluster: FlatCluster, loads: np.ndarray) -> None:
+    """What leaves each rank, and what comes to it; and what its host works for, where it has so many lanes."""
+    leaves, comes, works = np.split(loads, [cluster.ranks, 2 * cluster.ranks])
+    _draw_bars(axes, [("out", leaves), ("in", comes)], "bytes")
     axes.set_xlabel("rank's way", fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    hosts = loads[2 * ranks :]
-    for host, carried in enumerate(hosts):
-        first, last = host * ranks / len(hosts) - 0.5, (host + 1) * ranks / len(hosts) - 0.5
-        label = "a lane of their host" if host == 0 else None
-        axes.hlines(carried, first + 0.05, last - 0.05, color=COLORS[5], linewidth=1.6, label=label)
-    if len(hosts):
-        _tick_bytes(axes.yaxis, float(loads.max()))
+    if works.size:
+        ranks = np.arange(cluster.ranks)
+        axes.hlines(works[list(cluster.hosts)], ranks - 0.5, ranks + 0.5, color=COLORS[5], label="a lane of its host")
         axes.set_ylim(0, float(loads.max()) * 1.05)
+        _tick_bytes(axes.yaxis, float(loads.max()))
         _put_legend_below(axes)
 
 
-def _draw_bars(axes: Axes, sides: list[tuple[str, list[float]]], what: str) -> None:
+def _draw_bars(axes: Axes, sides: list[tuple[str, np.ndarray]], what: str) -> None:
     """Bars side by side; of many, lines."""
     for number, (label, carried) in enumerate(sides):
         color, places = (COLORS[4], COLORS[0])[number], np.arange(len(carried))
@@ -307,7 +307,7 @@ def _draw_bars(axes: Axes, sides: list[tuple[str, list[float]]], what: str) -> N
             axes.step(places, carried, where="mid", color=color, label=label, linewidth=0.8)
     axes.set_ylabel(what, fontsize=9)
     _plain(axes)
-    _tick_bytes(axes.yaxis, max(most for _, carried in sides for most in carried))
+    _tick_bytes(axes.yaxis, max(float(carried.max()) for _, carried in sides))
     _put_legend_below(axes)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from dask.utils import format_bytes, parse_bytes
 
 from oocarrays.errors import LayoutError, ScheduleError
-from oocarrays.exchanges import constants_of, network_text, parsed_network
+from oocarrays.exchanges import BETWEEN_WORKERS, constants_of, network_text, parsed_network
 from oocarrays.mapping.hpf import parse_layout
 from oocarrays.mapping.layout import Layout
 from oocarrays.plan.network import Mesh, Network
@@ -156,10 +156,14 @@ class Outlook:
                 schedules,
                 *([f"not priced, as that takes long for so many: {names}; --schedule prices one"] if names else []),
                 "",
-                "methods are priced by the costs of messages between workers: see oocarrays calibrate",
-                f"schedules are priced by {self.whose}",
+                *self._priced_by(),
             ]
         )
+
+    def _priced_by(self) -> list[str]:
+        if self.whose == BETWEEN_WORKERS:
+            return [f"priced by {self.whose}"]
+        return [f"methods are priced by {BETWEEN_WORKERS}", f"schedules are priced by {self.whose}"]
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines."""

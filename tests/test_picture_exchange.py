@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
+import oocarrays as ooc
 from oocarrays.cli import main
 from oocarrays.errors import ScheduleError
 from oocarrays.mapping.layout import Layout
@@ -150,6 +151,33 @@ def test_one_rank_has_nothing_to_draw() -> None:
     figure = transpose(1).draw()
     figure.canvas.draw()
     assert figure.get_suptitle().endswith("nothing has to move from rank to rank")
+
+
+def test_what_a_distributed_array_came_by_can_be_drawn() -> None:
+    rows = ooc.distribute(np.arange(24).reshape(4, 6), "(block, *)", ranks=2, scheduler="threads")
+    plan = ooc.redistribute(rows, "(*, block)").plan
+    assert plan is not None
+    assert cells(row(plan.draw())[0]).filled(-1).tolist() == [[-1, 0], [0, -1]]
+
+
+class Ring:
+    """A network of the caller's own: messages go around in one direction."""
+
+    ranks = 4
+
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+        links = np.zeros(4)
+        for source, target, load in zip(sources, destinations, np.ones(4) if sizes is None else sizes, strict=False):
+            links[(source + np.arange((target - source) % 4)) % 4] += load
+        return links
+
+
+def test_a_network_of_the_callers_own_is_drawn_as_bars() -> None:
+    figure = transpose(4).draw(Ring(), "gen")
+    _, links, shared, _ = row(figure)
+    assert [bar.get_height() for bar in links.patches] == [(1 + 2 + 3) * 2 * 2 * 4] * 4
+    assert "on a network of 4 ranks" in figure.get_suptitle()
+    assert shared.patches[0].get_data().values.tolist() == [1, 2, 3]
 
 
 def test_a_wrong_network_is_refused() -> None:
