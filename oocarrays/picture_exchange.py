@@ -27,6 +27,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from oocarrays.exchanges import network_text
+from oocarrays.mapping.grid import ceil_div
 from oocarrays.picture import COLORS
 from oocarrays.plan.network import FatTree, FlatCluster, Mesh, Network
 from oocarrays.plan.redistribution import Redistribution
@@ -46,6 +47,8 @@ MOST_NUMBERS = 16
 """Ranks whose messages have the number of their step written in."""
 MOST_CELLS = 64
 """Ranks whose messages are drawn each with a border; more are an image."""
+MOST_POINTS = 512
+"""Points along an axis of such an image; of more ranks, some together are one."""
 MOST_NAMES = 64
 """Ranks that have their number written on a mesh."""
 
@@ -114,9 +117,12 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: Trace, colors: Colorma
     steps, rides = (each[:sources, :targets] for each in arrivals(trace.exchange.schedule))
     order = np.searchsorted(trace.numbers, steps)
     sent = (sizes > 0) & (steps != IDLE)
-    shown = np.ma.masked_where(~sent, order)
-    axes.imshow(shown, cmap=colors, vmin=-0.5, vmax=len(trace.numbers) - 0.5, interpolation="none", zorder=1)
     ranks = max(sources, targets)
+    each = ceil_div(ranks, MOST_POINTS)
+    shown = _thinned(np.where(sent, order, IDLE), each)
+    bottom, right = (length * each - 0.5 for length in shown.shape)
+    look = {"cmap": colors, "vmin": -0.5, "vmax": len(trace.numbers) - 0.5, "interpolation": "none"}
+    axes.imshow(np.ma.masked_equal(shown, IDLE), extent=(-0.5, right, bottom, -0.5), zorder=1, **look)
     _draw_kept(axes, sizes)
     forwarded = sent & (rides > 1)
     if ranks <= MOST_CELLS:
@@ -127,7 +133,8 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: Trace, colors: Colorma
         _mark_forwarded(axes, forwarded, ranks)
     if ranks <= MOST_NUMBERS:
         _number_cells(axes, order, sent, forwarded, colors)
-    axes.set_title(f"messages, by the step in which they arrive\n{_sent_text(sizes, trace)}", fontsize=10)
+    thinned = f"; a point is {each} × {each} ranks, their last step" if each > 1 else ""
+    axes.set_title(f"messages, by the step in which they arrive\n{_sent_text(sizes, trace)}{thinned}", fontsize=10)
     axes.set_xlabel(f"to rank, {transfer.target}", fontsize=9)
     axes.set_ylabel(f"from rank, {transfer.source}", fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -135,6 +142,19 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: Trace, colors: Colorma
     axes.tick_params(labelsize=8)
     axes.set_anchor("N")
     _draw_legend(axes, bool(forwarded.any()), ranks, int(forwarded.sum()))
+
+
+def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
+    """The last step of every ``each`` × ``each`` ranks, so that no message is lost between points.
+
+    >>> _thinned(np.array([[-1, 3, 1], [-1, -1, -1]]), 2).tolist()
+    [[3, 1]]
+    """
+    rows, columns = (ceil_div(length, each) for length in steps.shape)
+    padding = ((0, rows * each - steps.shape[0]), (0, columns * each - steps.shape[1]))
+    padded = np.pad(steps, padding, constant_values=IDLE)
+    thinned: np.ndarray = padded.reshape(rows, each, columns, each).max(axis=(1, 3))
+    return thinned
 
 
 def _sent_text(sizes: np.ndarray, trace: Trace) -> str:
@@ -251,7 +271,8 @@ def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
     axes.set(xlim=(-0.6, mesh.columns - 0.4), ylim=(mesh.rows - 0.4, -0.6), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     axes.set_anchor("N")
-    below = axes.inset_axes((0.1, -0.3 / mesh.rows - 0.02, 0.8, 0.3 / max(mesh.rows, 8)))
+    thick = 0.032 * max(mesh.rows, mesh.columns) / mesh.rows
+    below = axes.inset_axes((0.1, -0.2 / mesh.rows - 1.4 * thick, 0.8, thick))
     bar = axes.figure.colorbar(lines, cax=below, orientation="horizontal")
     _tick_bytes(bar.ax.xaxis, most)
     bar.ax.tick_params(labelsize=8)

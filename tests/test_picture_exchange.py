@@ -147,6 +147,18 @@ def test_many_ranks_are_an_image_without_numbers() -> None:
     assert f"{128 * (128 - 8)} pairs' data rides through other ranks" in words
 
 
+def test_of_more_ranks_no_message_is_lost_between_points() -> None:
+    layouts = (Layout.of(10**6, text, ranks=600) for text in ("cyclic(11)", "cyclic(3)"))
+    plan = plan_redistribution(*layouts, method="general")
+    figure = plan.draw(schedule="gen")
+    element = np.arange(600 * 33)
+    points = {(s // 2, t // 2) for s, t in zip(element // 11 % 600, element // 3 % 600, strict=True) if s != t}
+    shown = cells(row(figure)[0])
+    assert shown.shape == (300, 300)
+    assert {tuple(map(int, each)) for each in np.argwhere(~np.ma.getmaskarray(shown))} == points
+    assert "a point is 2 × 2 ranks" in texts(figure)
+
+
 def test_one_rank_has_nothing_to_draw() -> None:
     figure = transpose(1).draw()
     figure.canvas.draw()
