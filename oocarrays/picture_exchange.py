@@ -342,7 +342,7 @@ def _draw_shared(axes: Axes, trace: Trace) -> None:
     axes.fill_between(places, np.append(trace.shared, trace.shared[-1:]), step="post", color=COLORS[5], alpha=0.15)
     axes.set_title("each step in which something is sent", fontsize=10)
     axes.set_ylabel("messages that share\nthe busiest link", fontsize=9)
-    axes.yaxis.set_major_locator(MaxNLocator(5, integer=trace.shared.max(initial=0) > 1))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=trace.shared.max(initial=0) > 1))
     _plain(axes)
     axes.tick_params(labelbottom=False)
 
