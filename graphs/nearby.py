@@ -142,10 +142,10 @@ def _fetched(process: tuple[int, int, bytes], start: int, shape: Sequence[int], 
     return out.view(kind).reshape(tuple(shape))
 
 
-def _read(process: int, start: int, out: np.ndarray | bytearray) -> None:
+def _read(process: int, start: int, out: Any) -> None:
     """Fill a buffer from another process's memory; the kernel copies two gigabytes in one call at most."""
     nbytes, done = len(out), 0
-    target = (ctypes.c_char * nbytes).from_buffer(memoryview(out))
+    target = (ctypes.c_char * nbytes).from_buffer(out)
     while done < nbytes:
         here = _Piece(ctypes.addressof(target) + done, nbytes - done)
         there = _Piece(start + done, nbytes - done)
