@@ -75,7 +75,7 @@ def calibrate_exchange(client: Client) -> dict[str, Any]:
     for nbytes in SIZES:
         slabs = _there(client, _slabs(_rows(ranks, nbytes), workers))
         transfer = Transfer(slabs.layout, _columns(slabs.layout))
-        own = known.graph_seconds + own_seconds(transfer, 1, known)
+        own = known.graph_seconds + own_seconds(transfer, 1, known) * max(ranks / known.cores, 1)
         for schedule in schedules(ranks, names=SCHEDULES):
             messaging = Messaging(schedules=(schedule,), assembly="asynchronous", ordered=True)
             seconds = min(

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from dask.sizeof import sizeof
 from distributed import Client, Worker
-from distributed.comm import get_address_host
-from distributed.protocol import dask_deserialize, dask_serialize
+from distributed.comm.addressing import get_address_host
 from distributed.protocol.numpy import deserialize_numpy_ndarray, serialize_numpy_ndarray
+from distributed.protocol.serialize import dask_deserialize, dask_serialize
 from oocarrays.graphs.settings import setting
 
 from oocarrays.errors import RunError
@@ -75,12 +75,12 @@ class Message:
         return sum(array.nbytes for array in self.arrays)
 
 
-@sizeof.register(Message)
+@sizeof.register(Message)  # type: ignore[untyped-decorator]
 def _sizeof(message: Message) -> int:
     return message.nbytes
 
 
-@dask_serialize.register(Message)
+@dask_serialize.register(Message)  # type: ignore[untyped-decorator]
 def _serialize(message: Message, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
     if _near and context and message.nbytes >= LEAST_BYTES and _same_host(context):
         arrays = [_place(array) for array in message.arrays]
@@ -93,7 +93,7 @@ def _serialize(message: Message, context: dict[str, Any] | None = None) -> tuple
     return {"headers": headers, "labels": message.labels}, frames
 
 
-@dask_deserialize.register(Message)
+@dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
 def _deserialize(header: dict[str, Any], frames: list[Any]) -> Message:
     if "process" in header:
         return Message([_fetched(header["process"], *place) for place in header["arrays"]], header["labels"])
@@ -142,7 +142,7 @@ def _fetched(process: tuple[int, int, bytes], start: int, shape: Sequence[int], 
     return out.view(kind).reshape(tuple(shape))
 
 
-def _read(process: int, start: int, out: np.ndarray | bytearray) -> None:
+def _read(process: int, start: int, out: Any) -> None:
     """Fill a buffer from another process's memory; the kernel copies two gigabytes in one call at most."""
     nbytes, done = len(out), 0
     target = (ctypes.c_char * nbytes).from_buffer(out)

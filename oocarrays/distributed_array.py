@@ -197,7 +197,7 @@ class DistributedArray(DaskMethodsMixin):
         target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
         costs = settings.costs()
         if not self._cluster:  # threads send no messages
-            costs = replace(costs, message_seconds=0.0, message_bandwidth=math.inf)
+            costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
         plan = plan_redistribution(self._layout, target, self.dtype.itemsize, method=method, costs=costs)
         messaging = Messaging.of(
             plan.transfers,

@@ -25,6 +25,8 @@ from oocarrays.plan.schedule import Schedule, complete_exchange
 from oocarrays.plan.transfer import Transfer
 
 Assembly = Literal["synchronous", "asynchronous"]
+PIECE_SECONDS = 2e-9
+"""Seconds that each piece, copied as one wide element, adds to a copy: measured by benchmarks/redistribution.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,11 @@ class Messaging:
     def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
         """Predicted seconds of transfers one after the other."""
         each = list(zip(transfers, self.schedules, strict=True))
-        own = sum(own_seconds(transfer, itemsize, costs, messages=schedule is not None) for transfer, schedule in each)
+        own = sum(
+            max(max(t.source.ranks, t.target.ranks) / costs.cores, 1)
+            * own_seconds(t, itemsize, costs, messages=schedule is not None)
+            for t, schedule in each
+        )
         steps = sum(
             schedule_seconds(
                 schedule, squared(t.sizes()) * itemsize, FlatCluster.of(schedule.ranks), flat_constants(costs)
@@ -90,17 +96,17 @@ class Messaging:
 
 
 def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
-    """Seconds in which a rank copies for itself what stays with it, or between threads all that it is to hold.
+    """Seconds in which a rank that has a core copies what stays with it, or between threads all that it is to hold.
 
     Parameters
     ----------
     messages : bool
         Whether the rest comes in messages, whose constants include their copies; short pieces take longer than those.
     """
-    work, crowd = transfer.work, max(max(transfer.source.ranks, transfer.target.ranks) / costs.cores, 1)
+    work = transfer.work
     copied = int((work.kept if messages else work.due).max(initial=0)) * itemsize
-    pieces = int(work.pieces.max(initial=0)) * costs.run_seconds
-    return crowd * (copied / costs.copy_bandwidth + copied / costs.touch_bandwidth + pieces)
+    pieces = int(work.pieces.max(initial=0)) * PIECE_SECONDS
+    return copied / costs.copy_bandwidth + copied / costs.touch_bandwidth + pieces
 
 
 def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:

@@ -98,7 +98,7 @@ def flat_constants(costs: Costs) -> tuple[Constants]:
     >>> flat_constants(Costs())[0].startup
     0.016
     """
-    return (Constants(**costs.exchange),)
+    return (Constants(from_bytes=0, **costs.exchange),)
 
 
 def regime(constants: Sequence[Constants], nbytes: int) -> Constants:

@@ -26,6 +26,7 @@ from oocarrays.mapping.axis import BlockCyclicAxis
 from oocarrays.mapping.distribution import Cyclic, Distribution
 from oocarrays.mapping.layout import Layout
 from oocarrays.plan import shown
+from oocarrays.plan.assembly import own_seconds
 from oocarrays.plan.communication import formula
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.network import Network
@@ -35,8 +36,6 @@ __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistributio
 
 METHODS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general", "gcd", "lcm", "direct", "indirect")
 """Every way to redistribute, by the thesis's names: of one axis all but the last two, of several axes those."""
-PIECE_SECONDS = 2e-9
-"""Seconds that each piece, copied as one wide element, adds to a copy: measured by benchmarks/redistribution.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class Price:
     pieces: int
     """Contiguous pieces of local arrays that those copies are of."""
     seconds: float
-    """Predicted, of the busiest rank: α · steps + bytes / bandwidth + copies + pieces."""
+    """Predicted, of the busiest rank: α · steps + β · bytes + its own copies + pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,12 +276,11 @@ def _with(layout: Layout, axis: int, distribution: Distribution) -> Layout:
 def _price(method: str, transfers: tuple[Transfer, ...], itemsize: int, costs: Costs) -> Price:
     works = [transfer.work for transfer in transfers]
     steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
-    seconds = 0.0
-    for work, step in zip(works, steps, strict=True):
+    startup, byte, seconds = costs.exchange["startup"], costs.exchange["exchange"], 0.0
+    for transfer, work, step in zip(transfers, works, steps, strict=True):
         sent = max(int((work.held - work.kept).max(initial=0)), int((work.due - work.kept).max(initial=0)))
-        copied = int((work.held + work.due).max(initial=0))
-        seconds += step * costs.message_seconds + sent * itemsize / costs.message_bandwidth
-        seconds += copied * itemsize / costs.copy_bandwidth + int(work.pieces.max(initial=0)) * PIECE_SECONDS
+        seconds += step * startup + sent * itemsize * byte
+        seconds += own_seconds(transfer, itemsize, costs, messages=byte > 0)
     return Price(
         method=method,
         transfers=len(transfers),

@@ -14,7 +14,7 @@ from oocarrays.plan.communication import cut, runs_between
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
 
-FREE = Costs(message_seconds=0.0, message_bandwidth=float("inf"), copy_bandwidth=1.0)
+FREE = Costs(exchange=dict.fromkeys(Costs().exchange, 0.0), copy_bandwidth=1.0)
 """Only copies cost."""
 
 
