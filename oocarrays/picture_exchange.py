@@ -121,8 +121,14 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: Trace, colors: Colorma
     each = ceil_div(ranks, MOST_POINTS)
     shown = _thinned(np.where(sent, order, IDLE), each)
     bottom, right = (length * each - 0.5 for length in shown.shape)
-    look = {"cmap": colors, "vmin": -0.5, "vmax": len(trace.numbers) - 0.5, "interpolation": "none"}
-    axes.imshow(np.ma.masked_equal(shown, IDLE), extent=(-0.5, right, bottom, -0.5), zorder=1, **look)
+    axes.imshow(
+        np.ma.masked_equal(shown, IDLE),
+        extent=(-0.5, right, bottom, -0.5),
+        cmap=colors,
+        norm=Normalize(-0.5, len(trace.numbers) - 0.5),
+        interpolation="none",
+        zorder=1,
+    )
     _draw_kept(axes, sizes)
     forwarded = sent & (rides > 1)
     if ranks <= MOST_CELLS:
