@@ -7,7 +7,8 @@
 An array that the workers hold in row slabs, one each, becomes column slabs, one each. Every run has a fresh cluster of
 single-thread workers without limits that have imported everything and done a small exchange; only the move is timed;
 every element is checked afterwards. `unordered` is what a person would write without schedules: each slab sliced on its
-worker, slices concatenated on theirs, all at once. `pex!` is PEX whose steps do not wait for one another.
+worker, slices concatenated on theirs, all at once. `no-order` is ours without waiting: every message goes as soon as it
+is packed. `pex/synchronous` unpacks when all messages have come, the others each as it comes.
 
 `predict` sets the predicted time beside the clock's for several schedules, sizes and numbers of workers, after what
 `oocarrays calibrate --scheduler` does on each number of workers.
@@ -34,7 +35,7 @@ from processes import Session
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCHEDULES = ("lex", "pex", "rex", "bex", "pex-gen", "pex-gen-shift", "gen", "ipex")
-PEERS = (*SCHEDULES, "pex!", "unordered", "p2p", "tasks")
+PEERS = (*SCHEDULES, "pex/synchronous", "no-order", "unordered", "p2p", "tasks")
 TRIALS = tuple(
     (peer, workers, nbytes * MIB)
     for workers, peers in ((2, ("pex", "gen", "rex")), (3, ("gen", "lex", "pex-gen")), (4, SCHEDULES), (8, SCHEDULES))

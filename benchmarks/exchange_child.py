@@ -136,9 +136,10 @@ def _peer(peer: str, client: Client, rows: da.Array, workers: int):
         return lambda: unordered(client, rows, addresses)
     held = ooc.distribute(rows, "(block, *)", ranks=workers).persist()
     wait(held)
-    assembly = "asynchronous" if peer.endswith("!") else "synchronous"
-    schedule = peer.rstrip("!")
-    return lambda: ooc.redistribute(held, "(*, block)", schedule=schedule, assembly=assembly).persist()
+    name, _, assembly = peer.partition("/")
+    schedule = None if name == "no-order" else name
+    how = {"schedule": schedule, "assembly": assembly or "asynchronous"}
+    return lambda: ooc.redistribute(held, "(*, block)", **how).persist()
 
 
 def _rechunked(rows: da.Array, columns: tuple[int, int], method: str) -> da.Array:
