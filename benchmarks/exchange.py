@@ -5,8 +5,8 @@
     python benchmarks/exchange.py predict --rounds 3
 
 An array that the workers hold in row slabs, one each, becomes column slabs, one each. Every run has a fresh cluster of
-single-thread workers without limits that have imported everything and done a small exchange; only the move is timed;
-every element is checked afterwards. `unordered` is what a person would write without schedules: each slab sliced on its
+single-thread workers without limits that have done the same once before; only the move is timed; every element is
+checked afterwards. `unordered` is what a person would write without schedules: each slab sliced on its
 worker, slices concatenated on theirs, all at once. `no-order` is ours without waiting: every message goes as soon as it
 is packed. `pex/synchronous` unpacks when all messages have come, the others each as it comes.
 
@@ -114,7 +114,7 @@ def _run(asked: dict, options: argparse.Namespace) -> list[dict]:
 
 
 def _watched(child: subprocess.Popen, session: Session, peer: str, timeout: float) -> dict:
-    """One move, from `ready` to its answer."""
+    """One move: memory is looked at until it is done, and not while it is checked."""
     ready = child.stdout.readline()
     if not ready:
         raise SystemExit(f"{peer}: the process ended before it was ready")
@@ -131,8 +131,8 @@ def _watched(child: subprocess.Popen, session: Session, peer: str, timeout: floa
             child.kill()
             return {"verdict": f"killed after {timeout:.0f} s"}
     answer = json.loads(child.stdout.readline())
-    pids = answer.pop("pids")
-    answer["peak"] = max(session.peaks[pid][1] - session.first[pid] for pid in pids)
+    answer |= json.loads(child.stdout.readline() or '{"verdict": "failed"}')
+    answer["peak"] = max(session.peaks[pid][1] - session.first[pid] for pid in json.loads(ready)["pids"])
     print(f"{peer}: {answer['seconds']:.2f} s, {answer['verdict']}", file=sys.stderr)
     return answer
 

@@ -2,7 +2,7 @@
 
     python exchange_child.py JSON       (peers, workers, sizes in bytes; calibrate)
 
-For each move it says `ready`, waits for a line, moves, and answers in one JSON line.
+For each move it says in JSON lines who works, and waits for a line; then what the move took, and whether it is right.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import statistics
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 
 import dask
@@ -19,16 +21,16 @@ import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
-from distributed import Client, LocalCluster, Worker, WorkerPlugin, wait
+from distributed import Client, LocalCluster, Scheduler, Worker, WorkerPlugin, wait
 from oocarrays.graphs.calibrate_workers import calibrate_workers
 from tornado.ioloop import PeriodicCallback
 
 import oocarrays as ooc
 
+TIMES = 3
+"""Moves that are timed; their median counts."""
 LOOK = 2
 """Milliseconds between two looks at a worker's queue."""
-SMALL = 2**20
-"""Bytes of the exchange to warm up with."""
 
 
 class Queue(WorkerPlugin):
@@ -69,34 +71,55 @@ def main(line: str) -> None:
         if asked.get("calibrate"):
             dask.config.set({f"oocarrays.cost.{k}": v for k, v in calibrate_workers(client).items()})
         for peer, nbytes in zip(asked["peers"], asked["sizes"], strict=True):
-            _moved(client, peer, asked["workers"], SMALL)
-            print(json.dumps(_moved(client, peer, asked["workers"], nbytes, wait_for="go")), flush=True)
+            _moved(client, peer, asked["workers"], nbytes)
 
 
-def _moved(client: Client, peer: str, workers: int, nbytes: int, wait_for: str = "") -> dict:
-    """One move, timed and checked."""
+def _moved(client: Client, peer: str, workers: int, nbytes: int) -> None:
+    """One move, done once to no end (memory that was never used is slow to come), then timed ``TIMES``, and checked."""
     edge = int((nbytes / 4) ** 0.5) // workers * workers
     rows = _rows(edge, workers).persist()
     wait(rows)
     move = _peer(peer, client, rows, workers)
+    _timed(client, move)
+    _say({"pids": list(client.run(os.getpid).values())})
+    sys.stdin.readline()
     client.run(_queue)
-    if wait_for:
-        print("ready", flush=True)
-        sys.stdin.readline()
+    seconds = [_timed(client, move) for _ in range(TIMES - 1)]
     start = time.perf_counter()
-    moved = move()
-    wait(moved)
+    wait(moved := move())
+    seconds.append(time.perf_counter() - start)
+    _say(
+        {
+            "peer": peer,
+            "workers": workers,
+            "nbytes": edge * edge * 4,
+            "seconds": statistics.median(seconds),
+            "all_seconds": seconds,
+            "predicted": getattr(moved, "seconds", None),
+            "queue": max(client.run(_queue).values()),
+        }
+    )
+    _say({"verdict": _verdict(moved, edge)})
+
+
+def _timed(client: Client, move: Callable[[], object]) -> float:
+    """Seconds of a move whose result is then let go."""
+    known = client.run_on_scheduler(_known)
+    start = time.perf_counter()
+    wait(moved := move())
     seconds = time.perf_counter() - start
-    queue = max(client.run(_queue).values())
-    facts = {"peer": peer, "workers": workers, "nbytes": edge * edge * 4, "predicted": _predicted(moved)}
-    verdict = _verdict(moved, edge)
-    return {
-        **facts,
-        "seconds": seconds,
-        "queue": queue,
-        "verdict": verdict,
-        "pids": list(client.run(os.getpid).values()),
-    }
+    del moved
+    while client.run_on_scheduler(_known) > known:
+        time.sleep(0.01)
+    return seconds
+
+
+def _known(dask_scheduler: Scheduler) -> int:
+    return len(dask_scheduler.tasks)
+
+
+def _say(facts: dict) -> None:
+    print(json.dumps(facts), flush=True)
 
 
 def _rows(edge: int, workers: int) -> da.Array:
@@ -107,10 +130,6 @@ def _rows(edge: int, workers: int) -> da.Array:
 
 def _filled(first: np.ndarray, edge: int) -> np.ndarray:
     return first + np.arange(edge, dtype="i4")
-
-
-def _predicted(moved: object) -> float | None:
-    return getattr(moved, "seconds", None)
 
 
 def _verdict(moved: object, edge: int) -> str:
