@@ -18,6 +18,7 @@ from oocarrays.graphs.calibrate import keep
 from oocarrays.graphs.calibrate_workers import calibrate_workers, fit
 
 from oocarrays.errors import InputError, RunError
+from oocarrays.plan.cost import Costs
 
 
 @contextmanager
@@ -62,7 +63,10 @@ def count(client: Client) -> int:
 
 def test_two_workers_give_every_constant(two_workers: Client) -> None:
     measured = calibrate_workers(two_workers)
-    assert set(measured) == {"worker_task_seconds", "message_seconds", "message_bandwidth"}
+    exchange = measured.pop("exchange")
+    assert set(exchange) == set(Costs().exchange)
+    assert all(0 <= value < 2 for value in exchange.values())
+    assert set(measured) == {"worker_task_seconds", "message_seconds", "message_bandwidth", "graph_seconds"}
     assert all(type(value) is float for value in measured.values())
     assert 1e-5 < measured["worker_task_seconds"] < 0.5
     assert 0 <= measured["message_seconds"] < 2
