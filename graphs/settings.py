@@ -26,7 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
-    "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": PEX for a power of two, else GEN
+    "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
     "same-machine": True,  # whether workers of one machine copy messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
     "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine

@@ -25,7 +25,7 @@ from oocarrays.lazy_dataset import DatasetJob
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "Block",
     "Collapsed",

@@ -165,7 +165,7 @@ def rechunk(
     schedule : str
         The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
         ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; ``"auto"`` takes
-        PEX for a power of two of ranks, GEN otherwise. By default the setting ``oocarrays.schedule``.
+        the one of least predicted time. By default the setting ``oocarrays.schedule``.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
     zarr_format : 2 or 3

@@ -57,6 +57,8 @@ class Problem:
     costs: Costs
     schedule: Schedule
     """The order in which ranks exchange."""
+    any_order: bool = False
+    """Whether another order may be taken, where it is predicted to take less time."""
     processes: int | None = None
     """Worker processes that share the ranks, each with the budget; None where ranks are threads of this process."""
     synchronous: bool = True

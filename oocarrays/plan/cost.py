@@ -79,12 +79,13 @@ class Costs:
     """Seconds of a graph on a cluster that does nothing."""
     exchange: Mapping[str, float] = field(
         default_factory=lambda: {
-            "startup": 0.016,
+            "startup": 0.012,
             "exchange": 1e-9,
             "send_receive": 1e-9,
             "single": 0.5e-9,
             "saturated": 0.5e-9,
             "forward": 0.5e-9,
+            "task": 0.5e-3,
         }
     )
     """Of a redistribution between workers: seconds, and seconds a byte, as `oocarrays.plan.prediction.Constants` has

@@ -36,6 +36,12 @@ class Turn:
     """Whether the schedule forwards, so that what comes is packed again."""
 
     @property
+    def tasks(self) -> int:
+        """Tasks between workers: of each sender, and two of each receiver, or three where it sends on."""
+        receivers = len(np.unique(self.step.destinations[self.step.senders]))
+        return len(self.step.senders) + (3 if self.forwards else 2) * receivers
+
+    @property
     def sizes(self) -> np.ndarray:
         """Bytes of each message, by source: one for each of the step's senders."""
         sizes: np.ndarray = self.sent[self.step.senders]

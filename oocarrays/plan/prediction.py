@@ -1,6 +1,6 @@
 """What an exchange takes on a network: the models of the thesis, over messages that were routed and counted.
 
-    seconds of a step = α + max( bytes of a message · β_ex, β_sr or β_s,  bytes on a link · β_sat )
+    seconds of a step = α + tasks · τ + max( bytes of a message · β_ex, β_sr or β_s,  bytes on a link · β_sat )
 
     β_ex   two ranks send to each other          0 ↔ 1
     β_sr   a rank sends to one, receives from another    0 → 1 → 2
@@ -43,6 +43,8 @@ class Constants:
     """Seconds a byte on a link that is all in use: β_sat."""
     forward: float = 0.0
     """Seconds a byte that is packed again in schedules that forward; the thesis names them, and leaves them out."""
+    task: float = 0.0
+    """Seconds of each task of a step in a scheduler that all wait for; the thesis's machines have none."""
 
     @classmethod
     def even(cls, startup: float, byte: float, *, saturated: float, from_bytes: int = 0) -> Constants:
@@ -61,7 +63,7 @@ class Constants:
         sources, sizes = turn.step.senders, turn.sizes
         link = busiest(network, sources, turn.step.destinations[sources], sizes)
         sent = max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
-        return self.startup + sent + self.packing_seconds(turn)
+        return self.startup + turn.tasks * self.task + sent + self.packing_seconds(turn)
 
     def byte_seconds(self, step: Step) -> np.ndarray:
         """β of each message, by source."""
@@ -96,7 +98,7 @@ def flat_constants(costs: Costs) -> tuple[Constants]:
     """Those of Dask workers, as `oocarrays calibrate --scheduler` has fitted them.
 
     >>> flat_constants(Costs())[0].startup
-    0.016
+    0.012
     """
     return (Constants(from_bytes=0, **costs.exchange),)
 

@@ -25,7 +25,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
 from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, TRAVEL_COPIES, Infeasible, Problem, best_pass
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
-from oocarrays.plan.ordering import schedules_for
+from oocarrays.plan.ordering import schedules_for, worth_trying
 from oocarrays.plan.passes import Method, Pass
 
 Strategy = Literal["independent", "two-phase", "kept", "staged"]
@@ -238,6 +238,7 @@ def plan_rechunk(
             ranks=order.ranks,
             costs=costs,
             schedule=order,
+            any_order=schedule.lower() == "auto" and processes is not None,
             processes=processes,
             synchronous=synchronous,
             requests=requests,
@@ -357,7 +358,12 @@ def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: i
 def _ways(problem: Problem, strategy: Strategy, found: Sequence[_Way]) -> Iterator[_Way]:
     """The best plan of a strategy for each number of passes, until one reads everything once."""
     if strategy != "staged":
-        yield _single(problem, (strategy,))
+        orders = (
+            worth_trying(problem.schedule) if problem.any_order and strategy == "two-phase" else (problem.schedule,)
+        )
+        ways = [_single(replace(problem, schedule=order), (strategy,)) for order in orders]
+        fitting = [way for way in ways if way.passes]
+        yield _best(fitting) if fitting else min(ways, key=lambda way: way.least)
         return
     for stages in range(2, MAX_STAGES + 1):
         if any(way.reads_once for way in found if way.ranks == problem.ranks):

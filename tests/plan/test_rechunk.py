@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import MAX_TASKS
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.passes import Pass
@@ -173,3 +174,16 @@ def test_an_empty_array_has_no_passes(shape: tuple[int, ...]) -> None:
 def test_wrong_options_are_refused(options: dict) -> None:
     with pytest.raises(InputError, match=r"is not one of|at least 1"):
         plan((4, 4), (1, 4), (4, 1), 64 * MIB, **options)
+
+
+@pytest.mark.parametrize(("edge", "name"), [(1024, "REX"), (16384, "PEX")])
+def test_auto_takes_few_steps_for_little_and_few_bytes_for_much(edge: int, name: str) -> None:
+    """REX takes lg P steps and sends most of it lg P times; whoever names an order gets that."""
+    rows = Stored(grid=ChunkGrid.of((edge, edge), (edge // 64, edge)), itemsize=4, local=True)
+    columns = Stored(grid=ChunkGrid.of((edge, edge), (edge, edge // 64)), itemsize=4, local=True)
+    asked = partial(plan_rechunk, rows, columns, budget=2**29, costs=Costs(), processes=4, method="two-phase")
+    seconds = {order: asked(schedule=order).seconds for order in ("pex", "rex", "gen", "ipex")}
+    plan = asked()
+    assert plan.passes[0].schedule.name == name
+    assert plan.seconds <= 1.05 * min(seconds.values())
+    assert asked(schedule="gen").passes[0].schedule.name == "GEN"
