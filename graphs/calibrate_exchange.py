@@ -45,7 +45,7 @@ SIZES = (2**24, 2**21, 2**12)
 """Bytes of a message: the largest first, as memory that was never used is slow to come."""
 ROWS = 64
 """Of each rank's slab."""
-TIMES = 4
+TIMES = 3
 """Times that each exchange is done: the first one does not count, and of the others their median."""
 TIMEOUT_SECONDS = 60
 """Seconds after which an exchange that should take less than one is given up."""

@@ -96,7 +96,7 @@ def test_only_chosen_workers_do_anything(three: Client, field: Path) -> None:
 @pytest.mark.parametrize(("ranks", "name"), [(3, "GEN"), (4, "PEX"), (5, "GEN")])
 def test_a_rank_is_never_in_two_steps_at_once(three: Client, field: Path, ranks: int, name: str) -> None:
     """As it really happened: a rank sends when its last message has been taken and its own has come."""
-    job = tight(lambda **memory: job_of(field, **{"ranks": ranks, "chunks": (1024, 40)} | memory))
+    job = tight(lambda **memory: job_of(field, **{"ranks": ranks, "chunks": (1024, 40), "schedule": name} | memory))
     assert job.plan.passes[0].schedule.name == complete_exchange(ranks).name == name
     within(job.run)
     at = {(event["verb"], *event["args"]): place for place, event in enumerate(events(three, job))}
@@ -209,6 +209,7 @@ def refused(call: Any, says: str) -> None:
 
 
 def test_no_workers_are_one_clear_line(three: Client, field: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    until(lambda: len(three.scheduler_info()["workers"]) == 3)
     monkeypatch.setattr(placement, "ARRIVAL_SECONDS", 0.2)
     refused(lambda: job_of(field, workers=[]), "names none")
     with cluster(0) as client:
