@@ -17,7 +17,7 @@ import ctypes
 import os
 import secrets
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -183,20 +183,26 @@ def introduce(client: Client) -> None:
     workers = frozenset(client.scheduler_info(n_workers=-1)["workers"])
     if not setting("same-machine") or _INTRODUCED.get(client) == workers:
         return
-    known = client.run(_introduced, on_error="ignore")
-    can = client.run(_can_read, known, on_error="ignore")
-    hosts = {get_address_host(address) for address in workers}
-    bad = {get_address_host(address) for address in workers if not can.get(address)}
-    near = [address for address in workers if get_address_host(address) in hosts - bad]
+    strange = _strange_hosts(client, workers)
+    if strange:
+        client.run(_allow, workers=[a for a in workers if get_address_host(a) in strange], on_error="ignore")
+        strange = _strange_hosts(client, workers)
+    near = [address for address in workers if get_address_host(address) not in strange]
     if near:
         client.run(_use, workers=near, on_error="ignore")
     _INTRODUCED[client] = workers
 
 
-def _introduced() -> tuple[int, int, bytes]:
-    """This process, which others of the same user may read from now on, where the system asks for that (Yama)."""
+def _strange_hosts(client: Client, workers: Collection[str]) -> set[str]:
+    """The hosts on which some worker cannot read some other."""
+    known = client.run(_here, on_error="ignore")
+    can = client.run(_can_read, known, on_error="ignore")
+    return {get_address_host(address) for address in workers if not can.get(address)}
+
+
+def _allow() -> None:
+    """Let other processes of the same user read this one, where the system asks for that (Yama)."""
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(PR_SET_PTRACER_ANY), 0, 0, 0)
-    return _here()
 
 
 def _can_read(known: dict[str, tuple[int, int, bytes]], dask_worker: Worker) -> bool:

@@ -309,13 +309,13 @@ def _row(offer: Price, chosen: bool) -> tuple[str, ...]:
 
 
 def _amount(nbytes: int) -> str:
-    """Bytes as a person reads them.
+    """Bytes as Dask writes them.
 
     >>> _amount(1000), _amount(3 * 2**20)
-    ('1000 bytes', '3.0 MiB')
+    ('0.98 kiB', '3.00 MiB')
     """
-    power = next((power for power in (3, 2, 1) if nbytes >= 1024**power), 0)
-    return f"{nbytes / 1024**power:.1f} {'KMG'[power - 1]}iB" if power else f"{nbytes} bytes"
+    power = next((power for power in (4, 3, 2, 1) if nbytes >= 0.9 * 1024**power), 0)
+    return f"{nbytes / 1024**power:.2f} {'kMGT'[power - 1]}iB" if power else f"{nbytes} B"
 
 
 def _many(number: int, what: str) -> str:
