@@ -209,7 +209,9 @@ def test_a_worker_dies_midway(three: Client, moment: str, assembly: str) -> None
     with watched(three, Ran(moment, killer(three, z.placement[1]))) as ran:
         np.testing.assert_array_equal(within(z.compute), x)
     assert ran._awaited == "none"
-    assert len({worker for _, worker in ran.tasks}) == 4  # who died, and who took its place
+    there = set(three.scheduler_info()["workers"])
+    assert z.placement[1] not in there, "it died"
+    assert len({worker for _, worker in ran.tasks} & there) > 1, "others did its work"
 
 
 @pytest.mark.parametrize("assembly", ASSEMBLIES)

@@ -85,7 +85,7 @@ def test_odd_shapes_and_more_ranks_than_workers(
 @pytest.mark.parametrize("count", [1, 2, 4, 5])
 def test_ranks_run_where_they_were_put_and_exchange_in_steps(field: Path, count: int) -> None:
     with cluster(count) as client:
-        job = tight(lambda **memory: job_of(field, ranks=count, **memory))
+        job = tight(lambda **memory: job_of(field, ranks=count, schedule=complete_exchange(count).name, **memory))
         np.testing.assert_array_equal(run(job), FIELD)
         told = events(client, job)
     assert len(set(job.placement.values())) == count
