@@ -59,11 +59,7 @@ class KeptMessages:
         """
         self._writing[rank].append(self._writer.submit(self._write, self._path(unit, rank), buffer[: padded(nbytes)]))
         self._counts[rank] += 1
-        self._wait(rank, 1)
-
-    def _wait(self, rank: int, left: int) -> None:
-        """Wait until no more than ``left`` messages of a rank are being written."""
-        while len(self._writing[rank]) > left:
+        while len(self._writing[rank]) > 1:
             self._writing[rank].popleft().result()
 
     def _write(self, path: str, message: memoryview) -> None:
@@ -83,7 +79,8 @@ class KeptMessages:
 
     def take(self, unit: int, rank: int, read: Callable[[Reader], None]) -> None:
         """Let ``read`` have the messages for ``rank`` in partition ``unit``; they are gone when it returns."""
-        self._wait(rank, 0)
+        for writing in tuple(self._writing[rank]):  # which stay there: other partitions are taken at the same time
+            writing.result()
         path = self._path(unit, rank)
         try:
             blob = LocalBlob(path, read_ahead=False)

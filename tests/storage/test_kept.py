@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +94,13 @@ def test_what_cannot_be_written_is_said_by_the_next_call(tmp_path: Path) -> None
 
 def test_padding_is_whole_sectors() -> None:
     assert [padded(n) for n in (0, 1, 4095, 4096, 4097)] == [0, 4096, 4096, 4096, 8192]
+
+
+def test_partitions_that_are_taken_at_one_time_all_wait_for_what_is_being_written(tmp_path: Path) -> None:
+    """Each of them for the last message of the rank, which is under way when they begin."""
+    kept = KeptMessages(str(tmp_path / "kept"), past_cache=False)
+    kept._writer.submit(time.sleep, 0.2)
+    kept.append(2, 0, pages(b"late").data, 4)
+    with ThreadPoolExecutor(2) as pool:
+        taking = [pool.submit(taken, kept, unit, 0, [4]) for unit in (1, 2)]
+    assert [each.result() for each in taking] == [[], [b"late"]]
