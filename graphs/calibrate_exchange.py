@@ -29,7 +29,7 @@ from oocarrays.graphs.settings import costs
 
 from oocarrays.errors import RunError
 from oocarrays.mapping.layout import Layout
-from oocarrays.plan.assembly import Messaging, own_seconds
+from oocarrays.plan.assembly import Messaging, crowded_seconds
 from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.fitting import fitted
 from oocarrays.plan.network import FlatCluster
@@ -51,13 +51,15 @@ TIMEOUT_SECONDS = 60
 """Seconds after which an exchange that should take less than one is given up."""
 
 
-def calibrate_exchange(client: Client) -> dict[str, Any]:
-    """Measure on a live cluster of two workers or more what exchanges between them take.
+def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]:
+    """Measure on a live cluster what exchanges between workers take.
 
     Parameters
     ----------
     client : distributed.Client
         A synchronous client of an idle cluster.
+    workers : sequence of str
+        Addresses of two workers or more, by rank.
 
     Returns
     -------
@@ -70,14 +72,13 @@ def calibrate_exchange(client: Client) -> dict[str, Any]:
     RunError
         Where the workers do not finish.
     """
-    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     ranks = len(workers)
     known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
     measured = []
     for nbytes in SIZES:
         slabs = _there(client, _slabs(_rows(ranks, nbytes), workers))
         transfer = Transfer(slabs.layout, _columns(slabs.layout))
-        own = known.graph_seconds + own_seconds(transfer, 1, known) * max(ranks / known.cores, 1)
+        own = known.graph_seconds + crowded_seconds(transfer, 1, known)
         for schedule in schedules(ranks, names=SCHEDULES):
             messaging = Messaging(schedules=(schedule,), assembly="asynchronous", ordered=True)
             took = [_seconds(client, exchanged(slabs, transfer, schedule, messaging, workers)) for _ in range(TIMES)]
@@ -127,16 +128,27 @@ def _seconds(client: Client, parts: Parts) -> float:
 
 
 def _futures(client: Client, parts: Parts) -> list[Any]:
-    from distributed import wait
-
     for suffix, addresses in parts.homes.items():
         pin(client, suffix, addresses, f"oocarrays-{suffix}")
     futures: list[Any] = client.get(parts.graph, list(parts.keys), sync=False)  # type: ignore[no-untyped-call]
-    try:
-        wait(futures, timeout=TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
-    except TimeoutError:
-        raise RunError(f"the cluster did not finish an exchange in {TIMEOUT_SECONDS} s: is a worker gone?") from None
+    await_all(futures, "an exchange", TIMEOUT_SECONDS)
     for future in futures:
         if future.status == "error":  # the result of one that is done is large
             future.result()
     return futures
+
+
+def await_all(futures: list[Any], what: str, seconds: float) -> None:
+    """Wait until all futures are done, well or not.
+
+    Raises
+    ------
+    RunError
+        Where that takes longer than ``seconds``.
+    """
+    from distributed import wait
+
+    try:
+        wait(futures, timeout=seconds)  # type: ignore[no-untyped-call]
+    except TimeoutError:
+        raise RunError(f"the cluster did not finish {what} in {seconds} s: is a worker gone?") from None

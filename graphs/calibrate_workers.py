@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
-from oocarrays.graphs.calibrate_exchange import calibrate_exchange
+from oocarrays.graphs.calibrate_exchange import await_all, calibrate_exchange
 
 from oocarrays.errors import InputError, RunError
 from oocarrays.plan.cost import PAGE_BYTES
@@ -80,7 +80,7 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
         small = _least(lambda: _step_seconds(client, workers, SMALL_BYTES))
         large = _least(lambda: _step_seconds(client, workers, LARGE_BYTES))
         measured["message_seconds"], measured["message_bandwidth"] = fit(small, large)
-        measured |= calibrate_exchange(client)
+        measured |= calibrate_exchange(client, workers)
     return measured
 
 
@@ -171,12 +171,7 @@ def _run(client: Client, workers: list[str], graph: Graph, wanted: list[Key]) ->
 
 
 def _gathered(client: Client, futures: list[Future]) -> list[float]:
-    from distributed import wait
-
-    try:
-        wait(futures, timeout=TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
-    except TimeoutError:
-        raise RunError(f"the cluster did not finish small tasks in {TIMEOUT_SECONDS} s: is a worker gone?") from None
+    await_all(futures, "small tasks", TIMEOUT_SECONDS)
     times: list[float] = client.gather(futures)  # type: ignore[no-untyped-call]
     return times
 

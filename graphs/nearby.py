@@ -180,8 +180,10 @@ def introduce(client: Client) -> None:
 
     Workers that come later send over sockets until they are introduced, too. Once for the same workers.
     """
+    if not setting("same-machine"):
+        return
     workers = frozenset(client.scheduler_info(n_workers=-1)["workers"])
-    if not setting("same-machine") or _INTRODUCED.get(client) == workers:
+    if _INTRODUCED.get(client) == workers:
         return
     strange = _strange_hosts(client, workers)
     if strange:

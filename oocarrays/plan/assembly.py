@@ -74,15 +74,9 @@ class Messaging:
     def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
         """Predicted seconds of transfers one after the other."""
         each = list(zip(transfers, self.schedules, strict=True))
-        own = sum(
-            max(max(t.source.ranks, t.target.ranks) / costs.cores, 1)
-            * own_seconds(t, itemsize, costs, messages=schedule is not None)
-            for t, schedule in each
-        )
+        own = sum(crowded_seconds(t, itemsize, costs, messages=schedule is not None) for t, schedule in each)
         steps = sum(
-            schedule_seconds(
-                schedule, squared(t.sizes()) * itemsize, FlatCluster.of(schedule.ranks), flat_constants(costs)
-            )
+            schedule_seconds(schedule, t.sizes() * itemsize, FlatCluster.of(schedule.ranks), flat_constants(costs))
             for t, schedule in each
             if schedule is not None
         )
@@ -109,15 +103,20 @@ def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bo
     return copied / costs.copy_bandwidth + copied / costs.touch_bandwidth + pieces
 
 
+def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
+    """The same, where ranks share the cores that there are."""
+    ranks = max(transfer.source.ranks, transfer.target.ranks)
+    return max(ranks / costs.cores, 1) * own_seconds(transfer, itemsize, costs, messages=messages)
+
+
 def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
     """The schedule of a transfer, over all ranks that are there before or afterwards."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
-    if asked is None or (asked.lower() == "auto" and costs is None):
-        return complete_exchange(ranks)
-    if asked.lower() != "auto":
+    if asked is not None and asked.lower() != "auto":
         return Schedule.of(asked, ranks)
-    sizes = squared(transfer.sizes()) * itemsize
-    return cheapest(sizes, FlatCluster.of(ranks), flat_constants(costs or Costs()))
+    if asked is None or costs is None:
+        return complete_exchange(ranks)
+    return cheapest(transfer.sizes() * itemsize, FlatCluster.of(ranks), flat_constants(costs))
 
 
 def held_elements(
