@@ -14,11 +14,13 @@ from oocarrays.contents import array_facts
 from oocarrays.errors import ChunksError
 from oocarrays.graphs import settings
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import array_html
 from oocarrays.report import array_line
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.array_file import StoreLike, describe
 from oocarrays.storage.formats import dimension_names
+from oocarrays.storage.sections import read_section, write_section
 from oocarrays.storage.urls import store_of
 
 
@@ -86,8 +88,13 @@ class OutOfCoreArray:
         """Where the array is."""
         return array_file.location(self._array)
 
-    def __getitem__(self, key: Any) -> np.ndarray:
-        return np.asarray(self._array[key])
+    def __getitem__(self, key: Any) -> Any:
+        taken = Selection.of(key, self.shape)
+        return taken.arranged(read_section(describe(self._array), taken.axes))[()]
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        taken = Selection.of(key, self.shape)
+        write_section(describe(self._array, written=True), taken.axes, taken.spread(values))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[...], dtype=dtype)

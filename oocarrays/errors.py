@@ -7,6 +7,8 @@ OocError
 │   ├── NotFoundError                no such store, or no array in it
 │   ├── TargetError                  the target exists, or is the source, or lies inside it
 │   ├── UnsupportedError             a dtype, grid or setting that this version does not take
+│   ├── SelectionError (IndexError)  an index out of range, of too many axes, or values that do not fit it
+│   ├── DescriptorError              an array file whose descriptor does not fit what is there
 │   ├── LayoutError                  a distribution or a process grid that fits neither array nor ranks
 │   ├── ScheduleError                no such exchange schedule, or not for so many ranks
 │   ├── PlacementError               ranks cannot be put on the workers of a cluster
@@ -68,6 +70,14 @@ class TargetError(InputError):
 
 class UnsupportedError(InputError):
     """A dtype, grid or setting that this version does not take."""
+
+
+class SelectionError(InputError, IndexError):
+    """An index that is out of range, has too many axes, or is none; or values that do not fit what it takes."""
+
+
+class DescriptorError(InputError):
+    """An array file whose descriptor is missing, cannot be read, or does not fit what is there."""
 
 
 class LayoutError(InputError):

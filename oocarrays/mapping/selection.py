@@ -1,0 +1,262 @@
+"""What an index takes of an array: elements along each axis, and how they stand in the result.
+
+    a[10:2:-3, 5, None]        axes        4 · 7 · 10    and    5          ascending, each once: what is read
+                               order       backwards            –          how they stand in the result
+                               result      (3, 1)                          5 has no axis there, None has a new one
+
+N-d is the product of one-axis answers. What is taken along an axis is a range, or any indices as a sorted array.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import SelectionError
+from oocarrays.mapping import ranges
+from oocarrays.mapping.section import Section
+
+Taken = range | np.ndarray
+"""What is taken along one axis, ascending, each element once."""
+Axes = tuple[Taken, ...]
+"""What is taken along each axis; their product is what is taken of the array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What an index takes of an array, by numpy's rules.
+
+    >>> taken = Selection.of(np.s_[10:2:-3, 5, None], (12, 8))
+    >>> taken.axes, taken.shape
+    ((range(4, 11, 3), range(5, 6)), (3, 1))
+    >>> taken.arranged(np.array([[4], [7], [10]]))
+    array([[10],
+           [ 7],
+           [ 4]])
+    """
+
+    axes: Axes
+    """What is taken along each axis of the array."""
+    order: tuple[slice | np.ndarray, ...]
+    """How it stands in the result, along each axis of the array."""
+    result: tuple[int | None, ...]
+    """The array's axis that each axis of the result is; None for a new one."""
+
+    @classmethod
+    def of(cls, key: Any, shape: Sequence[int]) -> Selection:
+        """What ``key`` takes of an array of some shape.
+
+        Parameters
+        ----------
+        key : int, slice, Ellipsis, None, sequence of int or bool, or a tuple of them
+            As numpy's basic indexing; sequences take their product along several axes, as ``numpy.ix_`` does, and
+            Zarr's ``oindex``.
+
+        Raises
+        ------
+        SelectionError
+            For an index out of range, too many axes, or what is no index.
+        """
+        entries, order, axes, result = _one_an_axis(key, len(shape)), [], [], []
+        for entry in entries:
+            if entry is None:
+                result.append(None)
+                continue
+            number = len(axes)
+            taken, stands = _along(entry, shape[number], number)
+            axes.append(taken)
+            order.append(stands)
+            if not _is_integer(entry):
+                result.append(number)
+        return cls(tuple(axes), tuple(order), tuple(result))
+
+    @classmethod
+    def of_section(cls, section: Section) -> Selection:
+        """What a section takes."""
+        axes = section.axes
+        return cls(axes, (slice(None),) * len(axes), tuple(range(len(axes))))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis of the result."""
+        return tuple(1 if axis is None else self._length(axis) for axis in self.result)
+
+    @property
+    def size(self) -> int:
+        """Elements of the result."""
+        return math.prod(self.shape)
+
+    def _length(self, axis: int) -> int:
+        stands = self.order[axis]
+        return len(self.axes[axis]) if isinstance(stands, slice) else len(stands)
+
+    def arranged(self, data: np.ndarray) -> np.ndarray:
+        """The result, of what was taken: a view, where no axis is taken by a sequence of indices.
+
+        Parameters
+        ----------
+        data : numpy.ndarray
+            Of the lengths of ``axes``.
+        """
+        for axis, stands in enumerate(self.order):
+            place: Any = (slice(None),) * axis + (stands,)
+            data = data[place]
+        index: Any = tuple(slice(None) if axis in self.result else 0 for axis in range(len(self.axes)))
+        data = data[(*index, ...)]
+        added: Any = tuple(None if axis is None else slice(None) for axis in self.result)
+        return data[(*added, ...)]
+
+    def spread(self, values: Any) -> np.ndarray:
+        """Values for the result as values for what is taken: a view of the lengths of ``axes``, where that can be.
+
+        Raises
+        ------
+        SelectionError
+            Where they do not broadcast to the result's shape.
+        """
+        values = np.asarray(values)
+        try:
+            data = np.broadcast_to(_without_leading(values, len(self.shape)), self.shape)
+        except ValueError:
+            raise SelectionError(
+                f"values of shape {values.shape} do not broadcast to what is written, of shape {self.shape}"
+            ) from None
+        data = data[(*(0 if axis is None else slice(None) for axis in self.result), ...)]
+        data = data[(*(slice(None) if axis in self.result else None for axis in range(len(self.axes))), ...)]
+        for axis, stands in enumerate(self.order):
+            place: Any = (slice(None),) * axis + (stands if isinstance(stands, slice) else _last(stands),)
+            data = data[place]
+        return data
+
+
+def _without_leading(values: np.ndarray, axes: int) -> np.ndarray:
+    """As numpy assigns: leading axes of length 1 do not count."""
+    while values.ndim > axes and values.shape[0] == 1:
+        values = values[0]
+    return values
+
+
+def _last(inverse: np.ndarray) -> np.ndarray:
+    """Of the values for the same element the place of the last, which numpy's assignment leaves there."""
+    places = np.zeros(inverse.max(initial=-1) + 1, np.int64)
+    np.maximum.at(places, inverse, np.arange(len(inverse)))
+    return places
+
+
+def _is_integer(entry: Any) -> bool:
+    return hasattr(entry, "__index__") and not isinstance(entry, bool | np.bool_) and np.ndim(entry) == 0
+
+
+def _one_an_axis(key: Any, axes: int) -> list[Any]:
+    """The entries of a key with its ellipsis spelled out; None for new axes."""
+    entries = list(key) if isinstance(key, tuple) else [key]
+    there = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if there > axes:
+        raise SelectionError(f"too many indices: {there} for an array of {axes} axes")
+    dots = [place for place, entry in enumerate(entries) if entry is Ellipsis]
+    if len(dots) > 1:
+        raise SelectionError("an index can have one ellipsis (...) only")
+    at = dots[0] if dots else len(entries)
+    return [*entries[:at], *[slice(None)] * (axes - there), *entries[at + 1 :]]
+
+
+def _along(entry: Any, extent: int, axis: int) -> tuple[Taken, slice | np.ndarray]:
+    """What one entry takes along its axis, and how it stands in the result."""
+    if isinstance(entry, slice):
+        return _sliced(entry, extent)
+    if _is_integer(entry):
+        index = operator.index(entry)
+        if not -extent <= index < extent:
+            raise SelectionError(f"index {index} is out of range for axis {axis} with {extent} elements")
+        return range(index % extent, index % extent + 1), slice(None)
+    return _listed(entry, extent, axis)
+
+
+def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
+    try:
+        taken = range(*entry.indices(extent))
+    except (TypeError, ValueError) as error:
+        raise SelectionError(f"{entry} is no index: {error}") from None
+    backwards = len(taken) > 1 and taken.step < 0
+    return ranges.ascending(taken), slice(None, None, -1) if backwards else slice(None)
+
+
+def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
+    """Any indices along an axis."""
+    listed = np.asarray(entry)
+    if listed.ndim != 1 or (listed.dtype.kind not in "iub" and listed.size):
+        raise SelectionError(
+            f"{entry!r} is no index: integers, slices, ... , None, or one sequence of integers an axis"
+        )
+    if listed.dtype.kind == "b":
+        if len(listed) != extent:
+            raise SelectionError(f"a mask of {len(listed)} elements does not fit axis {axis} with {extent}")
+        listed = np.flatnonzero(listed)
+    outside = listed[(listed < -extent) | (listed >= extent)]
+    if outside.size:
+        raise SelectionError(f"index {outside[0]} is out of range for axis {axis} with {extent} elements")
+    taken, inverse = np.unique(listed.astype(np.int64) % max(extent, 1), return_inverse=True)
+    return taken, inverse.reshape(-1)
+
+
+# ---------------------------------------------------------------------- what is taken, and intervals
+
+
+def lengths(axes: Axes) -> tuple[int, ...]:
+    """Elements taken along each axis.
+
+    >>> lengths((range(0, 9, 2), np.array([1, 5])))
+    (5, 2)
+    """
+    return tuple(map(len, axes))
+
+
+def within(taken: Taken, lower: int, upper: int) -> tuple[slice, slice | np.ndarray]:
+    """What is taken of the interval ``lower <= x < upper``: its places among all that is taken, and in the interval.
+
+    >>> within(range(1, 20, 4), 5, 12)
+    (slice(1, 3, None), slice(0, 5, 4))
+    >>> within(np.array([2, 3, 7]), 3, 8)
+    (slice(1, 3, None), array([0, 4]))
+    """
+    if isinstance(taken, np.ndarray):
+        first, last = np.searchsorted(taken, (lower, upper)).tolist()
+        return slice(first, last), taken[first:last] - lower
+    first = min(max(-(-(lower - taken.start) // taken.step), 0), len(taken))
+    last = min(max(-(-(upper - taken.start) // taken.step), first), len(taken))
+    if first == last:
+        return slice(first, first), slice(0, 0)
+    part = taken[first:last]
+    return slice(first, last), slice(part[0] - lower, part[-1] + 1 - lower, part.step)
+
+
+def common(axes: Axes, box: Section) -> Axes:
+    """What is taken of a box: along each axis what lies in its interval.
+
+    >>> common((range(1, 20, 4), range(3)), Section((5, 1), (12, 9)))
+    (range(5, 10, 4), range(1, 3))
+    """
+    places = (within(taken, l, u)[0] for taken, l, u in zip(axes, box.lower, box.upper, strict=True))
+    return tuple(
+        taken[place] if isinstance(taken, np.ndarray) else ranges.ascending(taken[place])
+        for taken, place in zip(axes, places, strict=True)
+    )
+
+
+def hull(requests: Sequence[Axes], axes: int) -> Section:
+    """The smallest box, without strides, that holds all that is taken: the *bounding section* (Thakur 1995, 6.4.2).
+
+    >>> hull([(range(1, 20, 4),), (np.array([3, 30]),)], 1)
+    Section(lower=(1,), upper=(31,))
+    """
+    held = [taken for taken in requests if all(map(len, taken))]
+    if not held:
+        return Section((0,) * axes, (0,) * axes)
+    along = list(zip(*held, strict=True))
+    lower = tuple(min(int(taken[0]) for taken in each) for each in along)
+    return Section(lower, tuple(max(int(taken[-1]) for taken in each) + 1 for each in along))
