@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +76,7 @@ def test_processes_that_write_to_one_chunk_lose_nothing(tmp_path: Path, runs: Se
     ("coding", "point", "after"),
     [
         ("plain", "window", 1),
-        ("plain", "window", 3),
+        ("plain", "window", 2),
         ("plain", "pieces", 2),
         ("zstd", "chunk", 2),
         ("zstd", "partial", 2),
@@ -87,12 +88,10 @@ def test_processes_that_write_to_one_chunk_lose_nothing(tmp_path: Path, runs: Se
 def test_a_writer_that_is_killed_leaves_each_chunk_old_or_new(
     tmp_path: Path, runs: Server, coding: str, point: str, after: int
 ) -> None:
-    path, sharded = (
-        tmp_path / "a.zarr",
-        {"chunks": (4, 4), "shards": (8, 8)} if coding == "shard" else {"chunks": (8, 8)},
-    )
+    path = tmp_path / "a.zarr"
+    chunks = {"chunks": (4, 4), "shards": (8, 8)} if coding == "shard" else {"chunks": (8, 8)}
     before = np.arange(1, 257).reshape(16, 16)
-    zarr.create_array(path, data=before, **(CODINGS[coding] | sharded))
+    zarr.create_array(path, data=before, **(CODINGS[coding] | chunks))
     changed = before.copy()
     changed[1::2, 3:13:3] = -1
     memory = {"memory": 256} if point == "window" and after > 1 else {}
@@ -104,6 +103,8 @@ def test_a_writer_that_is_killed_leaves_each_chunk_old_or_new(
             assert any((chunk == all_of_it[i : i + 8, j : j + 8]).all() for all_of_it in (before, changed))
     array[1::2, 3:13:3] = -1  # the dead hold no locks
     np.testing.assert_array_equal(array[...], changed)
+    for partial in tmp_path.rglob("*.partial"):
+        os.utime(partial, (0, 0))  # what is a minute old is nobody's any more
     ooc.clean(tmp_path)
     assert not list(tmp_path.rglob("*.partial"))
 
