@@ -77,3 +77,13 @@ def test_the_benchmark_of_redistribution_runs_and_all_ways_agree(tmp_path: Path)
     assert [len(found[name]) for name in ("sets", "copies", "figures")] == [3, 8, 11]
     assert all(case["seconds"] < 0.05 for case in found["sets"])
     assert picture.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("what", "tables"), [("sparse", 6), ("table52", 5)])
+def test_the_benchmark_of_sections_runs_and_all_ways_agree(tmp_path: Path, what: str, tables: int) -> None:
+    out = tmp_path / "out.json"
+    command = [sys.executable, str(FOLDER / "sections.py"), what, "--scale", "64", "--rounds", "1", "--discard", "0"]
+    command += ["--cache", "warm", "--workdir", str(tmp_path / "work"), "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(out.read_text())["results"]) == tables
