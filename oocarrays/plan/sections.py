@@ -268,16 +268,19 @@ class Kind:
         if long is None or self._fits(part):
             yield part
             return
-        most = self._most(inside, long)
+        most = self._most(inside, long, part)
         for low in range(0, len(inside[long]), most):
             less = (*inside[:long], inside[long][low : low + most], *inside[long + 1 :])
             yield from self._parts(less, (*at[:long], at[long] + low, *at[long + 1 :]))
 
-    def _most(self, inside: Axes, axis: int) -> int:
-        """Indices along an axis that a buffer holds, at least one."""
+    def _most(self, inside: Axes, axis: int, whole: Part) -> int:
+        """Indices along an axis that a buffer holds, at least one: nearly its share of all that they need."""
         low, high = 1, len(inside[axis])
+        share = min(self.plan.buffer_bytes / max(whole.buffer_bytes, 1), MOST_RANGES / whole.sieve.requests)
+        probes = iter(range(int(share * high), high))
         while high - low > 1:
-            middle = (low + high) // 2
+            middle = next(probes, 0) if high - low > 2 else 0
+            middle = middle if low < middle < high else (low + high) // 2
             less = (*inside[:axis], inside[axis][:middle], *inside[axis + 1 :])
             low, high = (middle, high) if self._fits(self._part(less, (0,) * len(inside))) else (low, middle)
         return low
