@@ -49,11 +49,10 @@ def test_threads_that_write_to_one_chunk_lose_nothing(tmp_path: Path, coding: st
     np.testing.assert_array_equal(array[...], np.tile(np.arange(8) % WRITERS + 1, (TIMES, 1)))
 
 
-@pytest.mark.parametrize("method", ["auto", "direct"])
-@each_coding
+@pytest.mark.parametrize(
+    ("coding", "method"), [*((coding, "auto") for coding in CODINGS), ("plain", "direct"), ("format 2", "direct")]
+)
 def test_processes_that_write_to_one_chunk_lose_nothing(tmp_path: Path, runs: Server, coding: str, method: str) -> None:
-    if method == "direct" and coding in ("zstd", "shard"):
-        pytest.skip("coded chunks are not changed in place")
     array = make(tmp_path / "a.zarr", coding)
     files = sorted(tmp_path.rglob("*"))
     children = [
