@@ -30,7 +30,9 @@ PRINTED = 1000
 
 def add_section_commands(commands: Commands) -> argparse.ArgumentParser:
     """Put ``read`` beside the other commands; its parser is to get the options of stores."""
-    parser = commands.add_parser("read", help="read a section of an array, and show what it took")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "read", help="read a section of an array, and show what it took"
+    )
     parser.add_argument("store", metavar="STORE", help="a Zarr array: a path, or a URL")
     parser.add_argument("section", metavar="SECTION", help="as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'")
     parser.add_argument("--method", choices=METHODS, default="auto", help="how holes are read (default: %(default)s)")
