@@ -15,11 +15,9 @@ from oocarrays.errors import BudgetError, SelectionError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sieve import METHODS
-from oocarrays.plan.sieve_writes import axis_parts
-from oocarrays.storage.array_file import ArrayFile, describe
+from oocarrays.section_reading import plan, read
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.sections import read_section, section_plan
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction
@@ -36,7 +34,7 @@ def add_section_commands(commands: Commands) -> argparse.ArgumentParser:
     parser.add_argument("store", metavar="STORE", help="a Zarr array: a path, or a URL")
     parser.add_argument("section", metavar="SECTION", help="as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'")
     parser.add_argument("--method", choices=METHODS, default="auto", help="how holes are read (default: %(default)s)")
-    parser.add_argument("--explain", action="store_true", help="show what is planned beside what was counted")
+    parser.add_argument("--explain", action="store_true", help="show what is planned, and what was counted")
     parser.add_argument("--out", metavar="FILE.npy", help="write the section to a new file, as numpy does")
     parser.set_defaults(command=_read)
     return parser
@@ -85,14 +83,14 @@ def _index(node: ast.expr) -> Any:
 def _read(options: argparse.Namespace) -> None:
     if options.out and os.path.lexists(options.out):
         raise TargetError(f"{options.out} exists; name a new file")
-    storage_options = dict(options.storage_option)
-    array = open_array(options.store, storage_options=storage_options)
-    taken, file, meter = Selection.of(parsed_section(options.section), array.shape), describe(array.zarr), Meter()
+    array = open_array(options.store, storage_options=dict(options.storage_option))
+    taken, meter = Selection.of(parsed_section(options.section), array.shape), Meter()
     _check_size(taken, array)
-    planned = _planned(file, taken, options.method)
-    data = taken.arranged(read_section(file, taken.axes, method=options.method, meter=meter))
     if options.explain:
-        print(report.table([("", "planned", "counted"), *_beside(planned, meter)]))
+        print(plan(array.zarr, taken, method=options.method).explain())
+    data = np.asarray(read(array.zarr, taken, method=options.method, meter=meter))
+    if options.explain:
+        print(_counted(meter))
     if options.out:
         _save(options.out, data)
     else:
@@ -101,31 +99,17 @@ def _read(options: argparse.Namespace) -> None:
     print(f"shape {data.shape}, {data.dtype}, {data.nbytes} bytes{place}")
 
 
+def _counted(meter: Meter) -> str:
+    """What reading took, as it was counted."""
+    more = f", {meter.index_requests} of indices of shards" if meter.index_requests else ""
+    decoded = f", {meter.decoded_bytes} bytes decoded" if meter.decoded_bytes else ""
+    return f"counted: {meter.read_requests} requests for {meter.read_bytes} bytes{more}{decoded}"
+
+
 def _check_size(taken: Selection, array: OutOfCoreArray) -> None:
     nbytes, budget = taken.size * array.dtype.itemsize, settings.budget(None)
     if nbytes > budget:
         raise BudgetError(budget, nbytes, "this section")
-
-
-def _planned(file: ArrayFile, taken: Selection, method: str) -> dict[str, int]:
-    """What reading a section takes, by the names that the meter has."""
-    plan = section_plan(file, taken.axes, method=method)  # type: ignore[arg-type]
-    if plan is not None:
-        return {"read_requests": plan.requests, "read_bytes": plan.asked_bytes}
-    stored, grid = file.stored, file.stored.grid
-    touched = [len(axis_parts(*each)) for each in zip(taken.axes, grid.shape, grid.chunks, strict=True)]
-    count = int(np.prod(touched, dtype=np.int64)) if taken.size else 0
-    return {"read_requests": count, "decoded_bytes": count * stored.chunk_bytes}
-
-
-def _beside(planned: dict[str, int], meter: Meter) -> list[tuple[str, str, str]]:
-    """Rows of what was planned and what was counted."""
-    rows = []
-    for name in ("read_requests", "index_requests", "read_bytes", "decoded_bytes"):
-        counted = getattr(meter, name)
-        if counted or name in planned:
-            rows.append((name.replace("_", " "), str(planned.get(name, "")), str(counted)))
-    return rows
 
 
 def _save(path: str, data: np.ndarray) -> None:

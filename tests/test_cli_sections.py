@@ -46,11 +46,14 @@ def test_a_section_is_printed(path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.splitlines() == ["[   5 2053]", "shape (2,), int64, 16 bytes"]
 
 
-def test_what_was_planned_stands_beside_what_was_counted(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_planned_is_what_was_counted(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["read", str(path), "[::32, ::8]", "--explain", "--method", "sieve"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:3]]
-    assert rows[0] == ["read", "requests", "2", "2"]
-    assert rows[1][2:] in (["912", "912"], rows[1][-1:])  # 57 elements of a row, from the first to the last wanted
+    planned, *_, counted, _, _, _ = capsys.readouterr().out.splitlines()
+    assert planned.startswith("2 requests for ")
+    assert counted.startswith("counted: 2 requests for ")
+    if zarr.open_array(path).compressors == ():  # 57 elements of a row, from the first to the last that is wanted
+        assert " 912 bytes" in planned
+        assert " 912 bytes" in counted
 
 
 def test_a_section_is_kept_in_a_file_that_is_new(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
