@@ -30,8 +30,8 @@ Place = tuple[slice | np.ndarray, ...]
 def requests_of(layout: Layout) -> tuple[Axes, ...]:
     """What each rank of a layout holds, as requests: in the order in which the rank holds it.
 
-    >>> requests_of(Layout.of((6,), "cyclic(2)", ranks=2))[1]
-    (array([2, 3]),)
+    >>> requests_of(Layout.of((8,), "cyclic(2)", ranks=2))[1]
+    (array([2, 3, 6, 7]),)
     """
     return tuple(tuple(map(_joined, layout.sections(rank))) for rank in range(layout.ranks))
 
