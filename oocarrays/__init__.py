@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.counting import count_requests
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
@@ -41,6 +42,7 @@ __all__ = [
     "OutOfCoreGroup",
     "RechunkJob",
     "clean",
+    "count_requests",
     "distribute",
     "errors",
     "from_dask",

@@ -28,6 +28,7 @@ PUBLIC = [
     "OutOfCoreGroup",
     "RechunkJob",
     "clean",
+    "count_requests",
     "distribute",
     "errors",
     "from_dask",
