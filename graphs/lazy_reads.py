@@ -34,6 +34,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within
 from oocarrays.plan.blocks import scratch_of
 from oocarrays.plan.lazy_reads import LazyReadsPlan
+from oocarrays.plan.sections import BUFFER_BYTES
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.leftovers import hold
@@ -77,10 +78,9 @@ class StoredPart:
 
     def __getitem__(self, key: Any) -> np.ndarray:
         taken = Selection.of(key, self.shape)
-        return taken.arranged(read_section(self.file, self._stored(taken.axes), meter=self.meter))
-
-    def _stored(self, axes: Axes) -> Axes:
-        return tuple(map(_of_range, self.axes, axes))
+        axes = tuple(map(_of_range, self.axes, taken.axes))
+        how: Any = {"method": "direct" if _dense(axes) and self.file.stored.local else "auto", "threads": 1}
+        return taken.arranged(read_section(self.file, axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, **how))
 
     def part(self, axes: Sequence[range]) -> StoredPart:
         """Some of these elements, along each axis."""
@@ -90,6 +90,11 @@ class StoredPart:
 
     def __dask_tokenize__(self) -> Any:
         return tokenize(self.file.name, self.file.zarr.metadata.to_dict(), self.axes)
+
+
+def _dense(axes: Axes) -> bool:
+    """Whether each axis is without holes: what lies between is then another block's, which reads it."""
+    return all(isinstance(taken, range) and taken.step == 1 for taken in axes)
 
 
 def _of_range(axis: range, taken: Taken) -> Taken:
@@ -215,7 +220,7 @@ def read_copy(part: StoredPart, copy: PlainCopy, folders: frozenset[str], span: 
     """A block out of the plain copy; or, where that has not all of it, of the array itself."""
     if folders != {copy.folder} or copy.file is None:
         return read_span(part, span)
-    return read_section(copy.file, tuple(range(*each) for each in span))
+    return read_section(copy.file, tuple(range(*each) for each in span), threads=1)
 
 
 # ---------------------------------------------------------------------- the graph

@@ -155,7 +155,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         return f"{report.table(self._rows())}\n\n{report.table([head, *ways])}"
 
     def _rows(self) -> list[tuple[str, str]]:
-        plan, about = self._plan, " (estimate)" if self._plan.stored.coded else ""
+        plan, about = self._plan, "" if self._plan.exact else " (estimate)"
         requests = "chunks" if plan.stored.coded else "contiguous runs"
         return [
             ("array", f"{report.shape_text(self.shape)} {self.dtype}, {format_bytes(plan.nbytes)}"),

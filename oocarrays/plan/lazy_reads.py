@@ -27,10 +27,13 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.blocks import BlockLengths
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.requests import Line
+from oocarrays.plan.sections import BUFFER_BYTES, IN_FLIGHT
 
 Method = Literal["blocks", "groups", "scratch"]
 MOST_WAYS = 4096
 """Ways to group that are compared, at most."""
+SIEVE_BYTES = IN_FLIGHT * BUFFER_BYTES
+"""Bytes of the buffers through which byte ranges are read."""
 ALIKE = 1.05
 """Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
 MOST_TILE_BYTES = 16 * 2**20
@@ -102,6 +105,11 @@ class LazyReadsPlan:
         return tuple(map(len, self.axes))
 
     @property
+    def exact(self) -> bool:
+        """Whether a read asks for the very bytes of its elements; otherwise holes between them may be read, too."""
+        return self.stored.local and not self.stored.coded and all(axis.step == 1 for axis in self.axes)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the lazy array."""
         return math.prod(self.shape) * self.stored.itemsize
@@ -119,10 +127,10 @@ class LazyReadsPlan:
     @property
     def task_bytes(self) -> int:
         """Bytes that one task holds at most: what it hands out, and what reading takes beside that."""
+        tile = _tile_bytes(self.tile, self.stored)
         if self.method == "scratch":
-            return max(self.block_bytes, 2 * _tile_bytes(self.tile, self.stored) + beside(self.stored))
-        tile = _tile_bytes(self.tile, self.stored) if self.method == "groups" else 0
-        return self.group_bytes + tile + beside(self.stored)
+            return max(self.block_bytes + SIEVE_BYTES, tile + min(tile, self.block_bytes) + beside(self.stored))
+        return self.group_bytes + (tile if self.method == "groups" else 0) + beside(self.stored)
 
     @property
     def peak_bytes(self) -> int:
@@ -284,6 +292,7 @@ class _Problem:
         stored, costs, alone = self.stored, self.costs, self.alone()
         once = [grouping(axis, (len(axis),), chunk, ((0, 1),)) for axis, _, chunk in self._along()]
         visits = math.prod(each.visits for each in once)
+        tile = _tile_bytes(self.tile, stored)
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored))
         copying = self._seconds(visits, visits, read, 3 * self.nbytes, visits) + costs.task_seconds * visits
         device = self.nbytes / costs.write_bandwidth + max(self.nbytes - costs.cache_bytes, 0) / costs.read_bandwidth
@@ -291,7 +300,7 @@ class _Problem:
         return _Way(
             method="scratch",
             groups=alone.groups,
-            task_bytes=max(self._block_bytes(), 2 * _tile_bytes(self.tile, stored) + beside(stored)),
+            task_bytes=max(self._block_bytes() + SIEVE_BYTES, tile + min(tile, self._block_bytes()) + beside(stored)),
             requests=visits,
             read_bytes=read,
             seconds=copying + device + pieces,
@@ -308,7 +317,7 @@ class _Problem:
         cpu = (decoded + copied / costs.copy_bandwidth + visits * costs.piece_seconds) / cores
         if stored.remote:
             return cpu + read / costs.remote_bandwidth + runs * costs.remote_request_seconds / cores
-        request = costs.request_seconds if stored.local else costs.store_request_seconds
+        request = costs.range_seconds if stored.local else costs.store_request_seconds
         return cpu + read / costs.read_bandwidth + runs * request
 
 
@@ -412,8 +421,8 @@ def tile_of(stored: Stored, most: int = MOST_TILE_BYTES) -> tuple[int, ...]:
 
 
 def beside(stored: Stored) -> int:
-    """Bytes that reading a chunk takes beside what it is read for."""
-    return stored.chunk_bytes + stored.decode_workspace if stored.coded else stored.decode_workspace
+    """Bytes that reading takes beside what is read: a chunk that is decoded, or the buffers of a sieve."""
+    return stored.chunk_bytes + stored.decode_workspace if stored.coded else SIEVE_BYTES
 
 
 def _tile_bytes(tile: tuple[int, ...], stored: Stored) -> int:
