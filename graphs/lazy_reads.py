@@ -131,10 +131,11 @@ def read_group(part: StoredPart, edges: tuple[tuple[int, ...], ...], tile: Index
     }
     for span in tiles(part.axes, [(each[0], each[-1]) for each in edges], tile):
         data = read_span(part, span)
-        along = [list(_shared(each, *ends)) for each, ends in zip(edges, span, strict=True)]
+        along = [list(shared(each, *ends)) for each, ends in zip(edges, span, strict=True)]
         for shares in product(*along):
             index, there, here = zip(*shares, strict=True) if shares else ((), (), ())
             blocks[index][(*there, ...)] = data[(*here, ...)]
+        del data  # before the next tile is there, too
     return blocks
 
 
@@ -155,10 +156,10 @@ def _cut(taken: range, first: int, last: int, length: int) -> Iterator[tuple[int
         first = after
 
 
-def _shared(edges: Sequence[int], lower: int, upper: int) -> Iterator[tuple[int, slice, slice]]:
+def shared(edges: Sequence[int], lower: int, upper: int) -> Iterator[tuple[int, slice, slice]]:
     """The blocks that hold any of an interval, the places of that in each of them, and in the interval.
 
-    >>> list(_shared((0, 4, 6), 3, 5))
+    >>> list(shared((0, 4, 6), 3, 5))
     [(0, slice(3, 4, None), slice(0, 1, None)), (1, slice(0, 1, None), slice(1, 2, None))]
     """
     for block in range(bisect_right(edges, lower) - 1, bisect_left(edges, upper)):

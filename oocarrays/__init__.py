@@ -25,6 +25,7 @@ from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
+from oocarrays.storing import store
 
 __version__ = "0.3.0"
 __all__ = [
@@ -51,4 +52,5 @@ __all__ = [
     "rechunk",
     "redistribute",
     "resume",
+    "store",
 ]

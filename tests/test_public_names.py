@@ -37,6 +37,7 @@ PUBLIC = [
     "rechunk",
     "redistribute",
     "resume",
+    "store",
 ]
 
 

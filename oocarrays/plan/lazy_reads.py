@@ -399,8 +399,15 @@ def _longest(lengths: Sequence[int], groups: Iterable[tuple[int, int]]) -> int:
 # ---------------------------------------------------------------------- what a task holds
 
 
-def tile_of(stored: Stored, most: int = MOST_TILE_BYTES) -> tuple[int, ...]:
+def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False) -> tuple[int, ...]:
     """Elements along each axis that are read at one time: whole chunks, unless they are large and can be read in parts.
+
+    Parameters
+    ----------
+    most : int
+        Bytes that a tile has, where a chunk has no more.
+    whole : bool
+        Whether chunks are never cut.
 
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> tile_of(Stored(grid=ChunkGrid.of((4096, 4096), (256, 256)), itemsize=4, local=True))
@@ -414,7 +421,7 @@ def tile_of(stored: Stored, most: int = MOST_TILE_BYTES) -> tuple[int, ...]:
     for axis in reversed(range(len(tile))):
         more = max(room // math.prod(tile), 1)
         tile[axis] = max(min(tile[axis] * more, shape[axis]), 1)
-    for axis in range(len(tile)) if not stored.coded else ():
+    for axis in () if whole or stored.coded else range(len(tile)):
         others = math.prod(tile) // tile[axis]
         tile[axis] = min(tile[axis], max(room // others, 1))
     return tuple(tile)
