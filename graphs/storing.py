@@ -28,7 +28,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.blocks import BlockLengths
 from oocarrays.plan.lazy_reads import tile_of
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.sections import write_section
+from oocarrays.storage.section_writes import write_section
 
 Key = Any
 Place = tuple[slice, ...]

@@ -226,9 +226,13 @@ def lazy_array(part: StoredPart, blocks: BlockLengths, means: Means) -> LazyArra
         scratch_room=room,
         strict=means.strict,
     )
-    name = name_of(part, plan)
-    meta = np.empty((0,) * part.ndim, part.dtype)
-    made = LazyArray(_graph(name, part, plan, means.scratch, meta), name, blocks, meta=meta)
+    return read_as(part, plan, means)
+
+
+def read_as(part: StoredPart, plan: LazyReadsPlan, means: Means) -> LazyArray:
+    """A part of a stored array as a lazy one, read as planned."""
+    name, meta = name_of(part, plan), np.empty((0,) * part.ndim, part.dtype)
+    made = LazyArray(_graph(name, part, plan, means.scratch, meta), name, plan.blocks, meta=meta)
     made._part, made._plan, made._means, made._read_as = part, plan, means, name
     return made
 

@@ -35,7 +35,7 @@ MOST_WAYS = 4096
 SIEVE_BYTES = IN_FLIGHT * BUFFER_BYTES
 """Bytes of the buffers through which byte ranges are read."""
 ALIKE = 1.05
-"""Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
+"""Predicted seconds that differ by less do not decide: of such ways one without scratch, that holds least, is taken."""
 MOST_TILE_BYTES = 16 * 2**20
 """Bytes that a group reads at one time, where a chunk has no more."""
 
@@ -129,8 +129,8 @@ class LazyReadsPlan:
         """Bytes that one task holds at most: what it hands out, and what reading takes beside that."""
         tile = _tile_bytes(self.tile, self.stored)
         if self.method == "scratch":
-            return max(self.block_bytes + SIEVE_BYTES, tile + min(tile, self.block_bytes) + beside(self.stored))
-        return self.group_bytes + (tile if self.method == "groups" else 0) + beside(self.stored)
+            return through_scratch_bytes(self.stored, self.block_bytes, tile)
+        return reading_bytes(self.stored, self.group_bytes, tile if self.method == "groups" else 0)
 
     @property
     def peak_bytes(self) -> int:
@@ -205,7 +205,8 @@ def plan_lazy_reads(
     if strict and fitting[0].task_bytes > budget:
         raise BudgetError(budget, min(way.task_bytes for way in ways), "a block of the lazy array")
     least = min(way.seconds for way in fitting)
-    best = min((way for way in fitting if way.seconds <= ALIKE * least), key=lambda way: way.task_bytes)
+    alike = (way for way in fitting if way.seconds <= ALIKE * least)
+    best = min(alike, key=lambda way: (way.method == "scratch", way.task_bytes))
     return LazyReadsPlan(
         stored=stored,
         axes=axes,
@@ -276,12 +277,12 @@ class _Problem:
         together = count < math.prod(map(len, self.blocks))
         runs = visits if stored.coded else reduce(Line.times, (each.line for each in groupings), Line()).runs
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored)) if stored.coded else self.nbytes
-        held = math.prod(each.longest for each in groupings) * stored.itemsize + beside(stored)
+        held = math.prod(each.longest for each in groupings) * stored.itemsize
         copied = self.nbytes * (2 if together else 1) + (visits * stored.chunk_bytes if stored.coded else 0)
         return _Way(
             method="groups" if together else "blocks",
             groups=tuple(each.groups for each in groupings),
-            task_bytes=held + (_tile_bytes(self.tile, stored) if together else 0),
+            task_bytes=reading_bytes(stored, held, _tile_bytes(self.tile, stored) if together else 0),
             requests=runs,
             read_bytes=read,
             seconds=self._seconds(visits, runs, read, copied, count) + costs.task_seconds * count * together,
@@ -292,7 +293,6 @@ class _Problem:
         stored, costs, alone = self.stored, self.costs, self.alone()
         once = [grouping(axis, (len(axis),), chunk, ((0, 1),)) for axis, _, chunk in self._along()]
         visits = math.prod(each.visits for each in once)
-        tile = _tile_bytes(self.tile, stored)
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored))
         copying = self._seconds(visits, visits, read, 3 * self.nbytes, visits) + costs.task_seconds * visits
         device = self.nbytes / costs.write_bandwidth + max(self.nbytes - costs.cache_bytes, 0) / costs.read_bandwidth
@@ -300,7 +300,7 @@ class _Problem:
         return _Way(
             method="scratch",
             groups=alone.groups,
-            task_bytes=max(self._block_bytes() + SIEVE_BYTES, tile + min(tile, self._block_bytes()) + beside(stored)),
+            task_bytes=through_scratch_bytes(stored, self._block_bytes(), _tile_bytes(self.tile, stored)),
             requests=visits,
             read_bytes=read,
             seconds=copying + device + pieces,
@@ -427,9 +427,14 @@ def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False)
     return tuple(tile)
 
 
-def beside(stored: Stored) -> int:
-    """Bytes that reading takes beside what is read: a chunk that is decoded, or the buffers of a sieve."""
-    return stored.chunk_bytes + stored.decode_workspace if stored.coded else SIEVE_BYTES
+def reading_bytes(stored: Stored, held: int, tile: int = 0) -> int:
+    """Bytes of what is read, of a tile of it, and of a chunk that is decoded or the buffers of a sieve."""
+    return held + tile + (stored.chunk_bytes + stored.decode_workspace if stored.coded else min(SIEVE_BYTES, held))
+
+
+def through_scratch_bytes(stored: Stored, block: int, tile: int) -> int:
+    """Bytes of a task that copies a tile, piece by piece; or of one that reads a block out of the copy."""
+    return max(reading_bytes(stored, tile) + min(tile, block), block + min(SIEVE_BYTES, block))
 
 
 def _tile_bytes(tile: tuple[int, ...], stored: Stored) -> int:
@@ -453,7 +458,7 @@ def _considered(way: _Way, best: _Way, share: int) -> Considered:
     elif way.task_bytes > share:
         reason = f"does not fit a task's share of {share} bytes"
     else:
-        reason = "slower" if way.seconds > best.seconds else "no faster, and holds more"
+        reason = "slower" if way.seconds > best.seconds else "no faster, and takes more room"
     return Considered(
         method=way.method, seconds=way.seconds, task_bytes=way.task_bytes, read_bytes=way.read_bytes, reason=reason
     )
