@@ -328,13 +328,13 @@ def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tup
     """What some groups of blocks touch along an axis.
 
     >>> grouping(range(12), (2, 4, 4, 2), 4, ((0, 2), (2, 4)))
-    Grouping(groups=((0, 2), (2, 4)), longest=6, line=Line(elements=12, runs=4, wraps=2, longest=1, joined=1), visits=4)
+    Grouping(groups=((0, 2), (2, 4)), longest=6, line=Line(elements=12, runs=4, wholes=2, longest=1), visits=4)
     """
     edges = (0, *accumulate(lengths))
     spans = [(edges[first], edges[last]) for first, last in groups]
     visits = sum(_touched(taken, lower, upper, chunk) for lower, upper in spans)
     whole = sum(_whole(taken, lower, upper, chunk) for lower, upper in spans)
-    line = Line(elements=len(taken), runs=visits if taken.step == 1 else len(taken), wraps=whole)
+    line = Line(elements=len(taken), runs=visits if taken.step == 1 else len(taken), wholes=whole)
     longest = max((upper - lower for lower, upper in spans), default=0)
     return Grouping(groups=groups, longest=longest, line=line, visits=visits)
 

@@ -9,9 +9,10 @@
     └───────┴───────┘
 
 The runs of a part come of one-axis answers, from the slowest axis to the fastest: what a rank holds along an axis is
-some pieces, and where it holds both ends of the axis, its last piece goes on in the first one of the next line.
-del Rosario, Bordawekar and Choudhary 1993, section 2.3, Table 1 and equation (1); exact also where their N, P and
-stripes do not divide each other.
+some pieces, and where it holds all of the axis, the next line goes on where the one before ended. As in
+`Section.runs`, and where ranks really read, the end of one line and the beginning of the next are not joined where what
+is between them in the line is another's. del Rosario, Bordawekar and Choudhary 1993, section 2.3, Table 1 and
+equation (1); exact also where their N, P and stripes do not divide each other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 
@@ -103,7 +106,7 @@ def requests_of(
     if isinstance(chunk, tuple):
         cut = np.array([_product(_part(layout, order, chunk, rank)).runs for rank in range(layout.ranks)])
     else:
-        cut = runs if chunk is None else runs + _crossed(layout, order, chunk)
+        cut = runs if chunk is None else runs + _crossed(layout, order, uncut, chunk)
     return RequestCounts(
         layout=layout,
         orientation=order,
@@ -122,41 +125,36 @@ class Line:
     """Elements."""
     runs: int = 1
     """Contiguous pieces, those of different chunks apart."""
-    wraps: int = 1
-    """Chunks of which it holds the first element and the last one."""
+    wholes: int = 1
+    """Chunks of which it holds every element."""
     longest: int = 1
     """Elements of the longest piece."""
-    joined: int = 1
-    """Elements of the longest piece where the end of a line goes on in the next line."""
 
     @classmethod
     def of(cls, held: np.ndarray, chunk: int) -> Line:
         """Of sorted indices, cut every ``chunk``.
 
-        >>> Line.of(np.array([0, 1, 3, 4, 5, 7]), 4)
-        Line(elements=6, runs=4, wraps=2, longest=2, joined=3)
+        >>> Line.of(np.array([0, 1, 3, 4, 5, 6, 7, 8]), 4)
+        Line(elements=8, runs=4, wholes=1, longest=4)
         """
         if not len(held):
-            return cls(elements=0, runs=0, wraps=0, longest=0, joined=0)
+            return cls(elements=0, runs=0, wholes=0, longest=0)
         starts = np.flatnonzero(np.r_[True, (np.diff(held) > 1) | (held[1:] % chunk == 0)])
         pieces = np.diff(np.r_[starts, len(held)])
-        firsts, lasts = held[held % chunk == 0] // chunk, held[held % chunk == chunk - 1] // chunk
-        wraps = len(np.intersect1d(firsts, lasts, assume_unique=True))
-        longest = int(pieces.max())
-        joined = max(longest, int(pieces[0] + pieces[-1])) if wraps else longest
-        return cls(elements=len(held), runs=len(starts), wraps=wraps, longest=longest, joined=joined)
+        wholes = np.count_nonzero(pieces == chunk)
+        return cls(elements=len(held), runs=len(starts), wholes=int(wholes), longest=int(pieces.max()))
 
     def times(self, inner: Line) -> Line:
         """Of the product with a faster axis.
 
         A piece begins anew with each element of this line, unless it goes on where the one before ended: which is
-        where elements follow each other here, and the inner line wraps.
+        where elements follow each other here, and the inner line is whole.
         """
         followed = self.elements - self.runs
         return Line(
             elements=self.elements * inner.elements,
-            runs=self.elements * inner.runs - followed * inner.wraps,
-            wraps=self.wraps * inner.wraps,
+            runs=self.elements * inner.runs - followed * inner.wholes,
+            wholes=self.wholes * inner.wholes,
         )
 
 
@@ -181,19 +179,23 @@ def _longest(lines: Sequence[Line]) -> int:
     """Elements of the longest run in an uncut file: whole lines of the fastest axes, and one piece of the next."""
     if not all(line.elements for line in lines):
         return 0
-    *slower, line = lines or [Line()]
-    if line.runs == line.wraps == 1:
-        return line.elements * (_longest(slower) if slower else 1)
-    above = _product(slower)
-    return line.joined if above.runs < above.elements else line.longest
+    length = 1
+    for line in reversed(lines):
+        length *= line.longest
+        if not line.wholes:
+            break
+    return length
 
 
-def _crossed(layout: Layout, order: tuple[int, ...], stripe: int) -> np.ndarray:
+def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Line]], stripe: int) -> np.ndarray:
     """Edges of stripes that each rank's runs cross."""
     crossed = np.zeros(layout.ranks, np.int64)
-    for edges in _edges(math.prod(layout.shape), stripe):
-        before, after = (_owner(layout, order, places) for places in (edges - 1, edges))
-        crossed += np.bincount(after[before == after], minlength=layout.ranks)
+    whole = np.array([list(accumulate((1, *(bool(line.wholes) for line in reversed(lines))), mul)) for lines in parts])
+    extents = [layout.shape[axis] for axis in order]
+    for edges in _edges(math.prod(extents), stripe):
+        before, after = (_owner(layout, order, extents, places) for places in (edges - 1, edges))
+        begun = sum(edges % math.prod(extents[axis:]) == 0 for axis in range(len(extents)))
+        crossed += np.bincount(after[(before == after) & (whole[after, begun] > 0)], minlength=layout.ranks)
     return crossed
 
 
@@ -203,9 +205,9 @@ def _edges(size: int, stripe: int) -> Iterator[np.ndarray]:
         yield np.arange(first, min(first + stripe * EDGES, size), stripe)
 
 
-def _owner(layout: Layout, order: tuple[int, ...], places: np.ndarray) -> np.ndarray:
+def _owner(layout: Layout, order: tuple[int, ...], extents: Sequence[int], places: np.ndarray) -> np.ndarray:
     """The ranks of elements at places in the file."""
     index: list[np.ndarray] = [places] * len(order)
-    for axis, along in zip(order, np.unravel_index(places, [layout.shape[a] for a in order]), strict=True):
+    for axis, along in zip(order, np.unravel_index(places, extents), strict=True):
         index[axis] = along
     return np.asarray(layout.owner(index))

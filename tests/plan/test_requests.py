@@ -11,12 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+import zarr
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.plan.requests import requests_of
+from oocarrays.storage.array_file import describe
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections import read_section
 
 PRINTED = {
     "Column-Block": "(*, block)",
@@ -96,23 +100,35 @@ def owners(layout: ooc.Layout) -> np.ndarray:
     return held
 
 
-def files(held: np.ndarray, order: tuple[int, ...], chunk: Any) -> list[list[int]]:
-    """The owners of what lies in each stripe or chunk, in file order; -1 for what pads a chunk."""
+def lines(held: np.ndarray) -> np.ndarray:
+    """What is read in one request each, in file order: a rank's lines, or all of them where it holds them whole."""
+    labels = np.empty(held.shape, object)
+    for index in np.ndindex(held.shape):
+        rank, axis = held[index], held.ndim - 1
+        while axis >= 0 and (np.moveaxis(held == rank, axis, 0).reshape(held.shape[axis], -1).any(axis=1)).all():
+            axis -= 1
+        labels[index] = None if rank < 0 else (int(rank), index[: max(axis, 0)])
+    return labels.ravel()
+
+
+def files(held: np.ndarray, order: tuple[int, ...], chunk: Any) -> list[list[Any]]:
+    """What lies in each stripe or chunk, in file order; None for what pads a chunk."""
     if not isinstance(chunk, tuple):
-        line = held.transpose(order).ravel().tolist()
+        line = lines(held.transpose(order)).tolist()
         return [line[i : i + chunk] for i in range(0, len(line), chunk)] if chunk else [line]
     padded = np.full([-(-n // c) * c for n, c in zip(held.shape, chunk, strict=True)], -1)
     padded[tuple(map(slice, held.shape))] = held
     starts = product(*(range(0, n, c) for n, c in zip(padded.shape, chunk, strict=True)))
     places = (tuple(slice(s, s + c) for s, c in zip(start, chunk, strict=True)) for start in starts)
-    return [padded[place].transpose(order).ravel().tolist() for place in places]
+    return [lines(padded[place].transpose(order)).tolist() for place in places]
 
 
-def runs(lines: list[list[int]]) -> list[tuple[int, int]]:
+def runs(files: list[list[Any]]) -> list[tuple[int, int]]:
     """The rank of each run, and its length."""
-    return [(rank, len([*each])) for line in lines for rank, each in groupby(line) if rank >= 0]
+    return [(label[0], len([*each])) for line in files for label, each in groupby(line) if label is not None]
 
 
+@settings(deadline=None)
 @given(cuts())
 def test_counts_are_those_of_a_map_of_the_file(cut: tuple[ooc.Layout, tuple[int, ...], Any]) -> None:
     layout, order, chunk = cut
@@ -140,3 +156,21 @@ def test_what_cannot_be_counted_is_one_line(options: dict[str, Any], error: type
     with pytest.raises(error, match=words) as raised:
         ooc.count_requests((8, 8), "(block, *)", **({"ranks": 2} | options))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("layout", [*PRINTED.values(), "(cyclic(3), block)", "(*, cyclic(2))"])
+@pytest.mark.parametrize("chunks", [(24, 20), (6, 20), (24, 5), (7, 6)])
+def test_the_meter_counts_on_real_files_what_is_predicted(tmp_path: Path, layout: str, chunks: tuple[int, int]) -> None:
+    """Each rank reads its own part directly: a request is a contiguous run of a chunk."""
+    data = np.arange(480, dtype="f4").reshape(24, 20)
+    made = zarr.create_array(tmp_path / "a.zarr", data=data, chunks=chunks, compressors=None)
+    laid, file = ooc.Layout.of(data.shape, layout, ranks=4), describe(made)
+    counted = []
+    for rank in range(4):
+        meter = Meter()
+        held = [np.concatenate([np.r_[s.start : s.stop : s.step] for s in each]) for each in laid.sections(rank)]
+        axes = tuple(np.sort(each.astype(int)) for each in held)
+        part = read_section(file, axes, method="direct", meter=meter)
+        np.testing.assert_array_equal(part, data[np.ix_(*axes)])
+        counted.append(meter.read_requests)
+    assert tuple(counted) == ooc.count_requests(data.shape, laid, chunk=chunks).rank_requests
