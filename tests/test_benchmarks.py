@@ -77,3 +77,11 @@ def test_the_benchmark_of_redistribution_runs_and_all_ways_agree(tmp_path: Path)
     assert [len(found[name]) for name in ("sets", "copies", "figures")] == [3, 8, 11]
     assert all(case["seconds"] < 0.05 for case in found["sets"])
     assert picture.stat().st_size > 10_000
+
+
+def test_the_benchmark_of_lazy_arrays_runs_and_stored_bytes_are_read_once(tmp_path: Path) -> None:
+    runs = results(tmp_path, "lazy.py", "--codec", "zstd", "--memory", "64MiB")
+    assert {name: run["verdict"] for name, run in runs.items()} == {"oocarrays": "ok", "dask": "ok"}
+    ours = runs["oocarrays"]
+    assert ours["requests"][0] == ours["requests"][1]
+    assert ours["read"] <= ours["stored"]
