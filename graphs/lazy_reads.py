@@ -247,7 +247,7 @@ def _groups(name: str, part: StoredPart, plan: LazyReadsPlan) -> tuple[dict[str,
     for number in product(*(range(len(each)) for each in plan.groups)):
         ends = [each[i] for each, i in zip(plan.groups, number, strict=True)]
         mine = tuple(each[first : last + 1] for each, (first, last) in zip(edges, ends, strict=True))
-        key = (read, *number)
+        key: Any = (read, *number)
         groups[key] = Task(key, read_group, part, mine, plan.tile)
         for index in product(*(range(last - first) for first, last in ends)):
             block = (name, *(i + first for i, (first, _) in zip(index, ends, strict=True)))
@@ -259,7 +259,7 @@ def _scratch(
     name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str
 ) -> tuple[dict[str, Tasks], dict[str, set[str]]]:
     make, copying, join = f"make-scratch-{name}", f"copy-{name}", f"copied-{name}"
-    key = (make, 0)
+    key: Any = (make, 0)
     made: Tasks = {key: Task(key, PlainCopy.make, scratch, part, plan)}
     whole = [(0, n) for n in part.shape]
     copies: dict[Index, Any] = {}
@@ -271,7 +271,7 @@ def _scratch(
     edges = _edges(plan)
     for index in product(*(range(len(each)) for each in plan.blocks)):
         span = tuple((each[i], each[i + 1]) for each, i in zip(edges, index, strict=True))
-        joined = _joined(join, part.axes, span, plan.tile)
+        joined: Any = _joined(join, part.axes, span, plan.tile)
         if joined not in tasks[join]:
             needed = [copies[number] for number in _tile_numbers(part.axes, span, plan.tile)]
             tasks[join][joined] = Task(joined, copied, *map(TaskRef, needed))

@@ -103,14 +103,19 @@ def _merged(spans: Sequence[tuple[int, int]], edges: Sequence[int]) -> Iterator[
 
 def cut(block: Any, place: Place) -> np.ndarray:
     """A part of a block, which does not keep the rest of it."""
-    return np.array(np.asarray(block)[(*place, ...)])
+    return np.array(_at(block, place))
+
+
+def _at(block: Any, place: Place) -> np.ndarray:
+    index: Any = (*place, ...)
+    part: np.ndarray = np.asarray(block)[index]
+    return part
 
 
 def write_block(file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, place: Place, block: Any) -> None:
     """Write what lies in one block."""
     lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
-    values = np.asarray(block)[(*place, ...)]
-    write_section(file, axes, block_of(values, Section(lower, upper), dtype))
+    write_section(file, axes, block_of(_at(block, place), Section(lower, upper), dtype))
 
 
 def write_parts(
@@ -120,7 +125,8 @@ def write_parts(
     values = np.empty(tuple(map(len, axes)), file.dtype)
     for place, part in zip(places, parts, strict=False):
         lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
-        values[(*place, ...)] = block_of(part, Section(lower, upper), dtype)
+        index: Any = (*place, ...)
+        values[index] = block_of(part, Section(lower, upper), dtype)
     write_section(file, axes, values)
 
 

@@ -110,7 +110,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         return bool(self.name == self._read_as)
 
     def __getitem__(self, key: Any) -> Any:
-        plain = super().__getitem__(key)
+        plain = super().__getitem__(key)  # type: ignore[no-untyped-call]
         if plain is self or not self._is_read or self._plan.method == "blocks":
             return plain
         apart = self._apart(key)
@@ -162,7 +162,10 @@ class LazyArray(da.Array):  # type: ignore[misc]
             ("blocks", f"{self.npartitions}, at most {format_bytes(plan.block_bytes)} each"),
             ("read", HOW[plan.method]),
             ("a task holds", f"{format_bytes(plan.task_bytes)} at most"),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, {plan.threads} tasks"),
+            (
+                "peak memory",
+                f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, {plan.threads} tasks at one time",
+            ),
             ("reads", f"{format_bytes(plan.read_bytes)}{about} in {plan.read_requests} {requests}"),
             ("scratch", format_bytes(plan.scratch_bytes)),
             ("predicted", report.seconds_text(plan.seconds)),
@@ -170,12 +173,12 @@ class LazyArray(da.Array):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         if not self._is_read:
-            return str(super().__repr__())
+            return str(super().__repr__())  # type: ignore[no-untyped-call]
         title = f"<oocarrays.LazyArray {report.shape_text(self.shape)} {self.dtype}, chunksize {self.chunksize}>"
         return f"{title}\n{report.table(self._rows()[1:], indent='  ')}"
 
     def _repr_html_(self) -> str:
-        drawn = str(super()._repr_html_())
+        drawn = str(super()._repr_html_())  # type: ignore[no-untyped-call]
         return rows_html(self._rows(), title="oocarrays.LazyArray", above=drawn) if self._is_read else drawn
 
 
@@ -232,7 +235,8 @@ def lazy_array(part: StoredPart, blocks: BlockLengths, means: Means) -> LazyArra
 def read_as(part: StoredPart, plan: LazyReadsPlan, means: Means) -> LazyArray:
     """A part of a stored array as a lazy one, read as planned."""
     name, meta = name_of(part, plan), np.empty((0,) * part.ndim, part.dtype)
-    made = LazyArray(_graph(name, part, plan, means.scratch, meta), name, plan.blocks, meta=meta)
+    graph = _graph(name, part, plan, means.scratch, meta)
+    made = LazyArray(graph, name, plan.blocks, meta=meta)  # type: ignore[no-untyped-call]
     made._part, made._plan, made._means, made._read_as = part, plan, means, name
     return made
 
@@ -240,7 +244,8 @@ def read_as(part: StoredPart, plan: LazyReadsPlan, means: Means) -> LazyArray:
 def _graph(name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str, meta: np.ndarray) -> HighLevelGraph:
     if plan.method == "blocks":
         read = da.from_array(part, chunks=plan.blocks, name=name, inline_array=True, meta=meta)  # type: ignore[no-untyped-call]
-        return read.dask
+        graph: HighLevelGraph = read.dask
+        return graph
     return HighLevelGraph(*layers_of(name, part, plan, scratch))
 
 

@@ -134,8 +134,8 @@ class LazyReadsPlan:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes that the tasks of a process hold at one time, and the blocks that wait to be taken."""
-        return self.task_bytes * self.threads
+        """Bytes that a process holds at one time: its tasks, and one whose blocks are still being taken."""
+        return self.task_bytes * (self.threads + 1)
 
     @property
     def scratch_bytes(self) -> int:
