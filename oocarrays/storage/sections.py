@@ -18,15 +18,12 @@ import numpy as np
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.sections import BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections import BUFFER_BYTES, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
 from oocarrays.plan.sieve import Method
 from oocarrays.storage.access import ChunkReader, Index
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sieved import SectionReader
-
-STORE_BUFFER_BYTES = 2**23
-"""Bytes of one buffer, where requests go to a store."""
 
 
 def read_section(
@@ -62,10 +59,10 @@ def read_section(
     out = np.empty(lengths(axes), file.dtype) if out is None else out
     meter = meter or Meter()
     plan = section_plan(file, axes, out, method=method, buffer_bytes=buffer_bytes, requests=requests, costs=costs)
-    if not out.size:
+    if not plan.chunks:
         return out
-    if plan is None:
-        _read_whole(file, axes, out, meter, requests, threads)
+    if file.chain.pipeline != "plain":
+        _read_whole(file, axes, out, meter, plan.under_way(requests), threads)
     elif file.stored.local:
         SectionReader(file, plan, out, meter).read_local(threads)
     else:
@@ -82,12 +79,10 @@ def section_plan(
     buffer_bytes: int | None = None,
     requests: int = 16,
     costs: Costs | None = None,
-) -> SectionPlan | None:
-    """How `read_section` reads a section; None where chunks are read whole."""
+) -> SectionPlan:
+    """How `read_section` reads a section."""
     stored, costs = file.stored, costs or Costs()
     gap = gap_bytes(method, stored, costs, requests)
-    if file.chain.pipeline != "plain":
-        return None
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
     buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)
     return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)
