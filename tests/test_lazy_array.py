@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from itertools import pairwise
@@ -213,3 +216,22 @@ def test_wrong_inputs_are_one_line(tmp_path: Path, options: Any, error: type[Exc
     with pytest.raises(error, match=words) as raised:
         slabs(tmp_path).to_dask(**options)
     assert "\n" not in str(raised.value)
+
+
+KILLED = """
+import os, signal, sys
+import dask, oocarrays as ooc
+x = ooc.open_array(sys.argv[1]).to_dask((96, 15), memory=120_000)
+assert x.plan.method == "scratch"
+dask.compute(x.map_blocks(lambda block: os.kill(os.getpid(), signal.SIGKILL), meta=x._meta), scheduler="threads")
+"""
+
+
+def test_a_copy_of_a_dead_process_is_found_by_clean(tmp_path: Path) -> None:
+    slow = {"DASK_OOCARRAYS__COST__DECODE_BANDWIDTH": repr(SLOW), "DASK_OOCARRAYS__COST__CORES": "1"}
+    store = slabs(tmp_path).store
+    done = subprocess.run([sys.executable, "-c", KILLED, store], env=os.environ | slow, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (found,) = ooc.clean(tmp_path)
+    assert (found.kind, found.nbytes >= DATA.nbytes) == ("scratch", True)
+    assert os.listdir(tmp_path) == ["a.zarr"]
