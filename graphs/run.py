@@ -247,11 +247,16 @@ def _check_reach(run: Work) -> None:
         Where source or target is one.
     """
     for name, store in run.stores.items():
-        here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
-        while isinstance(store, WrapperStore):
-            store = store._store
-        if here or isinstance(store, MemoryStore):
+        if is_here(store):
             raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
+
+
+def is_here(store: Any) -> bool:
+    """Whether a store is in the memory of this process."""
+    here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return here or isinstance(store, MemoryStore)
 
 
 async def _settled(id: str) -> None:

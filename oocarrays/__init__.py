@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.counting import count_requests
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
@@ -24,6 +25,7 @@ from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
+from oocarrays.storing import store
 
 __version__ = "0.3.0"
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "OutOfCoreGroup",
     "RechunkJob",
     "clean",
+    "count_requests",
     "distribute",
     "errors",
     "from_dask",
@@ -49,4 +52,5 @@ __all__ = [
     "rechunk",
     "redistribute",
     "resume",
+    "store",
 ]

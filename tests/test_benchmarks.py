@@ -80,6 +80,14 @@ def test_the_benchmark_of_redistribution_runs_and_all_ways_agree(tmp_path: Path)
     assert picture.stat().st_size > 10_000
 
 
+def test_the_benchmark_of_lazy_arrays_runs_and_stored_bytes_are_read_once(tmp_path: Path) -> None:
+    runs = results(tmp_path, "lazy.py", "--codec", "zstd", "--memory", "64MiB")
+    assert {name: run["verdict"] for name, run in runs.items()} == {"oocarrays": "ok", "dask": "ok"}
+    ours = runs["oocarrays"]
+    assert ours["requests"][0] == ours["requests"][1]
+    assert ours["read"] <= ours["stored"]
+
+
 def test_the_benchmark_of_section_writes_runs_and_asks_what_the_thesis_counts(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     command = [sys.executable, str(FOLDER / "section_writes.py"), "--rounds", "1", "--json", str(out)]

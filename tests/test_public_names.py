@@ -28,6 +28,7 @@ PUBLIC = [
     "OutOfCoreGroup",
     "RechunkJob",
     "clean",
+    "count_requests",
     "distribute",
     "errors",
     "from_dask",
@@ -36,6 +37,7 @@ PUBLIC = [
     "rechunk",
     "redistribute",
     "resume",
+    "store",
 ]
 
 
