@@ -51,11 +51,19 @@ def setting(name: str) -> Any:
 
 def costs(workers: int | None = None) -> Costs:
     """The cost model from ``oocarrays.cost.*``: of this machine, or of a cluster whose workers use so many cores."""
-    known = {name: value for name, value in setting("cost").items() if value is not None and name in COST_NAMES}
     computed = {"cores": workers or local_cores(), "cache_bytes": available_bytes() / 2}
     if not can_map():
         computed["page_seconds"] = math.inf
-    return Costs(**(computed | known))
+    return Costs(**(computed | _known_costs()))
+
+
+def set_costs() -> Costs:
+    """The same without a look at the machine: what is not set is as anywhere."""
+    return Costs(**_known_costs())
+
+
+def _known_costs() -> dict[str, Any]:
+    return {name: value for name, value in setting("cost").items() if value is not None and name in COST_NAMES}
 
 
 def local_cores() -> int:

@@ -51,5 +51,5 @@ def _ways(file: ArrayFile) -> dict[str, Any]:
     return {
         "buffer_bytes": None if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),
         "requests": settings.setting("requests") if file.stored.remote else 16,
-        "costs": settings.costs(),
+        "costs": settings.set_costs(),
     }

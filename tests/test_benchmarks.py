@@ -96,3 +96,13 @@ def test_the_benchmark_of_section_writes_runs_and_asks_what_the_thesis_counts(tm
     found = json.loads(out.read_text())
     assert [ways["direct"]["requests"] for ways in found.values()] == [16384, 4096, 2373, 2275, 5643]
     assert [ways["sieve"]["requests"] for ways in found.values()] == [4] * 5
+
+
+@pytest.mark.parametrize(("what", "tables"), [("sparse", 6), ("table52", 5)])
+def test_the_benchmark_of_sections_runs_and_all_ways_agree(tmp_path: Path, what: str, tables: int) -> None:
+    out = tmp_path / "out.json"
+    command = [sys.executable, str(FOLDER / "sections.py"), what, "--scale", "64", "--rounds", "1", "--discard", "0"]
+    command += ["--cache", "warm", "--workdir", str(tmp_path / "work"), "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(out.read_text())["results"]) == tables

@@ -71,10 +71,15 @@ def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> 
     return pages[before:]
 
 
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    """The C library: to load it again would cost as much as to map a page."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _populate(pages: np.ndarray) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
     length = ctypes.c_size_t(len(pages))
-    if libc.madvise(ctypes.c_void_p(pages.ctypes.data), length, MADV_POPULATE_READ):
+    if _libc().madvise(ctypes.c_void_p(pages.ctypes.data), length, MADV_POPULATE_READ):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

@@ -208,7 +208,7 @@ class ShardedBlobs:
 
     def place(self, key: ShardKey) -> tuple[int, int] | None:
         """Where a chunk begins in its shard, and how long it is, in bytes; None where it is not stored."""
-        offset, nbytes = map(int, self._index(key.shard)[key.number])
+        offset, nbytes = map(int, self.index(key.shard)[key.number])
         return None if offset == nbytes == NOT_STORED else (offset, nbytes)
 
     def fetched(self, wanted: Iterable[tuple[ShardKey, RangeByteRequest | None]]) -> Iterator[np.ndarray | None]:
@@ -234,8 +234,8 @@ class ShardedBlobs:
         """Ask the system to fetch the shards of chunks that will be wanted, and do not wait for them."""
         self._blobs.announce(dict.fromkeys(key.shard for key in keys))
 
-    def _index(self, shard: str) -> np.ndarray:
-        """Where the chunks of a shard lie. Ranks that ask at one time wait for one request."""
+    def index(self, shard: str) -> np.ndarray:
+        """Offset and length of every chunk of a shard. Ranks that ask at one time wait for one request."""
         with self._lock:
             known = self._indices.pop(shard, None)
             wanted = known or Future()

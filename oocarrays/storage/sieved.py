@@ -27,43 +27,80 @@ from oocarrays.storage.blobs import LocalBlobs, blobs_of
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import want
 from oocarrays.storage.ranges import NOT_READY, read_ranges
-from oocarrays.storage.shards import ShardedBlobs
+from oocarrays.storage.shards import NOT_STORED, ShardedBlobs, ShardLayout
 
 T = TypeVar("T")
 Index = tuple[int, ...]
-ALONE_BYTES = 2**19
+ALONE_BYTES = 2**22
 """A section of which less is asked is read by one thread."""
 PAGE = 4096
 
 
+Found = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Of chunks that are stored: their numbers among those asked for, their open files, and where they begin in them."""
+
+
 class Places:
-    """Where chunks lie in local files: an open file, and the offset in it."""
+    """Where chunks lie in local files."""
 
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
         self._file = file
         blobs = blobs_of(file.zarr)
         assert isinstance(blobs, LocalBlobs), "what is in other stores is fetched"
         self._root = blobs.root
-        self._indices: Any = ShardedBlobs(blobs, file.chain.shard, meter) if file.chain.shard else None
+        self._shard = file.chain.shard
+        self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
 
-    def opened(self, index: Index, files: dict[str, int]) -> tuple[int, int] | None:
-        """A chunk's file, and where it begins in it; None where it is not stored.
+    def find(self, chunks: tuple[range, ...], files: dict[str, int]) -> Found:
+        """Those of a box of chunks that are stored.
 
         Parameters
         ----------
         files : dict
-            Files that are open already, by their keys; what is opened is added.
+            Files that are open, by their keys, -1 where there is none; what is opened is added.
         """
-        named, place = self._file.place_of(index), (0, self._file.stored.chunk_bytes)
-        if isinstance(named, str):
-            key = named
-        else:
-            key, place = named.shard, self._indices.place(named)
-        if place is None:
-            return None
-        if key not in files:
-            files[key] = self._open(key)
-        return None if files[key] < 0 else (self._checked(key, files[key], *place), place[0])
+        if self._shard and self._indices:
+            return self._in_shards(chunks, files, self._shard, self._indices)
+        expected, found = self._file.stored.chunk_bytes, []
+        for number, index in enumerate(product(*chunks)):
+            key = self._file.chunk_key(index)
+            files[key] = file = self._open(key)
+            size = expected if file < 0 else os.fstat(file).st_size
+            if size != expected:
+                raise CorruptChunkError(f"{self._root}/{key} has {size} bytes; a chunk has {expected}")
+            found += [] if file < 0 else [(number, file)]
+        numbers, opened = np.array(found, np.int64).reshape(-1, 2).T
+        return numbers, opened, np.zeros_like(numbers)
+
+    def _in_shards(
+        self, chunks: tuple[range, ...], files: dict[str, int], layout: ShardLayout, indices: ShardedBlobs
+    ) -> Found:
+        """The same, a shard after the other: what the index says of all its chunks at once."""
+        along = np.meshgrid(*(np.arange(c.start, c.stop, c.step) for c in chunks), indexing="ij")
+        index = np.stack(along, axis=-1).reshape(-1, len(chunks))
+        shards, number = index // layout.counts, np.ravel_multi_index(tuple((index % layout.counts).T), layout.counts)
+        opened, places = np.full(len(index), -1), np.zeros((len(index), 2), np.int64)
+        for shard in {tuple(each) for each in shards.tolist()}:
+            key = self._file.chunk_key(shard)
+            if key not in files:
+                files[key] = self._open(key)
+            here = np.flatnonzero((shards == shard).all(axis=1))
+            entries = indices.index(key)[number[here]]
+            here, entries = here[entries[:, 0] != NOT_STORED], entries[entries[:, 0] != NOT_STORED].astype(np.int64)
+            opened[here], places[here] = files[key], entries
+            if len(here):
+                self._check(key, files[key], entries)
+        stored = np.flatnonzero(opened >= 0)
+        return stored, opened[stored], places[stored, 0]
+
+    def _check(self, key: str, file: int, entries: np.ndarray) -> None:
+        """Refuse a shard that does not hold what its index says."""
+        size, end = os.fstat(file).st_size, int(entries.sum(axis=1).max())
+        expected, others = self._file.stored.chunk_bytes, set(entries[:, 1].tolist())
+        if end > size:
+            raise CorruptChunkError(f"{self._root}/{key} is cut short: it has {size} bytes, its index says {end}")
+        if others != {expected}:
+            raise CorruptChunkError(f"a chunk in {self._root}/{key} has {max(others)} bytes; a chunk has {expected}")
 
     def _open(self, key: str) -> int:
         """An open file; -1 where there is none."""
@@ -73,18 +110,6 @@ class Places:
             return -1
         except OSError as error:
             raise StoreFailure(f"cannot open {os.path.join(self._root, key)}: {error.strerror}") from error
-
-    def _checked(self, key: str, file: int, offset: int, nbytes: int) -> int:
-        size, expected = os.fstat(file).st_size, self._file.stored.chunk_bytes
-        if self._indices is None and size != expected:
-            raise CorruptChunkError(f"{self._root}/{key} has {size} bytes; a chunk has {expected}")
-        if offset + nbytes > size:
-            raise CorruptChunkError(
-                f"{self._root}/{key} is cut short: it has {size} bytes, its index says {offset + nbytes}"
-            )
-        if nbytes != expected:
-            raise CorruptChunkError(f"a chunk in {self._root}/{key} has {nbytes} bytes; a chunk has {expected}")
-        return file
 
 
 class Asked:
@@ -104,10 +129,10 @@ class Asked:
 
     def open(self, places: Places) -> None:
         """Find its chunks."""
-        where = [(index, places.opened(index, self.files)) for index in product(*self.batch.chunks)]
-        self.missing = [index for index, place in where if place is None]
-        found = [(number, *place) for number, (_, place) in enumerate(where) if place is not None]
-        self.here, self.file, self.offset = np.array(found, np.int64).reshape(-1, 3).T
+        self.here, self.file, self.offset = places.find(self.batch.chunks, self.files)
+        if len(self.here) < self.batch.size:
+            stored = set(self.here.tolist())
+            self.missing = [index for n, index in enumerate(product(*self.batch.chunks)) if n not in stored]
 
     def into(self, part: Part, result: np.ndarray) -> np.ndarray:
         """Where ranges of a part go: bytes of the result, or of the buffer."""
@@ -199,7 +224,7 @@ class SectionReader:
         self.meter.add(read_requests=chunks * sieve.requests, read_bytes=chunks * sieve.asked_bytes)
         return [
             np.repeat(asked.file, sieve.requests),
-            (asked.offset[:, None] + sieve.starts).reshape(-1),
+            _sums(asked.offset, sieve.starts).reshape(-1),
             np.broadcast_to(sieve.lengths, (chunks, sieve.requests)).reshape(-1),
             self._places(asked.batch, part)[asked.here].reshape(-1),
         ]
@@ -208,16 +233,15 @@ class SectionReader:
         """Where the ranges of each chunk go, in bytes: ``shape == (chunks, requests)``."""
         sieve = part.sieve
         if not part.straight:
-            return np.add.outer(np.arange(batch.size) * sieve.held_bytes, sieve.places).astype(np.int64)
+            return _sums(np.arange(batch.size) * sieve.held_bytes, sieve.places)
         chunk, run = np.zeros(1, np.int64), np.zeros(1, np.int64)
         for axis, (first, at, step) in enumerate(zip(batch.first, part.at, self._steps, strict=True)):
             inside = sieve.shape[axis]
             numbers = first + at + np.arange(len(batch.chunks[axis])) * inside
-            chunk = np.add.outer(chunk, numbers * step).reshape(-1)
+            chunk = _sums(chunk, numbers * step).reshape(-1)
             if axis < sieve.run_axis:
-                run = np.add.outer(run, np.arange(inside) * step).reshape(-1)
-        places: np.ndarray = np.add.outer(chunk, run)
-        return places
+                run = _sums(run, np.arange(inside) * step).reshape(-1)
+        return _sums(chunk, run)
 
     def _read(self, into: np.ndarray, ranges: list[np.ndarray], *, wait: bool) -> list[np.ndarray]:
         """Read ranges; those that have not come, or not wholly."""
@@ -329,6 +353,12 @@ def _sieved(into: np.ndarray, sieve: Sieve, counts: Index, buffer: np.ndarray) -
         data = data[np.ix_(*map(np.arange, counts), *picks)]
     into = into.reshape([n for pair in zip(counts, sieve.counts, strict=True) for n in pair])
     into[...] = data.transpose([axis for a in range(ndim) for axis in (a, a + ndim)])
+
+
+def _sums(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Each of one with each of the other: ``shape == (len(outer), len(inner))``."""
+    sums: np.ndarray = outer[:, None] + inner
+    return sums
 
 
 def _buffer(free: list[np.ndarray], nbytes: int) -> np.ndarray | None:
