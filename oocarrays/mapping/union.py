@@ -122,6 +122,21 @@ class Union:
             for begin, end in inner.boxes(range(inside, min(inside + high - low, inner.count))):
                 yield (lower + first, *begin), (lower + first + rows, *end)
 
+    def products(self) -> list[Product]:
+        """What it holds as products, no two of which share an index: one for each kind of row.
+
+        >>> union = Union.of([product_of((range(2), range(3))), product_of((range(5, 7), range(3)))])
+        >>> [[runs.tolist() for runs in product] for product in union.products()]
+        [[[[0, 2], [5, 7]], [[0, 3]]]]
+        """
+        if not self.inner:
+            return [()] if self.count else []
+        return [
+            (self.runs[self.kinds == kind], *product)
+            for kind, inner in enumerate(self.inner)
+            for product in inner.products()
+        ]
+
     def complement(self, shape: Sequence[int]) -> list[Product]:
         """What it does not hold of an array of some shape, as products: one for each kind of row.
 
