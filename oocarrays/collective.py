@@ -16,7 +16,7 @@ from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.collective import CollectiveTasks, collective_read
 from oocarrays.graphs.parts import Parts, RankParts, layered
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, check_reach
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
@@ -108,6 +108,8 @@ def read_sections(
     a = a if isinstance(a, OutOfCoreArray) else open_array(a)
     cluster = cluster_of(scheduler, workers)
     there = [worker.address for worker in cluster.workers()] if cluster else []
+    if cluster:
+        check_reach({"array": a.zarr.store_path.store})
     wanted = _wanted(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     plan = plan_collective(
         (file := describe(a.zarr)).stored,
