@@ -28,7 +28,7 @@ if __name__ == "__main__":
     image = np.random.default_rng(0).random((384, 320), dtype="f4")
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=SIDE**2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=SIDE**2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
         store = Path(folder) / "image.zarr"
@@ -39,7 +39,7 @@ if __name__ == "__main__":
         corners = [(max(i - DEPTH, 0), max(j - DEPTH, 0), i + lengths[0], j + lengths[1]) for i in rows for j in columns]
         sections = [np.s_[top : bottom + DEPTH, left : right + DEPTH] for top, left, bottom, right in corners]
 
-        tiles = ooc.read_sections(store, sections)
+        tiles = ooc.read_sections(store, sections, method="two-phase")
         print(tiles.explain())
         smooth = [dask.delayed(mean)(tiles.local(rank), 2 * DEPTH + 1) for rank in range(tiles.ranks)]
         parts = dask.compute(*smooth)
