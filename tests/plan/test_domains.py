@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import axis_order
-from oocarrays.plan.domains import Domain, file_domains, spaced
+from oocarrays.plan.domains import Domain, file_domains
 from tests.strategies import chunks_for, requests_of, shapes
 
 
@@ -48,6 +48,14 @@ def test_every_chunk_is_in_one_domain_and_domains_are_even(case: tuple, partitio
         assert max(counts) == -(-len(dealt) // len(aggregators))
     elif len(aggregators) > 1:
         assert max(counts) - min(counts) <= run
+
+
+@given(cases(), st.sampled_from(["row", "column"]))
+def test_a_static_domain_knows_what_of_it_is_wanted(case: tuple, orientation: str) -> None:
+    grid, requests, aggregators = case
+    wanted = set(wanted_of(grid, requests))
+    for domain in file_domains(grid, requests, aggregators, partition="static", orientation=orientation):
+        assert sorted(chunks_of(domain.wanted_by(requests))) == sorted(wanted.intersection(chunks_of(domain)))
 
 
 @given(cases(), st.randoms(use_true_random=False), st.integers(1, 5))
@@ -131,7 +139,3 @@ def test_what_is_no_domain_is_refused(asked: dict, said: str) -> None:
     assert said in str(refused.value)
     with pytest.raises(LayoutError, match="orientation='diagonal'"):
         file_domains(ChunkGrid.of((4,), (2,)), [(range(4),)], [0], orientation="diagonal")
-
-
-def test_aggregators_are_spread_over_the_ranks() -> None:
-    assert [spaced(16, count) for count in (1, 2, 16)] == [(0,), (0, 8), tuple(range(16))]
