@@ -157,7 +157,9 @@ def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
         return [_spread(asked, ranks)]
     if _are_ranks(asked, ranks):
         return [tuple(asked)]  # type: ignore[arg-type]
-    raise InputError(f"aggregators={asked!r} is not 'auto', a number from 1 to {ranks}, or distinct ranks below {ranks}")
+    raise InputError(
+        f"aggregators={asked!r} is not 'auto', a number from 1 to {ranks}, or distinct ranks below {ranks}"
+    )
 
 
 def _are_ranks(asked: Aggregators, ranks: int) -> bool:
