@@ -15,6 +15,7 @@ done again after a worker was lost makes the same of it. Thakur 1995, section 6.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.parts import home_addresses, itself
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.work import this_worker
 
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
@@ -34,7 +36,11 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections import read_section
 
 if TYPE_CHECKING:
+    from distributed import Client
     from oocarrays.graphs.nearby import Message
+
+READS = ("read", "independent")
+"""What tasks on workers say when they have done it."""
 
 
 @dataclass(slots=True)
@@ -55,12 +61,17 @@ class Reading:
     """Who reads what for whom."""
     meter: Meter
     """What has been read, in each process."""
+    topic: str
+    """The name under which a cluster tells what has been read."""
     selections: tuple[Selection, ...] = ()
     """How what each rank wants stands in its array, where that is not as it is read."""
 
     def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        return getattr(self, verb)(*args, *inputs[:buffers])
+        result = getattr(self, verb)(*args, *inputs[:buffers])
+        if verb in READS and (worker := this_worker()):
+            worker.log_event(self.topic, {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()})
+        return result
 
     # ------------------------------------------------------------------ each for itself, or all on threads
 
@@ -183,6 +194,23 @@ def selected(data: np.ndarray, place: Place) -> np.ndarray:
     return data
 
 
+def topic_of(suffix: str) -> str:
+    """The name under which a cluster tells what is done by tasks with a suffix."""
+    return f"oocarrays-{suffix}"
+
+
+def listen(client: Client, topic: str, meter: Meter) -> None:
+    """Let a meter count what workers tell that they have read, as long as it is there."""
+    there = weakref.ref(meter)
+
+    def hear(event: tuple[float, dict[str, Any]]) -> None:
+        counted = there()
+        if counted is not None and "seconds" in event[1]:
+            counted.put(event[1])
+
+    client.subscribe_topic(topic, hear)
+
+
 # ---------------------------------------------------------------------- the graph
 
 
@@ -218,7 +246,11 @@ def collective_read(
     selections : sequence of Selection
         How what each rank wants stands in its array; by default as it is read.
     """
-    builder = _Builder(Reading(file=file, plan=plan, meter=meter or Meter(), selections=tuple(selections)))
+    suffix = new_suffix()
+    reading = Reading(
+        file=file, plan=plan, meter=meter or Meter(), topic=topic_of(suffix), selections=tuple(selections)
+    )
+    builder = _Builder(reading, suffix)
     together = _between_workers if plan.schedule else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
     homes = {builder.suffix: home_addresses(plan.ranks, workers)} if workers else {}
@@ -273,8 +305,8 @@ def _between_workers(builder: _Builder) -> list[Key]:
 class _Builder:
     """Adds the tasks of one collective read."""
 
-    def __init__(self, reading: Reading) -> None:
-        self.suffix = new_suffix()
+    def __init__(self, reading: Reading, suffix: str) -> None:
+        self.suffix = suffix
         self.reading, self.plan = reading, reading.plan
         first = (f"reading-{self.suffix}", 0)  # one result that all tasks take: it travels once to each worker
         self.tasks: dict[Key, Task] = {first: Task(first, itself, reading)}

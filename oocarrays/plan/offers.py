@@ -23,7 +23,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective import AHEAD, BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.cost import Costs, speed
-from oocarrays.plan.domains import Partition
+from oocarrays.plan.domains import Partition, spaced
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
 from oocarrays.plan.schedule import Schedule
@@ -152,9 +152,9 @@ def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
         Where there are no such ranks.
     """
     if asked == "auto":
-        return [_spread(n, ranks) for n in dict.fromkeys(ceil_div(ranks, 2**k) for k in range(ranks.bit_length()))]
+        return [spaced(ranks, n) for n in dict.fromkeys(ceil_div(ranks, 2**k) for k in range(ranks.bit_length()))]
     if isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= ranks:
-        return [_spread(asked, ranks)]
+        return [spaced(ranks, asked)]
     if _are_ranks(asked, ranks):
         return [tuple(asked)]  # type: ignore[arg-type]
     raise InputError(
@@ -166,10 +166,6 @@ def _are_ranks(asked: Aggregators, ranks: int) -> bool:
     if isinstance(asked, int | str) or not asked or len({*asked}) < len(asked):
         return False
     return all(isinstance(rank, int) and 0 <= rank < ranks for rank in asked)
-
-
-def _spread(count: int, ranks: int) -> tuple[int, ...]:
-    return tuple(i * ranks // count for i in range(count))
 
 
 def _plans(
