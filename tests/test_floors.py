@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOP = """
-    __main__ api array asked chunks cli cli_exchange collective collective_report contents distributed_array
+    __main__ api array asked chunks cli cli_exchange collective collective_report collective_writes
+    contents distributed_array
     distributing exchanges group_chunks groups job lazy lazy_dataset notebook picture picture_exchange
     rank_arrays redistributions report section_arrays
 """

@@ -212,3 +212,13 @@ def _by_disk(chunks: Union, order: Sequence[int], disk_of: DiskOf, parts: int) -
         crowded = max(range(len(disks)), key=lambda disk: disks[disk].count / len(serving[disk]))
         serving[crowded].append(part)
     return list(zip(disks, serving, strict=True))
+
+
+def spaced(ranks: int, count: int) -> tuple[int, ...]:
+    """So many of the ranks as aggregators, evenly spaced: neighbours often share a worker.
+
+    >>> spaced(8, 3), spaced(2, 4)
+    ((0, 2, 5), (0, 1))
+    """
+    count = min(count, ranks)
+    return tuple(number * ranks // count for number in range(count))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import axis_order
-from oocarrays.plan.domains import Domain, file_domains
+from oocarrays.plan.domains import Domain, file_domains, spaced
 from tests.strategies import chunks_for, requests_of, shapes
 
 
@@ -139,3 +139,7 @@ def test_what_is_no_domain_is_refused(asked: dict, said: str) -> None:
     assert said in str(refused.value)
     with pytest.raises(LayoutError, match="orientation='diagonal'"):
         file_domains(ChunkGrid.of((4,), (2,)), [(range(4),)], [0], orientation="diagonal")
+
+
+def test_aggregators_are_spread_over_the_ranks() -> None:
+    assert [spaced(16, count) for count in (1, 2, 16)] == [(0,), (0, 8), tuple(range(16))]
