@@ -45,7 +45,7 @@ class InPlace:
     """Where a collective write goes: to an array that is there."""
 
     store: StoreLike
-    """Its store and path."""
+    """Its folder, or its store and path."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class WritingRun(Work):
 
     def __init__(self, plan: CollectiveWritePlan, file: ArrayFile, selections: Sequence[Selection] = ()) -> None:
         self.plan = plan
-        self.destination = InPlace(file.zarr.store_path)
+        self.destination = InPlace(file.folder or file.zarr.store_path)
         self.selections = tuple(selections)
         self._file: ArrayFile | bytes = file
         super().__init__(self.destination.store, plan.processes, None)
