@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +117,10 @@ def read_sections(
         aggregators=aggregators,
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
         workers=len(there),
-        **_means(cluster, memory, schedule),
+        **(means := _means(cluster, memory, schedule)),
     )
-    return wanted.arrays(file, plan, cluster, there)
+    how = {"under_way": means["under_way"], "costs": means["costs"]}
+    return wanted.arrays(file, plan, cluster, there, how)
 
 
 def _means(cluster: Cluster | None, memory: Any, schedule: str) -> dict[str, Any]:
@@ -142,17 +143,24 @@ class Wanted:
     selections: tuple[Selection, ...]
     """How it stands in each rank's array, where it is no layout's."""
 
-    def arrays(self, file: ArrayFile, plan: CollectivePlan, cluster: Cluster | None, workers: Sequence[str]) -> Any:
+    def arrays(
+        self,
+        file: ArrayFile,
+        plan: CollectivePlan,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        how: Mapping[str, Any],
+    ) -> Any:
         """One array a rank."""
         meter = Meter()
         where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
         if self.layout is not None:
             layout = self.layout
-            made = lambda: _parts(collective_read(file, plan, workers, meter), file, Parts, layout=layout)  # noqa: E731
+            made = lambda: _parts(collective_read(file, plan, workers, meter, **how), file, Parts, layout=layout)  # noqa: E731
             return DistributedArray(layout, file.dtype, made, read=plan, **where)
         selections = self.selections
         build: Callable[[], RankParts] = lambda: _parts(  # noqa: E731
-            collective_read(file, plan, workers, meter, selections), file, RankParts
+            collective_read(file, plan, workers, meter, selections, **how), file, RankParts
         )
         return SectionArrays(selections, file.dtype, build, plan=plan, **where)
 

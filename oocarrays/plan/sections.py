@@ -24,6 +24,8 @@ from oocarrays.plan.sieve import METHODS, MOST_RANGES, Cut, Method, Sieve, cuts
 
 BUFFER_BYTES = 2**20
 """Bytes of one buffer, by default: what is read into it is still in a core's second cache when it is sieved."""
+STORE_BUFFER_BYTES = 2**23
+"""The same, where requests go to a store."""
 IN_FLIGHT = 4
 """Buffers that are filled or being sieved at one time, at most."""
 
