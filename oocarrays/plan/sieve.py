@@ -151,7 +151,7 @@ class Sieve:
         axis, length, groups = _merged(inside, steps, itemsize, gap)
         starts = np.zeros(1, np.int64)
         for a, (taken, step) in enumerate(zip(inside, steps, strict=True)):
-            along = groups[0] if groups and a == axis - 1 else _places(taken) if a < axis else _places(taken)[:1]
+            along = groups[0] if groups and a == axis - 1 else _places(taken if a < axis else taken[:1])
             starts = (starts[:, None] + along * step).reshape(-1)
         return _laid_out(cls, inside, steps, itemsize, axis, length, groups, starts)
 
@@ -176,7 +176,9 @@ Groups = tuple[np.ndarray, np.ndarray]
 
 
 def _places(taken: Taken) -> np.ndarray:
-    return np.asarray(taken, np.int64)
+    if isinstance(taken, range):
+        return np.arange(taken.start, taken.stop, taken.step)
+    return taken.astype(np.int64)
 
 
 def _merged(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> tuple[int, int, Groups | None]:

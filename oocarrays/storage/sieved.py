@@ -204,15 +204,15 @@ class SectionReader:
 
     def _left(self, ranges: list[np.ndarray], got: np.ndarray) -> list[np.ndarray]:
         """What has not come, or not wholly."""
-        failed = got[got < 0]
-        hard = failed[~np.isin(failed, NOT_READY)]
-        if len(hard):
-            raise StoreFailure(f"cannot read {self.file.name}: {os.strerror(-int(hard[0]))}")
         part = np.flatnonzero(got != ranges[2])
         if not len(part):
             return []
+        got = got[part]
+        hard = [number for number in got[got < 0].tolist() if number not in NOT_READY]
+        if hard:
+            raise StoreFailure(f"cannot read {self.file.name}: {os.strerror(-hard[0])}")
         files, offsets, lengths, places = (each[part] for each in ranges)
-        done = np.maximum(got[part], 0)
+        done = np.maximum(got, 0)
         return [files, offsets + done, lengths - done, places + done]
 
     def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
