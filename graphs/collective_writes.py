@@ -105,7 +105,7 @@ class WritingRun(Work):
         return {"target": self.file.zarr.store_path.store}
 
     @property
-    def left(self) -> str:
+    def leaves(self) -> str:
         """What a run that was cut short leaves."""
         return f"{self.file.name} may hold a part of what was to be written: run it again"
 

@@ -158,7 +158,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
             idle_since = {why: idle_since.get(why, now) for why in idle}
             for why, since in idle_since.items():
                 if now - since > parse_timedelta(setting("give-up")):
-                    raise RunError(f"{why} for {now - since:.0f} s; {self._run.left}")
+                    raise RunError(f"{why} for {now - since:.0f} s; {self._run.leaves}")
 
     def _cancel(self, client: Client, future: Any) -> None:
         """Stop, and wait until no worker is in the middle of a task; where the scheduler is gone, workers end too."""
@@ -273,10 +273,10 @@ def _explained(error: BaseException, client: Client, run: Work) -> BaseException
     from distributed import KilledWorker
 
     if isinstance(error, KilledWorker):
-        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {run.left}")
+        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {run.leaves}")
     if isinstance(error, OocError) or not isinstance(error, Exception) or not _is_lost(client):
         return error
-    return RunError(f"the scheduler at {_address(client)} is gone; {run.left}")
+    return RunError(f"the scheduler at {_address(client)} is gone; {run.leaves}")
 
 
 def _address(client: Client) -> str:

@@ -63,7 +63,7 @@ class Work:
         return {"target": self.destination.store}
 
     @property
-    def left(self) -> str:
+    def leaves(self) -> str:
         """What a run that was cut short leaves."""
         begun = unfinished_run(self.destination.store) == self.id
         return f"{self.destination.store} is left unfinished: resume it" if begun else "nothing has been written"

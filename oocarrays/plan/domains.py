@@ -159,7 +159,7 @@ def file_domains(
     order = axis_order(orientation, len(grid.shape))
     whole = [tuple(map(range, grid.shape))]
     chunks = _wanted(grid, order, requests if partition == "dynamic" else whole)
-    served = [(chunks, range(len(aggregators)))]
+    served: list[tuple[Union, Sequence[int]]] = [(chunks, range(len(aggregators)))]
     if disk_of is not None:
         served = _by_disk(chunks, order, disk_of, len(aggregators))
     shares: defaultdict[int, list[Share]] = defaultdict(list)

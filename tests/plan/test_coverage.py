@@ -59,7 +59,9 @@ def test_chunks_are_shared_where_two_ranks_write_to_one(coverage: Coverage) -> N
     for axes in coverage.requests:
         mask = np.zeros(grid.shape, bool)
         mask[np.ix_(*axes) if axes else ...] = True
-        touched += np.array([mask[grid.section(i).slices].any() for i in np.ndindex(grid.counts)], bool).reshape(grid.counts)
+        touched += np.array([mask[grid.section(i).slices].any() for i in np.ndindex(grid.counts)], bool).reshape(
+            grid.counts
+        )
     assert coverage.shared == bool((touched > 1).any())
 
 
