@@ -16,6 +16,7 @@ from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.collective import SectionsLike, wanted_by_ranks
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
+from oocarrays.graphs import settings
 from oocarrays.graphs.collective_writes import WritingBuilder, WritingRun
 from oocarrays.graphs.parts import home_addresses, itself
 from oocarrays.graphs.rechunk import new_suffix
@@ -25,7 +26,8 @@ from oocarrays.job import Job
 from oocarrays.lazy import check_array
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.notebook import rows_html
-from oocarrays.plan.collective_writes import CollectiveWritePlan, plan_collective_write
+from oocarrays.plan.collective_writes import CollectiveWritePlan
+from oocarrays.plan.write_offers import plan_collective_write
 from oocarrays.rank_arrays import RankArrays
 from oocarrays.storage.array_file import describe
 from oocarrays.storage.section_writes import check_writable
@@ -93,7 +95,7 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
                 ("write requests", str(planned.write_requests), str(meter.write_requests)),
                 ("written", format_bytes(planned.written_bytes), format_bytes(meter.written_bytes)),
                 ("messages", str(planned.messages), str(meter.messages)),
-                ("seconds", "", f"{self.measured_seconds:.2f}"),
+                ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
             ],
         )
 
@@ -110,6 +112,7 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
             ("reads first", f"{traffic.read_requests} {unit}; {covered} are covered by what ranks write"),
             ("messages", sent + (order if traffic.messages else "")),
             ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, beside the parts"),
+            ("predicted", report.seconds_text(plan.seconds) + _others(plan)),
             ("overlaps", "the highest rank's elements stay"),
         ]
 
@@ -130,6 +133,13 @@ def _way(plan: CollectiveWritePlan) -> str:
         f"two-phase, {plan.partition}: {len(plan.aggregators)} of {plan.ranks} ranks write for all, "
         f"in {len(plan.rounds)} rounds"
     )
+
+
+def _others(plan: CollectiveWritePlan) -> str:
+    """What other numbers of aggregators would take."""
+    others = [(count, seconds) for count, seconds in plan.considered if count != len(plan.aggregators)]
+    said = (f"{count}: {'too much memory' if s is None else report.seconds_text(s)}" for count, s in others)
+    return f" (aggregators {', '.join(said)})" if others else ""
 
 
 def write_sections(
@@ -170,7 +180,7 @@ def write_sections(
     deal : "block" or "cyclic"
         Whether an aggregator has chunks that follow each other in the file, or every so-manieth.
     aggregators : "auto", int or sequence of int
-        How many ranks write for all, or which; by default all.
+        How many ranks write for all, or which; by default as many as are predicted to take least time.
     disks : mapping or callable
         The disk of each chunk by its index, where that is known: each is then served by aggregators of its own.
     schedule : str
@@ -216,6 +226,7 @@ def write_sections(
         budget=means["budget"],
         costs=means["costs"],
         under_way=means["requests"],
+        buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
         partition=partition,
         deal=deal,
         disk_of=disks.get if isinstance(disks, Mapping) else disks,

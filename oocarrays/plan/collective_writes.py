@@ -15,31 +15,25 @@ Thakur 1995, sections 6.3.2, 6.4 and 6.6.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.mapping.union import Union, product_of
-from oocarrays.plan.cost import Costs, Traffic
+from oocarrays.plan.cost import Traffic
 from oocarrays.plan.coverage import Coverage
-from oocarrays.plan.domains import Domain, Partition, Share, file_domains
+from oocarrays.plan.domains import Domain, Partition
 from oocarrays.plan.exchange import Exchange
-from oocarrays.plan.network import FlatCluster
-from oocarrays.plan.offers import Aggregators, chosen_aggregators
-from oocarrays.plan.prediction import cheapest, flat_constants
 from oocarrays.plan.schedule import Schedule
 
 Method = Literal["independent", "two-phase"]
 AHEAD = 2
 """Rounds of which an aggregator has messages that are not yet written, at most."""
-BUFFER_BYTES = 2**24
+BUFFER_BYTES = 2**26
 """Of the chunks that an aggregator writes in a round, where that is no less than a chunk."""
 
 
@@ -47,8 +41,9 @@ BUFFER_BYTES = 2**24
 class CollectiveWritePlan:
     """One collective write.
 
+    >>> from oocarrays.plan.write_offers import plan_collective_write
     >>> rows = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
-    >>> plan = plan_collective_write(rows, [(range(8), range(5)), (range(8), range(3, 8))])
+    >>> plan = plan_collective_write(rows, [(range(8), range(5)), (range(8), range(3, 8))], aggregators=2)
     >>> plan
     <CollectiveWritePlan two-phase: 4 chunks, 0 read first, written by 2 of 2 ranks in 1 rounds, 2 messages>
     >>> plan.sizes(0).tolist()
@@ -77,8 +72,12 @@ class CollectiveWritePlan:
     """The order of messages between workers."""
     budget: int = 2**62
     """Bytes that a process may hold beside the parts."""
-    coded_ratio: float = field(default=1.0, repr=False)
+    coded_ratio: float = 1.0
     """Stored bytes over those of elements: an estimate."""
+    seconds: float = 0.0
+    """Predicted."""
+    considered: tuple[tuple[int, float | None], ...] = ()
+    """How many aggregators were looked at, and the seconds that they were predicted to take; None: too much memory."""
 
     @property
     def ranks(self) -> int:
@@ -201,122 +200,3 @@ class CollectiveWritePlan:
 
 def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
     return rounds[number] if number < len(rounds) else ()
-
-
-def plan_collective_write(
-    stored: Stored,
-    requests: Sequence[Axes],
-    *,
-    method: str = "auto",
-    aggregators: Aggregators = "auto",
-    schedule: str = "auto",
-    buffer_bytes: int = BUFFER_BYTES,
-    workers: int = 0,
-    budget: int = 2**62,
-    costs: Costs | None = None,
-    under_way: int = 1,
-    **dealing: object,
-) -> CollectiveWritePlan:
-    """Plan a collective write in a budget.
-
-    Parameters
-    ----------
-    stored : Stored
-        The file, as it is written.
-    requests : sequence of axes
-        What each rank writes.
-    method : "auto", "independent" or "two-phase"
-        By default each rank writes for itself where no chunk is written by two.
-    workers : int
-        Workers that ranks are put on in turn; 0 for threads.
-    budget : int
-        Bytes that this process may hold beside the parts, or each worker.
-    under_way : int
-        Requests that a process has under way at one time, to stores over a network.
-    **dealing
-        As in `file_domains`: partition, deal, run, orientation, disk_of.
-
-    Raises
-    ------
-    InputError
-        For a method that there is not, or ranks that write the same chunk each for itself.
-    BudgetError
-        Where the messages for one chunk, and the chunk, are too much.
-    """
-    costs = costs or Costs()
-    coverage = Coverage(grid=stored.grid, requests=tuple(requests))
-    chosen = _method(method, shared=coverage.shared)
-    some = chosen_aggregators(aggregators, len(requests))[0] if requests else ()
-    domains = _own(coverage) if chosen == "independent" else _shared_out(coverage, some, dealing)
-    plan = CollectiveWritePlan(
-        stored=stored,
-        requests=tuple(requests),
-        method=chosen,
-        partition=dealing.get("partition", "dynamic"),  # type: ignore[arg-type]
-        domains=domains,
-        chunks=max(buffer_bytes // max(stored.chunk_bytes, 1), 1),
-        threads=max(min(len(requests), costs.cores), 1),
-        at_once=under_way if stored.remote else 1,
-        processes=workers or None,
-        budget=budget,
-        coded_ratio=costs.stored_ratio(stored),
-    )
-    plan.__dict__["coverage"] = coverage
-    return _fitted(_ordered(plan, schedule, costs))
-
-
-def _method(asked: str, *, shared: bool) -> Method:
-    known: tuple[Method, ...] = get_args(Method)
-    if asked not in ("auto", *known):
-        raise InputError(f"method={asked!r} is not one of 'auto', {', '.join(map(repr, known))}")
-    if asked == "independent" and shared:
-        raise InputError(
-            "method='independent': two ranks write to one chunk, which has one writer; 'two-phase' does it"
-        )
-    return asked if asked in known else "two-phase" if shared else "independent"  # type: ignore[return-value]
-
-
-def _own(coverage: Coverage) -> tuple[Domain, ...]:
-    """Each rank writes the chunks that it has something of."""
-    order = tuple(range(len(coverage.grid.shape)))
-    each = [Union.of([product_of(axes, coverage.grid.chunks)]) for axes in coverage.requests]
-    return tuple(
-        Domain(rank=rank, grid=coverage.grid, order=order, shares=Share.whole(chunks))
-        for rank, chunks in enumerate(each)
-    )
-
-
-def _shared_out(coverage: Coverage, aggregators: Sequence[int], dealing: dict[str, object]) -> tuple[Domain, ...]:
-    if not aggregators:
-        return ()
-    domains = file_domains(coverage.grid, coverage.requests, aggregators, **dealing)  # type: ignore[arg-type]
-    if dealing.get("partition") != "static":
-        return tuple(domain if domain.count else replace(domain, shares=()) for domain in domains)
-    return tuple(domain.wanted_by(coverage.requests) for domain in domains)
-
-
-def _ordered(plan: CollectiveWritePlan, schedule: str, costs: Costs) -> CollectiveWritePlan:
-    """The same plan with the order of its messages."""
-    if not plan.processes or not plan.ranks:
-        return plan
-    if schedule.lower() != "auto":
-        return _changed(plan, schedule=Schedule.of(schedule, plan.ranks))
-    return _changed(plan, schedule=cheapest(plan.sent.sum(axis=0), FlatCluster.of(plan.ranks), flat_constants(costs)))
-
-
-def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
-    """The same plan, doing less at one time until it keeps its budget."""
-    while plan.peak_bytes > plan.budget:
-        less = ("chunks", "at_once") if plan.schedule else ("at_once", "threads")
-        name = next((each for each in less if getattr(plan, each) > 1), None)
-        if name is None:
-            raise BudgetError(plan.budget, plan.peak_bytes, "this collective write")
-        plan = _changed(plan, **{name: getattr(plan, name) // 2})
-    return plan
-
-
-def _changed(plan: CollectiveWritePlan, **changed: object) -> CollectiveWritePlan:
-    """The same plan, with what it has derived of its requests."""
-    made = replace(plan, **changed)  # type: ignore[arg-type]
-    made.__dict__["coverage"] = plan.coverage
-    return made
