@@ -50,6 +50,13 @@ class Part:
     array: np.ndarray
     """What the rank wants, in the order in which it is read."""
 
+    def put(self, place: Place, data: np.ndarray) -> None:
+        """Fill a place of it; where it has come from another process, it may have to be copied first."""
+        if not self.array.flags.writeable:
+            self.array = self.array.copy()
+        there = self.array[(*place, ...)]
+        there[...] = data.reshape(there.shape)
+
 
 class Buffers:
     """Memory of rounds, used again when nobody looks at it any more: pages that are there already cost a tenth of new
@@ -178,7 +185,7 @@ class Reading:
         """A rank's part, and in it what it has read for itself."""
         for box, data in self._wanted(number, rank, rank, read):
             there, inside = self.plan.places(box, rank)
-            part.array[(*there, ...)] = selected(data, inside)
+            part.put(there, selected(data, inside))
         return part
 
     def _wanted(self, number: int, source: int, rank: int, read: Read) -> list[tuple[Section, np.ndarray]]:
@@ -194,8 +201,7 @@ class Reading:
         """Put what has come from another rank into a rank's part."""
         boxes = (box for box in self.plan.rounds[number][source] if self.plan.table.counts(box)[rank])
         for box, data in zip(boxes, pieces, strict=True):
-            place = part.array[(*self.plan.places(box, rank)[0], ...)]
-            place[...] = data.reshape(place.shape)
+            part.put(self.plan.places(box, rank)[0], data)
 
     # ------------------------------------------------------------------ all messages of a round at one time
 
