@@ -179,7 +179,7 @@ def write_sections(
     partition : "dynamic" or "static"
         Whether the chunks that are written are shared out to the aggregators, or those of the whole array.
     deal : "block" or "cyclic"
-        Whether an aggregator has chunks that follow each other in the file, or every so-manieth.
+        Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
     aggregators : "auto", int or sequence of int
         How many ranks write for all, or which; by default as many as are predicted to take least time.
     disks : mapping or callable
