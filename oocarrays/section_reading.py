@@ -32,7 +32,8 @@ def read(
         return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]
     if out.shape != taken.shape:
         raise SelectionError(f"out has shape {out.shape}; what is read has {taken.shape}")
-    if taken.shape == lengths(taken.axes) and all(stands == slice(None) for stands in taken.order):
+    plain = all(isinstance(stands, slice) and stands == slice(None) for stands in taken.order)
+    if plain and taken.shape == lengths(taken.axes):
         return read_section(file, taken.axes, out, meter=meter, method=method, threads=threads, **ways)
     out[...] = taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))
     return out
