@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -195,13 +194,9 @@ class OutOfCoreArray:
         array([0, 3, 6])
         """
         taken = selection_of(section, self.shape)
-
-        nbytes = math.prod(map(len, taken.axes)) * self.dtype.itemsize
-        return AHEAD.add(
-            partial(read, self._array, taken),
-            nbytes,
-            settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead"),
-        )
+        nbytes = taken.size * self.dtype.itemsize
+        most = settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead")
+        return AHEAD.add(partial(read, self._array, taken), nbytes, most)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[...], dtype=dtype)
