@@ -16,6 +16,8 @@ except ModuleNotFoundError as error:
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.collective import read_sections
+from oocarrays.collective_writes import CollectiveWriteJob, write_sections
 from oocarrays.counting import count_requests
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
@@ -25,12 +27,15 @@ from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.section_arrays import SectionArrays
 from oocarrays.storing import store
 
 __version__ = "0.3.0"
 __all__ = [
     "Block",
     "Collapsed",
+    "CollectiveWriteJob",
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
@@ -42,6 +47,8 @@ __all__ = [
     "OutOfCoreArray",
     "OutOfCoreGroup",
     "RechunkJob",
+    "Section",
+    "SectionArrays",
     "clean",
     "count_requests",
     "distribute",
@@ -49,8 +56,10 @@ __all__ = [
     "from_dask",
     "open_array",
     "open_group",
+    "read_sections",
     "rechunk",
     "redistribute",
     "resume",
     "store",
+    "write_sections",
 ]

@@ -16,6 +16,7 @@ import oocarrays
 PUBLIC = [
     "Block",
     "Collapsed",
+    "CollectiveWriteJob",
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
@@ -27,6 +28,8 @@ PUBLIC = [
     "OutOfCoreArray",
     "OutOfCoreGroup",
     "RechunkJob",
+    "Section",
+    "SectionArrays",
     "clean",
     "count_requests",
     "distribute",
@@ -34,10 +37,12 @@ PUBLIC = [
     "from_dask",
     "open_array",
     "open_group",
+    "read_sections",
     "rechunk",
     "redistribute",
     "resume",
     "store",
+    "write_sections",
 ]
 
 
@@ -60,6 +65,7 @@ def members(kind: type) -> list[tuple[str, str]]:
         *members(oocarrays.OutOfCoreArray),
         *members(oocarrays.OutOfCoreGroup),
         *members(oocarrays.DistributedArray),
+        *members(oocarrays.SectionArrays),
         *members(oocarrays.Layout),
         ("RechunkJob", "plan"),
         ("RechunkJob", "run"),
