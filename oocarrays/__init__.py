@@ -15,13 +15,15 @@ except ModuleNotFoundError as error:
 
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
-from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.array import OutOfCoreArray
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
+from oocarrays.files import create_array, open_array
 from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
+from oocarrays.local_array import LocalArrays
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
 
@@ -36,11 +38,13 @@ __all__ = [
     "GenBlock",
     "GroupJob",
     "Layout",
+    "LocalArrays",
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
     "RechunkJob",
     "clean",
+    "create_array",
     "distribute",
     "errors",
     "from_dask",

@@ -14,11 +14,13 @@ from oocarrays.contents import array_facts
 from oocarrays.errors import ChunksError
 from oocarrays.graphs import settings
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import array_html
 from oocarrays.report import array_line
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike, describe
+from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
 from oocarrays.storage.sections import read_section, write_section
 from oocarrays.storage.urls import store_of
@@ -66,12 +68,34 @@ class OutOfCoreArray:
     @property
     def attrs(self) -> dict[str, Any]:
         """The user's attributes."""
-        return dict(self._array.attrs.asdict())
+        return {name: value for name, value in self._array.attrs.asdict().items() if name != KEY}
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """Names of the axes, where they have names; in format 2 as xarray keeps them."""
         return dimension_names(self._array)
+
+    @property
+    def _descriptor(self) -> Descriptor | None:
+        return descriptor_of(self._array.attrs.asdict(), self.store)
+
+    @property
+    def layout(self) -> Layout | None:
+        """Which rank is to hold which element, where its descriptor says so: of a global array file."""
+        said = self._descriptor
+        return said.layout if said and said.rank is None else None
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """How many neighbours a rank sees along each axis, on either side; none where its descriptor says nothing."""
+        said = self._descriptor
+        return said.depth if said else (0,) * self.ndim
+
+    @property
+    def orientation(self) -> tuple[int, ...] | None:
+        """The axes from the slowest to the fastest along a chunk, where its descriptor says so."""
+        said = self._descriptor
+        return said.orientation if said else None
 
     @property
     def fill_value(self) -> Any:
