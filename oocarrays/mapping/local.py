@@ -12,7 +12,7 @@ Thakur 1995, section 5.4 (Figure 5.4).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Integral
 
@@ -58,6 +58,11 @@ class LocalPart:
     def inside(self) -> Section:
         """Where the rank's own elements are in the file."""
         return Section(self.depth, tuple(d + n for d, n in zip(self.depth, lengths(self.own), strict=True)))
+
+    @property
+    def without_halo(self) -> LocalPart:
+        """The same file, as if nothing were seen but what the rank holds."""
+        return replace(self, seen=self.own, start=self.depth)
 
     def of_box(self, box: Section) -> tuple[Axes, Section]:
         """What is seen of a box of the array, and where it stands in the file: one box there.
