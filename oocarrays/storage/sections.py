@@ -1,7 +1,7 @@
 """Sections of one array file: what is taken of it, whatever its shape and that of the chunks.
 
-    chunk       ░░█░░█░░█░░                 what is taken of a chunk is copied to its place in the result;
-    result      ███                         what is written to it is copied into it, and the chunk replaced
+    chunk       ░░█░░█░░█░░                 what is taken of a chunk is copied to its place in the result
+    result      ███
 
 Thakur 1995, section 5.5.1 (data sieving).
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
-from oocarrays.storage.access import ChunkReader, ChunkWriter, Index
+from oocarrays.storage.access import ChunkReader, Index
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 
@@ -41,25 +41,6 @@ def read_section(
         there, inside = places[index]
         out[there] = file.fill_value if chunk is None else chunk[inside]
     return out
-
-
-def write_section(file: ArrayFile, axes: Axes, values: np.ndarray, *, meter: Meter | None = None) -> None:
-    """Write what is taken of an array file, and leave the rest as it is.
-
-    Parameters
-    ----------
-    file : ArrayFile
-        Described as written: the unit is a shard, where there are any.
-    values : numpy.ndarray
-        ``values.shape == lengths(axes)``.
-    """
-    writer, grid = ChunkWriter(file, meter or Meter()), file.stored.grid
-    for index, there, inside in pieces(grid, axes):
-        chunk = np.full(grid.chunks, file.fill_value, file.dtype)
-        section = grid.section(index)
-        chunk[section.relative_to(section.lower).slices] = file.zarr[section.slices]
-        chunk[inside] = values[there]
-        writer.write_all([(index, chunk)])
 
 
 def pieces(grid: ChunkGrid, axes: Axes) -> Iterator[tuple[Index, Any, Any]]:
