@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray
+from oocarrays.converting import FilesJob, gather_files, scatter_files
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
@@ -34,6 +35,7 @@ __all__ = [
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
+    "FilesJob",
     "FromDaskJob",
     "GenBlock",
     "GroupJob",
@@ -48,9 +50,11 @@ __all__ = [
     "distribute",
     "errors",
     "from_dask",
+    "gather_files",
     "open_array",
     "open_group",
     "rechunk",
     "redistribute",
     "resume",
+    "scatter_files",
 ]

@@ -20,7 +20,7 @@ from oocarrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, check_depth, depths
-from oocarrays.mapping.orientation import runs_along
+from oocarrays.mapping.orientation import chunks_along, runs_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.storage import array_file, local_files
 from oocarrays.storage.array_file import StoreLike
@@ -165,10 +165,10 @@ def create_array(
     """
     shape = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
     place = placer(storage_options)(store)
-    descriptor = _descriptor(shape, layout, ranks, grid, placement, depth)
+    descriptor = described(shape, layout, ranks, grid, placement, depth)
     known = _dtype(dtype)
-    chunked, order = _chunks(descriptor, known, orientation, chunks, dimension_names, memory)
-    shard = regular_shards(shards, chunked, _largest(descriptor), known, dimension_names)
+    chunked, order = chunks_and_order(descriptor, known, orientation, chunks, dimension_names, _chunk_bytes(memory))
+    shard = regular_shards(shards, chunked, largest_shape(descriptor), known, dimension_names)
     made = {
         "dtype": known,
         "chunks": chunked,
@@ -180,15 +180,15 @@ def create_array(
         "attributes": dict(attributes or {}),
         "dimension_names": dimension_names,
     }
-    described = replace(descriptor, orientation=order)
+    wanted = replace(descriptor, orientation=order)
     if placement == "local":
-        return _local(place, described, made, folders, overwrite, scheduler)
+        return _local(place, wanted, made, folders, overwrite, scheduler)
     if folders is not None:
         raise LayoutError(f"folders={folders!r} are of local array files: give placement='local'")
-    return _global(place, described, made, overwrite)
+    return _global(place, wanted, made, overwrite)
 
 
-def _descriptor(
+def described(
     shape: tuple[int, ...], layout: Any, ranks: Any, grid: Any, placement: Placement, depth: Any
 ) -> Descriptor:
     """What is asked for, checked."""
@@ -222,7 +222,7 @@ def _dtype(dtype: Any) -> np.dtype:
     return known
 
 
-def _largest(descriptor: Descriptor) -> tuple[int, ...]:
+def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
     """The shape of the array file, or of the largest of them, with its halo."""
     layout = descriptor.layout
     if descriptor.placement == "global" or layout is None:
@@ -230,14 +230,20 @@ def _largest(descriptor: Descriptor) -> tuple[int, ...]:
     return LocalPart.of(layout, max(range(layout.ranks), key=layout.local_size), descriptor.depth).shape
 
 
-def _chunks(
-    descriptor: Descriptor, dtype: np.dtype, orientation: Any, chunks: Any, names: Any, memory: Any
+def chunks_and_order(
+    descriptor: Descriptor, dtype: np.dtype, orientation: Any, chunks: Any, names: Any, nbytes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Chunk lengths, and the order of the axes along a chunk, if there is one."""
-    shape = _largest(descriptor)
+    """Chunk lengths, and the order of the axes along a chunk, if there is one.
+
+    Parameters
+    ----------
+    nbytes : int
+        The most that a chunk may have whose lengths are not given.
+    """
+    shape = largest_shape(descriptor)
     order = None if orientation is None else axis_order(orientation, len(shape))
     known = axis_order("row", len(shape)) if order is None else order
-    chosen = local_files.default_chunks(shape, known, dtype.itemsize, _chunk_bytes(memory))
+    chosen = chunks_along(known, shape, max(nbytes // dtype.itemsize, 1))
     if chunks is None:
         return chosen, known
     given = regular_chunks(chunks, ChunkGrid.of(shape, chosen), dtype, names)

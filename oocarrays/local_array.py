@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 from dask.utils import format_bytes
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray
@@ -19,6 +21,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks, names_of
 from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.placement import client_of
+from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, shared
 from oocarrays.mapping.section import Section, axis_order
@@ -27,7 +30,8 @@ from oocarrays.notebook import rows_html
 from oocarrays.plan.in_core import Slabs
 from oocarrays.storage.descriptor import KEY, Descriptor
 from oocarrays.storage.local_files import LocalFiles, open_local_files
-from oocarrays.storage.sections import read_section, write_section
+from oocarrays.storage.section_writes import write_section
+from oocarrays.storage.sections import read_section
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -56,21 +60,38 @@ class LocalArrays:
         self._files = files
         self._mode = mode
         self._disks = disks or Disks()
-        self._metadata()
+        self._dtype, self._stored = self._look()
 
-    def _metadata(self) -> None:
-        """Look at every file that can be seen from here: a descriptor that lies is refused now."""
-        dtypes = {rank: self._dtype(rank) for rank in range(self.ranks)}
-        other = next((rank for rank in dtypes if dtypes[rank] != dtypes[0]), None)
+    def _look(self) -> tuple[np.dtype, tuple[Stored, ...]]:
+        """Look at every file: a descriptor that lies is refused now."""
+        found = [self._disks.call(rank, _facts, self._files, rank) for rank in range(self.ranks)]
+        dtype = found[0][0]
+        other = next((rank for rank, (known, _) in enumerate(found) if known != dtype), None)
         if other is not None:
             raise DescriptorError(
-                f"the descriptor of {self.store} is of one array; rank 0 has dtype {dtypes[0]}, rank {other} "
-                f"{dtypes[other]}"
+                f"the descriptor of {self.store} is of one array; the file of rank 0 has dtype {dtype}, "
+                f"that of rank {other} {found[other][0]}"
             )
-        self._known = dtypes[0]
+        return dtype, tuple(stored for _, stored in found)
 
-    def _dtype(self, rank: int) -> np.dtype:
-        return self._disks.call(rank, _dtype, self._files, rank)
+    @property
+    def files(self) -> LocalFiles:
+        """Where the files are, and what they say."""
+        return self._files
+
+    @property
+    def disks(self) -> Disks:
+        """The way to them, where they are on workers' own disks."""
+        return self._disks
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """All that a planner may know of each file."""
+        return self._stored
+
+    def like(self) -> zarr.Array:
+        """An array in memory that has no chunks, and the metadata of the file of rank 0."""
+        return zarr.open_array(MemoryStore(self._disks.call(0, _documents, self._files)), mode="r")
 
     # ------------------------------------------------------------------ what it is
 
@@ -108,7 +129,7 @@ class LocalArrays:
     @property
     def dtype(self) -> np.dtype:
         """Type of an element."""
-        return self._known
+        return self._dtype
 
     @property
     def size(self) -> int:
@@ -254,8 +275,13 @@ def _moved(taken: Any, by: int) -> Any:
     return range(taken.start + by, taken.stop + by, taken.step) if isinstance(taken, range) else taken + by
 
 
-def _dtype(files: LocalFiles, rank: int) -> np.dtype:
-    return files.file(rank).dtype
+def _facts(files: LocalFiles, rank: int) -> tuple[np.dtype, Stored]:
+    file = files.file(rank)
+    return file.dtype, file.stored
+
+
+def _documents(files: LocalFiles) -> dict[str, Any]:
+    return dict(files.open(0).metadata.to_buffer_dict(default_buffer_prototype()))
 
 
 def _read(files: LocalFiles, rank: int, axes: Axes) -> np.ndarray:

@@ -19,6 +19,7 @@ PUBLIC = [
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
+    "FilesJob",
     "FromDaskJob",
     "GenBlock",
     "GroupJob",
@@ -33,11 +34,13 @@ PUBLIC = [
     "distribute",
     "errors",
     "from_dask",
+    "gather_files",
     "open_array",
     "open_group",
     "rechunk",
     "redistribute",
     "resume",
+    "scatter_files",
 ]
 
 

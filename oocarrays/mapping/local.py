@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -167,3 +168,19 @@ def _seen(taken: Taken, depth: int, extent: int) -> Taken:
 
 def _start(taken: Taken, depth: int) -> int:
     return max(depth - int(taken[0]), 0) if len(taken) else depth
+
+
+def places_in(axes: Axes, box: Section) -> tuple[Any, Any] | None:
+    """Where what is taken of a box stands among all that is taken, and in the box, as numpy indices; None for nothing.
+
+    >>> places_in((range(0, 9, 2),), Section((3,), (9,)))
+    ((slice(2, 5, None), Ellipsis), (slice(1, 6, 2), Ellipsis))
+    """
+    along = [within(taken, l, u) for taken, l, u in zip(axes, box.lower, box.upper, strict=True)]
+    if any(there.start == there.stop for there, _ in along):
+        return None
+    among: Any = (*(there for there, _ in along), ...)
+    inside = [part for _, part in along]
+    if all(isinstance(part, slice) for part in inside):
+        return among, (*inside, ...)
+    return among, np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

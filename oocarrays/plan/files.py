@@ -4,9 +4,9 @@
               round 1   ····████   what a rank has of it, its halo too, goes to that rank, which writes it to its file
     gather    the other way: a rank reads its part of a box, and whoever's domain a chunk is in writes it once, whole
 
-Boxes are large enough for few rounds and small enough that two of them fit in memory. Where a box ends inside a chunk of
-a local file, the chunk is read, changed and replaced by the next round. Thakur 1995, section 5.3.2: the creation of local
-array files; 6.3: who reads for whom.
+Boxes are large enough for few rounds and small enough that two of them fit in memory. Where a box ends inside a chunk
+of a local file, the chunk is read, changed and replaced by the next round. Thakur 1995, section 5.3.2: the creation of
+local array files; 6.3: who reads for whom.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -98,6 +99,11 @@ class FilesPlan:
         """What a rank has of a box, if anything."""
         axes, place = self.part(rank).of_box(box)
         return Block(axes=axes, place=place) if place.size else None
+
+    def receivers(self, domain: Sequence[Section]) -> set[int]:
+        """The ranks that have something of a domain."""
+        along = [[[p for p, n in enumerate(axis) if n] for axis in self._along(box)] for box in domain]
+        return {self.layout.rank(places) for each in along for places in product(*each)}
 
     # ------------------------------------------------------------------ what it costs
 

@@ -19,7 +19,6 @@ import zarr
 from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from oocarrays.errors import DescriptorError, NotFoundError, TargetError
-from oocarrays.mapping.orientation import chunks_along
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.blobs import write_error
@@ -126,15 +125,6 @@ def largest_settings(descriptor: Descriptor, settings: Settings) -> dict[str, An
     """The same for a rank whose file is the largest: what is refused for none is refused for this one."""
     assert descriptor.layout is not None, "local array files have a layout"
     return rank_settings(descriptor, settings, max(range(descriptor.layout.ranks), key=descriptor.layout.local_size))
-
-
-def default_chunks(shape: tuple[int, ...], order: tuple[int, ...], itemsize: int, nbytes: int) -> tuple[int, ...]:
-    """Chunks of at most ``nbytes`` that run along the fastest axes.
-
-    >>> default_chunks((1000, 500), (1, 0), 4, 2**14)
-    (1000, 4)
-    """
-    return chunks_along(order, shape, max(nbytes // itemsize, 1))
 
 
 # ---------------------------------------------------------------------- made, and finished
