@@ -152,33 +152,38 @@ class FilesPlan:
         return max((sum(map(self._every, domain)) for domain in boxes), default=0)
 
     @cached_property
-    def touched(self) -> int:
-        """Chunks of local files that are written, or read, in all rounds together."""
-        return sum(
-            _chunks(self.grids[rank], place)
-            for box in self.rounds
-            for rank in range(self.ranks)
-            if (place := self.part(rank).of_box(box)[1]).size
-        )
+    def touched(self) -> tuple[int, ...]:
+        """Chunks of each rank's file that are written, or read, in all rounds together."""
+        return tuple(sum(self._chunks_of(rank, box) for box in self.rounds) for rank in range(self.ranks))
 
     @cached_property
-    def changed(self) -> int:
-        """Chunks of local files that were written in an earlier round, and are read, changed and replaced."""
-        all_of_it = Section((0,) * len(self.layout.shape), self.layout.shape)
-        boxes = (self.part(rank).of_box(all_of_it)[1] for rank in range(self.ranks))
-        once = sum(_chunks(grid, box) for grid, box in zip(self.grids, boxes, strict=True) if box.size)
-        return self.touched - once
+    def changed(self) -> tuple[int, ...]:
+        """Those of them that a round before began: they are read, changed and replaced. None are in a gather."""
+        if self.way == "gather":
+            return (0,) * self.ranks
+        everything = Section((0,) * len(self.layout.shape), self.layout.shape)
+        return tuple(n - self._chunks_of(rank, everything) for rank, n in enumerate(self.touched))
+
+    def _chunks_of(self, rank: int, box: Section) -> int:
+        """Chunks of a rank's file in which it has something of a box."""
+        place = self.part(rank).of_box(box)[1]
+        return math.prod(map(len, self.grids[rank].touched(place))) if place.size else 0
+
+    def _bytes_of(self, chunks: Sequence[int]) -> int:
+        """Bytes of so many chunks of each rank's file."""
+        return sum(n * grid.chunk_size for n, grid in zip(chunks, self.grids, strict=True)) * self.local.itemsize
 
     @cached_property
     def traffic(self) -> Traffic:
         """What moves; exact where nothing is coded and no chunk is missing."""
         moved = sum(map(self._every, self.rounds)) * self.whole.itemsize
-        grid, local, scatters = self.whole.grid, self.local.chunk_bytes, self.way == "scatter"
-        read, written = (self.whole, self.local) if scatters else (self.local, self.whole)
-        reads = grid.count + self.changed if scatters else self.touched
-        read_bytes = grid.count * self.whole.chunk_bytes + self.changed * local if scatters else self.touched * local
-        writes = self.touched if scatters else grid.count
-        written_bytes = writes * written.chunk_bytes
+        whole = self.whole.grid.count, self.whole.grid.count * self.whole.chunk_bytes
+        touched, changed = ((sum(n), self._bytes_of(n)) for n in (self.touched, self.changed))
+        if self.way == "scatter":
+            read, written, (writes, written_bytes) = self.whole, self.local, touched
+            reads, read_bytes = whole[0] + changed[0], whole[1] + changed[1]
+        else:
+            read, written, (reads, read_bytes), (writes, written_bytes) = self.local, self.whole, touched, whole
         rounds = len(self.rounds)
         return Traffic(
             read_requests=reads,
@@ -262,10 +267,6 @@ def _in_hand(stored: Stored) -> int:
     """Bytes of a chunk that is being read or written, with what its codec needs."""
     work = max(stored.decode_workspace, stored.encode_workspace + stored.behind_workspace)
     return stored.chunk_bytes + work + stored.index_workspace
-
-
-def _chunks(grid: ChunkGrid, section: Section) -> int:
-    return math.prod(map(len, grid.touched(section)))
 
 
 def message_size(blocks: Sequence[Block | None]) -> int:
