@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray
+from oocarrays.collective import read_sections
 from oocarrays.converting import FilesJob, gather_files, scatter_files
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
@@ -27,6 +28,8 @@ from oocarrays.lazy_dataset import DatasetJob
 from oocarrays.local_array import LocalArrays
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.section_arrays import SectionArrays
 
 __version__ = "0.3.0"
 __all__ = [
@@ -45,6 +48,8 @@ __all__ = [
     "OutOfCoreArray",
     "OutOfCoreGroup",
     "RechunkJob",
+    "Section",
+    "SectionArrays",
     "clean",
     "create_array",
     "distribute",
@@ -53,6 +58,7 @@ __all__ = [
     "gather_files",
     "open_array",
     "open_group",
+    "read_sections",
     "rechunk",
     "redistribute",
     "resume",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,43 @@ class OutOfCoreArray:
     def store(self) -> str:
         """Where the array is."""
         return array_file.location(self._array)
+
+    def partitions(self, layout: Any = None, **how: Any) -> Iterator[Any]:
+        """The array in partitions that fit in memory, one after the other, each a `DistributedArray`, read lazily.
+
+        Parameters
+        ----------
+        layout : Layout, str, Distribution or sequence of them
+            How each partition is laid out over its ranks; by default as the array's descriptor says.
+        how
+            As in `read_sections`: ``ranks``, ``grid``, ``memory``, ``method``, ``scheduler``, ``workers`` and others.
+            Partitions are as large as fit in ``memory`` bytes of each process together.
+
+        Yields
+        ------
+        DistributedArray
+            Its ``.section`` says where it lies: whole chunks of the array, which come in file order.
+
+        Raises
+        ------
+        InputError
+            `BudgetError` where not one chunk fits, `LayoutError` where there is no layout: before the first is given.
+
+        Notes
+        -----
+        Thakur 1995, section 5.3.2: the partitioned in-core model.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(48).reshape(8, 6), chunks=(2, 6)))
+        >>> parts = a.partitions("(block, *)", ranks=2, memory="1GiB", scheduler="threads")
+        >>> [(part.section.lower, part.local(1).compute().sum()) for part in parts]
+        [((0, 0), 852)]
+        """
+        from oocarrays.partitions import partitions_of
+
+        return partitions_of(self, layout, **how)
 
     def __getitem__(self, key: Any) -> Any:
         taken = Selection.of(key, self.shape)

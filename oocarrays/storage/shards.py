@@ -195,7 +195,7 @@ class ShardedBlobs:
         MissingBlob
             Where it, or its shard, is not stored.
         """
-        place = self._place(key)
+        place = self.place(key)
         if place is None:
             raise MissingBlob(key.shard)
         offset, nbytes = place
@@ -206,7 +206,7 @@ class ShardedBlobs:
                 blob.want(offset, nbytes)
         return PartBlob(blob, offset, nbytes)
 
-    def _place(self, key: ShardKey) -> tuple[int, int] | None:
+    def place(self, key: ShardKey) -> tuple[int, int] | None:
         """Where a chunk begins in its shard, and how long it is, in bytes; None where it is not stored."""
         offset, nbytes = map(int, self._index(key.shard)[key.number])
         return None if offset == nbytes == NOT_STORED else (offset, nbytes)
@@ -217,7 +217,7 @@ class ShardedBlobs:
         return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
 
     def _in_shard(self, key: ShardKey, part: RangeByteRequest | None) -> Wanted | None:
-        place = self._place(key)
+        place = self.place(key)
         if place is None:
             return None
         start, nbytes = place
