@@ -73,7 +73,7 @@ class FilesJob(Job[FilesRun, Any]):
         about = " (estimate)" if plan.whole.coded or plan.local.coded else ""
         halo = f", halo of depth {report.shape_text(plan.depth)}" if any(plan.depth) else ""
         changed = f", {sum(plan.changed)} of them of chunks that a round before began" if any(plan.changed) else ""
-        sends = f"{t.messages} at most, {format_bytes(t.exchanged_bytes)}, {plan.schedule.name}"
+        sends = f"{t.messages}, at most {format_bytes(t.exchanged_bytes)}, {plan.schedule.name}"
         return [
             ("array", f"{report.shape_text(plan.layout.shape)}, {format_bytes(plan.whole.nbytes)}"),
             ("layout", f"{plan.layout}{halo}"),

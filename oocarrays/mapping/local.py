@@ -92,7 +92,7 @@ def depths(depth: int | Sequence[int], axes: int) -> Depth:
     LayoutError
         Where it is less than zero, or not one an axis.
     """
-    each = (depth,) * axes if isinstance(depth, Integral) else tuple(depth)  # type: ignore[arg-type]
+    each = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
     if len(each) != axes or not all(isinstance(d, Integral) and d >= 0 for d in each):
         raise LayoutError(f"depth={depth!r} must be a whole number, at least 0, or one for each of {axes} axes")
     return tuple(map(int, each))

@@ -169,6 +169,12 @@ class FilesPlan:
         place = self.part(rank).of_box(box)[1]
         return math.prod(map(len, self.grids[rank].touched(place))) if place.size else 0
 
+    @cached_property
+    def messages(self) -> int:
+        """Those between different ranks, in all rounds together."""
+        domains = (pair for number in range(len(self.rounds)) for pair in enumerate(self.domains(number)))
+        return sum(len(self.receivers(domain) - {rank}) for rank, domain in domains)
+
     def _bytes_of(self, chunks: Sequence[int]) -> int:
         """Bytes of so many chunks of each rank's file."""
         return sum(n * grid.chunk_size for n, grid in zip(chunks, self.grids, strict=True)) * self.local.itemsize
@@ -194,7 +200,7 @@ class FilesPlan:
             write_requests=writes,
             encoded_bytes=written_bytes if written.coded else 0,
             written_bytes=int(written_bytes * self.costs.stored_ratio(written)),
-            messages=rounds * self.ranks * (self.ranks - 1) if self.processes else 0,
+            messages=self.messages if self.processes else 0,
             exchanged_bytes=moved if self.processes else 0,
             tasks=(2 * rounds + 2) * self.ranks + 2,
         )

@@ -23,7 +23,10 @@ from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
+from oocarrays.storage.group_file import NO_GROUP
 
+RANK = "rank-"
+"""What the name of every rank's file begins with."""
 Settings = Mapping[str, Any]
 """Arguments of ``zarr.create_array`` but shape and attributes, which a rank's part and the descriptor give."""
 
@@ -84,7 +87,7 @@ def rank_name(rank: int) -> str:
     >>> rank_name(3)
     'rank-0003'
     """
-    return f"rank-{rank:04}"
+    return f"{RANK}{rank:04}"
 
 
 def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> LocalFiles | None:
@@ -159,11 +162,30 @@ def create_group(store: StoreLike, descriptor: Descriptor, settings: Settings, r
     attributes = {**settings["attributes"], KEY: descriptor.as_json(), MARK: run}
     format: Any = settings["zarr_format"]
     try:
+        if overwrite and _replaced(store, attributes, descriptor, format):
+            return
         zarr.create_group(store, zarr_format=format, attributes=attributes, overwrite=overwrite)  # type: ignore[arg-type]
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
         raise write_error(str(store), error) from error
+
+
+def _replaced(store: StoreLike, attributes: dict[str, Any], descriptor: Descriptor, format: int) -> bool:
+    """Put what a new group says over what an old one of the same format says, and then remove files of ranks that it
+    has not: being killed at any time leaves a group that is marked, and may be replaced."""
+    try:
+        group = zarr.open_group(store, mode="r+", use_consolidated=False)  # type: ignore[arg-type]
+    except NO_GROUP:
+        return False
+    if group.metadata.zarr_format != format:
+        return False
+    group.attrs.put(attributes)
+    assert descriptor.layout is not None, "local array files have a layout"
+    kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
+    for name in [name for name in group.array_keys() if name.startswith(RANK) and name not in kept]:
+        del group[name]
+    return True
 
 
 def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool) -> None:
