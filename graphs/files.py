@@ -28,7 +28,8 @@ from oocarrays.graphs.work import Work
 
 from oocarrays.mapping.local import places_in
 from oocarrays.mapping.section import Section
-from oocarrays.plan.files import UNDER_WAY, Block, FilesPlan, message_size, views
+from oocarrays.plan.files import REQUESTS, UNDER_WAY, Block, FilesPlan, message_size, views
+from oocarrays.plan.sections import BUFFER_BYTES
 from oocarrays.storage import array_file, local_files
 from oocarrays.storage.access import ChunkReader, ChunkWriter
 from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike, describe
@@ -223,7 +224,10 @@ class FilesRun(Work):
         mine = self.plan.block(rank, self.plan.rounds[number])
         if mine is None:
             return Outbox([None] * self.plan.ranks, None)
-        data = read_section(self._file(rank), mine.place.axes, meter=self.meter)
+        data = read_section(
+            self._file(rank), mine.place.axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS,
+            threads=1, costs=self.plan.costs,
+        )  # fmt: skip
         outbox, packed = self._packed(
             [[self.plan.block(rank, box) for box in boxes] for boxes in self.plan.domains(number)]
         )

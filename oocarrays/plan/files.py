@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Literal
@@ -30,8 +30,11 @@ from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.domains import file_domains
 from oocarrays.plan.partitions import partitions
 from oocarrays.plan.schedule import Schedule, complete_exchange
+from oocarrays.plan.sections import BUFFER_BYTES, SectionPlan, gap_bytes
 
 Way = Literal["scatter", "gather"]
+REQUESTS = 16
+"""Requests that a rank has under way at one time, in stores that are not local files."""
 UNDER_WAY = 2
 """Rounds that are in memory at one time: one is read while the one before is written."""
 
@@ -119,7 +122,14 @@ class FilesPlan:
         held = 2 * every
         if self.processes:
             held = min(there * self._domain, every) + 2 * min(there * one, every)
-        return UNDER_WAY * held * self.whole.itemsize + there * (_in_hand(self.whole) + _in_hand(self.local))
+        return UNDER_WAY * held * self.whole.itemsize + there * (_in_hand(self.whole) + self._local_in_hand)
+
+    @property
+    def _local_in_hand(self) -> int:
+        """Bytes of what is being read or written of a local file beside its elements."""
+        if self.way == "scatter" or self.local.coded:
+            return _in_hand(self.local)
+        return max((section.held_bytes for section in self._sections), default=0) + self.local.index_workspace
 
     def _every(self, box: Section) -> int:
         """Elements that all ranks together have of a box."""
@@ -169,6 +179,27 @@ class FilesPlan:
         place = self.part(rank).of_box(box)[1]
         return math.prod(map(len, self.grids[rank].touched(place))) if place.size else 0
 
+    def section(self, number: int, rank: int) -> SectionPlan | None:
+        """How a rank reads its own of a round in a gather, where byte ranges can be read; None where it has nothing."""
+        block = self.block(rank, self.rounds[number])
+        if block is None:
+            return None
+        stored = replace(self.local, grid=self.grids[rank])
+        return SectionPlan(
+            stored=stored, axes=block.place.axes, gap=gap_bytes("auto", stored, self.costs, REQUESTS),
+            buffer_bytes=BUFFER_BYTES, packed=stored.local, costs=self.costs,
+        )  # fmt: skip
+
+    @cached_property
+    def _sections(self) -> list[SectionPlan]:
+        each = (self.section(number, rank) for number in range(len(self.rounds)) for rank in range(self.ranks))
+        return [section for section in each if section]
+
+    @property
+    def _asked(self) -> tuple[int, int]:
+        """Requests, and bytes that they bring, of uncompressed local files."""
+        return sum(section.requests for section in self._sections), sum(s.asked_bytes for s in self._sections)
+
     @cached_property
     def messages(self) -> int:
         """Those between different ranks, in all rounds together."""
@@ -189,7 +220,8 @@ class FilesPlan:
             read, written, (writes, written_bytes) = self.whole, self.local, touched
             reads, read_bytes = whole[0] + changed[0], whole[1] + changed[1]
         else:
-            read, written, (reads, read_bytes), (writes, written_bytes) = self.local, self.whole, touched, whole
+            read, written, (writes, written_bytes) = self.local, self.whole, whole
+            reads, read_bytes = touched if read.coded else self._asked
         rounds = len(self.rounds)
         return Traffic(
             read_requests=reads,
