@@ -19,7 +19,7 @@ from oocarrays.graphs import settings
 from oocarrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
-from oocarrays.mapping.local import LocalPart, check_depth, depths
+from oocarrays.mapping.local import LocalPart, check_depth, depths, largest_rank
 from oocarrays.mapping.orientation import chunks_along, runs_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.storage import array_file, local_files
@@ -227,7 +227,7 @@ def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
     layout = descriptor.layout
     if descriptor.placement == "global" or layout is None:
         return descriptor.shape
-    return LocalPart.of(layout, max(range(layout.ranks), key=layout.local_size), descriptor.depth).shape
+    return LocalPart.of(layout, largest_rank(layout), descriptor.depth).shape
 
 
 def chunks_and_order(

@@ -114,6 +114,15 @@ def check_depth(layout: Layout, depth: Depth) -> None:
             )
 
 
+def largest_rank(layout: Layout) -> int:
+    """A rank whose part is as long as any along every axis.
+
+    >>> largest_rank(Layout.of((7, 4), "(gen_block(1,4,2), block)", grid=(3, 2)))
+    2
+    """
+    return layout.rank([max(range(axis.ranks), key=axis.size) for axis in layout.axes])
+
+
 def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
     """Where the elements of both stand among what is wanted, and among what is held.
 

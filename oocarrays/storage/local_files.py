@@ -19,6 +19,7 @@ import zarr
 from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from oocarrays.errors import DescriptorError, NotFoundError, TargetError
+from oocarrays.mapping.local import largest_rank
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.blobs import write_error
@@ -127,7 +128,7 @@ def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict
 def largest_settings(descriptor: Descriptor, settings: Settings) -> dict[str, Any]:
     """The same for a rank whose file is the largest: what is refused for none is refused for this one."""
     assert descriptor.layout is not None, "local array files have a layout"
-    return rank_settings(descriptor, settings, max(range(descriptor.layout.ranks), key=descriptor.layout.local_size))
+    return rank_settings(descriptor, settings, largest_rank(descriptor.layout))
 
 
 # ---------------------------------------------------------------------- made, and finished
