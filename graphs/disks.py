@@ -64,6 +64,7 @@ class Disks:
 
 
 def names_of(client: Client) -> dict[str, str]:
-    """The address of each worker, by its name."""
+    """The address of each worker, by its name, in the order of the names: 2 comes before 10."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    return {str(facts["name"]): address for address, facts in sorted(workers.items())}
+    known = {str(facts["name"]): address for address, facts in workers.items()}
+    return {name: known[name] for name in sorted(known, key=lambda name: (len(name), name))}

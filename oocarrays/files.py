@@ -214,7 +214,7 @@ def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequ
 
 def _dtype(dtype: Any) -> np.dtype:
     try:
-        known = np.dtype(dtype)
+        known: np.dtype = np.dtype(dtype)
     except TypeError as error:
         raise UnsupportedError(f"dtype={dtype!r} is no type of elements: {error}") from None
     if known.hasobject or known.itemsize == 0:

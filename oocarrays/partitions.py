@@ -27,7 +27,7 @@ def partitions_of(a: OutOfCoreArray, layout: Any = None, *, grid: Any = None, **
     BudgetError
         Where not one chunk fits.
     """
-    wanted = a.layout if layout is None else layout
+    wanted: Any = a.layout if layout is None else layout
     if wanted is None:
         raise LayoutError(f"{a.store} has no layout: give one, such as '(block, *)', and ranks=")
     if isinstance(wanted, Layout):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from numbers import Integral
 from typing import Any
 
@@ -107,7 +107,7 @@ def check_depth(layout: Layout, depth: Depth) -> None:
         It names the axis.
     """
     for number, (axis, d) in enumerate(zip(layout.axes, depth, strict=True)):
-        if d and any(len(_held(axis, rank)) != _span(_held(axis, rank)) for rank in range(axis.ranks)):
+        if d and any(len(held) != _span(held) for held in map(partial(_held, axis), range(axis.ranks))):
             raise LayoutError(
                 f"depth={d} along axis {number}: in {layout} a rank holds more than one block there; "
                 "a halo needs block, gen_block or *"
@@ -156,7 +156,6 @@ def _part(layout: Layout, rank: int, depth: Depth) -> LocalPart:
     )
 
 
-@lru_cache(maxsize=4096)
 def _held(axis: Axis, rank: int) -> Taken:
     """What a rank holds along an axis, in its order, which is ascending."""
     sections = axis.sections(rank)
