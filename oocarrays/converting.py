@@ -24,6 +24,7 @@ from oocarrays.graphs.run import Cluster
 from oocarrays.job import Job
 from oocarrays.local_array import LocalArrays, own_disks
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.orientation import orientation_of
 from oocarrays.notebook import rows_html
 from oocarrays.plan.files import FilesPlan, plan_files
 from oocarrays.storage import array_file, local_files
@@ -171,7 +172,8 @@ def scatter_files(
     source, cluster = describe(opened), cluster_of(scheduler, workers)
     said = described(tuple(opened.shape), layout, ranks, grid, "local", depth)
     names, size = dimension_names(opened), min(max(source.stored.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
-    known = OutOfCoreArray(opened).orientation if orientation is None and chunks is None else orientation
+    runs = orientation_of(opened.shape, source.stored.grid.chunks)
+    known = runs if orientation is None and chunks is None else orientation
     chunked, order = chunks_and_order(said, source.dtype, known, chunks, names, size)
     made = target_settings(
         opened, chunked, compressors=compressors, filters=filters, zarr_format=zarr_format,

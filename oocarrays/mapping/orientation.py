@@ -46,3 +46,14 @@ def runs_along(order: Sequence[int], shape: Sequence[int], chunks: Sequence[int]
             return False
         cut = cut or chunks[axis] < shape[axis]
     return True
+
+
+def orientation_of(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...] | None:
+    """The order in which chunks run along the axes, from the slowest to the fastest; None where they run along none.
+
+    >>> orientation_of((100, 100), (100, 10)), orientation_of((100, 100), (10, 100)), orientation_of((9, 9), (3, 3))
+    ((1, 0), (0, 1), None)
+    """
+    speed = [(c > 1) + (c >= n) for n, c in zip(shape, chunks, strict=True)]
+    order = tuple(sorted(range(len(shape)), key=speed.__getitem__))
+    return order if runs_along(order, shape, chunks) else None

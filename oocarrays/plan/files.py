@@ -35,6 +35,8 @@ from oocarrays.plan.sections import BUFFER_BYTES, SectionPlan, gap_bytes
 Way = Literal["scatter", "gather"]
 REQUESTS = 16
 """Requests that a rank has under way at one time, in stores that are not local files."""
+ROUND_BYTES = 2**26
+"""Bytes of a round, at most, where a chunk is no larger: more would only be more memory that is touched first."""
 UNDER_WAY = 2
 """Rounds that are in memory at one time: one is read while the one before is written."""
 
@@ -122,14 +124,20 @@ class FilesPlan:
         held = 2 * every
         if self.processes:
             held = min(there * self._domain, every) + 2 * min(there * one, every)
-        return UNDER_WAY * held * self.whole.itemsize + there * (_in_hand(self.whole) + self._local_in_hand)
+        return UNDER_WAY * held * self.whole.itemsize + there * self._in_hand
 
     @property
-    def _local_in_hand(self) -> int:
-        """Bytes of what is being read or written of a local file beside its elements."""
-        if self.way == "scatter" or self.local.coded:
-            return _in_hand(self.local)
-        return max((section.held_bytes for section in self._sections), default=0) + self.local.index_workspace
+    def _in_hand(self) -> int:
+        """Bytes of the chunks that a rank reads and writes, one at a time, and what their codecs need."""
+        whole, local = self.whole, self.local
+        if self.way == "scatter":  # a chunk of a local file may be read and changed
+            changed = local.chunk_bytes + local.decode_workspace + local.encode_workspace
+            return whole.chunk_bytes + whole.decode_workspace + whole.index_workspace + changed
+        read = local.chunk_bytes + local.decode_workspace
+        if not local.coded:
+            read = max((section.held_bytes for section in self._sections), default=0)
+        written = whole.chunk_bytes + whole.encode_workspace + whole.behind_workspace
+        return read + local.index_workspace + written
 
     def _every(self, box: Section) -> int:
         """Elements that all ranks together have of a box."""
@@ -287,7 +295,7 @@ def plan_files(
     order = complete_exchange(layout.ranks) if schedule.lower() == "auto" else Schedule.of(schedule, layout.ranks)
     if order.forwards:
         raise ScheduleError(f"schedule={schedule!r} forwards what is for others; array files take one that does not")
-    room = whole.grid.count
+    room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
     while True:
         plan = FilesPlan(
             way=way, whole=whole, local=local, grids=tuple(grids), layout=layout, depth=depth,
@@ -299,12 +307,6 @@ def plan_files(
         if room <= 1:
             raise BudgetError(budget, plan.peak_bytes, f"this {way}")
         room //= 2
-
-
-def _in_hand(stored: Stored) -> int:
-    """Bytes of a chunk that is being read or written, with what its codec needs."""
-    work = max(stored.decode_workspace, stored.encode_workspace + stored.behind_workspace)
-    return stored.chunk_bytes + work + stored.index_workspace
 
 
 def message_size(blocks: Sequence[Block | None]) -> int:

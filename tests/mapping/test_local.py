@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, check_depth, depths, places_in, shared
-from oocarrays.mapping.orientation import chunks_along, runs_along
+from oocarrays.mapping.orientation import chunks_along, orientation_of, runs_along
 from oocarrays.mapping.section import Section
 from tests.mapping.local_parts import NOTHING, hand, local_files
 
@@ -87,6 +87,9 @@ def test_chunks_run_along_their_orientation(shape: list[int], size: int, random:
     chunks = chunks_along(order, shape, size)
     assert math.prod(chunks) <= size
     assert runs_along(order, shape, chunks)
+    found = orientation_of(shape, chunks)
+    assert found is not None
+    assert runs_along(found, shape, chunks)
     cut = [axis for axis in order if chunks[axis] < shape[axis]]
     assert all(chunks[axis] == 1 for axis in cut[:-1]), "only the fastest axis that is cut is longer than 1"
     if cut:
