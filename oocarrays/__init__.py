@@ -17,6 +17,7 @@ from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray
 from oocarrays.collective import read_sections
+from oocarrays.collective_writes import CollectiveWriteJob, write_sections
 from oocarrays.converting import FilesJob, gather_files, scatter_files
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
@@ -35,6 +36,7 @@ __version__ = "0.3.0"
 __all__ = [
     "Block",
     "Collapsed",
+    "CollectiveWriteJob",
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
@@ -63,4 +65,5 @@ __all__ = [
     "redistribute",
     "resume",
     "scatter_files",
+    "write_sections",
 ]

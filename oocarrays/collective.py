@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.collective import CollectiveTasks, collective_read
 from oocarrays.graphs.parts import Parts, RankParts, layered
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, check_reach
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
@@ -48,7 +48,7 @@ def read_sections(
     method: str = "auto",
     partition: str = "auto",
     aggregators: str | int | Sequence[int] = "auto",
-    schedule: str = "auto",
+    schedule: str | None = "auto",
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -73,8 +73,8 @@ def read_sections(
         Whether the bounding section of what is wanted is shared out to the aggregators, or the whole array.
     aggregators : "auto", int or sequence of int
         How many ranks read for all, or which.
-    schedule : str
-        The order of the messages between workers, as in `redistribute`.
+    schedule : str, optional
+        The order of the messages of a round between workers, as in `redistribute`; None for all at one time.
     memory : int, float or str, optional
         Bytes that this process may hold, or each worker, parts included: ``"1GiB"``. What an aggregator reads at one
         time fits in it, and is no more than the setting ``oocarrays.collective-buffer``.
@@ -108,7 +108,9 @@ def read_sections(
     a = a if isinstance(a, OutOfCoreArray) else open_array(a)
     cluster = cluster_of(scheduler, workers)
     there = [worker.address for worker in cluster.workers()] if cluster else []
-    wanted = _wanted(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
+    if cluster:
+        check_reach({"array": a.zarr.store_path.store})
+    wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     plan = plan_collective(
         (file := describe(a.zarr)).stored,
         wanted.requests,
@@ -117,22 +119,23 @@ def read_sections(
         aggregators=aggregators,
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
         workers=len(there),
-        **_means(cluster, memory, schedule),
+        **(means := _means(cluster, memory, schedule)),
     )
-    return wanted.arrays(file, plan, cluster, there)
+    how = {"under_way": means["under_way"], "costs": means["costs"]}
+    return wanted.arrays(file, plan, cluster, there, how)
 
 
-def _means(cluster: Cluster | None, memory: Any, schedule: str) -> dict[str, Any]:
-    means = means_of(cluster, memory, None if schedule == "auto" else schedule)
-    kept = {name: means[name] for name in ("budget", "costs", "schedule")}
-    return kept | {"under_way": means["requests"]}
+def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
+    means = means_of(cluster, memory)
+    asked = settings.setting("schedule") if schedule == "auto" else schedule
+    return {"budget": means["budget"], "costs": means["costs"], "under_way": means["requests"], "schedule": asked}
 
 
 # ---------------------------------------------------------------------- what is wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class Wanted:
     """What every rank wants, as it was asked for."""
 
     requests: tuple[Any, ...]
@@ -142,17 +145,24 @@ class _Wanted:
     selections: tuple[Selection, ...]
     """How it stands in each rank's array, where it is no layout's."""
 
-    def arrays(self, file: ArrayFile, plan: CollectivePlan, cluster: Cluster | None, workers: Sequence[str]) -> Any:
+    def arrays(
+        self,
+        file: ArrayFile,
+        plan: CollectivePlan,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        how: Mapping[str, Any],
+    ) -> Any:
         """One array a rank."""
         meter = Meter()
         where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
         if self.layout is not None:
             layout = self.layout
-            made = lambda: _parts(collective_read(file, plan, workers, meter), file, Parts, layout=layout)  # noqa: E731
+            made = lambda: _parts(collective_read(file, plan, workers, meter, **how), file, Parts, layout=layout)  # noqa: E731
             return DistributedArray(layout, file.dtype, made, read=plan, **where)
         selections = self.selections
         build: Callable[[], RankParts] = lambda: _parts(  # noqa: E731
-            collective_read(file, plan, workers, meter, selections), file, RankParts
+            collective_read(file, plan, workers, meter, selections, **how), file, RankParts
         )
         return SectionArrays(selections, file.dtype, build, plan=plan, **where)
 
@@ -163,19 +173,19 @@ def _parts(made: CollectiveTasks, file: ArrayFile, kind: Any, **more: Any) -> An
     return kind(dtype=file.dtype, graph=graph, name=name, keys=made.keys, homes=made.homes, **more)
 
 
-def _wanted(
+def wanted_by_ranks(
     shape: tuple[int, ...],
     sections: SectionsLike,
     ranks: int | None,
     grid: Sequence[int] | None,
     within: Section | None,
     about: int,
-) -> _Wanted:
+) -> Wanted:
     """What every rank wants, checked."""
     if _is_layout(sections):
         whole = _inside(within, shape)
         layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
-        return _Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
+        return Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
     if grid is not None or within is not None:
         raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
     given = list(sections) if isinstance(sections, Sequence) else []
@@ -183,7 +193,7 @@ def _wanted(
         what = f"{len(given)} sections" if given else f"sections={sections!r}"
         raise SelectionError(f"{what}: a layout, or a sequence of one section for each of {ranks or 'some'} ranks")
     selections = tuple(_selection(section, shape, rank) for rank, section in enumerate(given))
-    return _Wanted(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
+    return Wanted(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
 
 
 def _is_layout(sections: Any) -> bool:

@@ -16,6 +16,7 @@ import oocarrays
 PUBLIC = [
     "Block",
     "Collapsed",
+    "CollectiveWriteJob",
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
@@ -44,6 +45,7 @@ PUBLIC = [
     "redistribute",
     "resume",
     "scatter_files",
+    "write_sections",
 ]
 
 

@@ -93,7 +93,7 @@ class CollectivePlan:
     rounds: tuple[Round, ...] = ()
     """What is read at one time."""
     schedule: Schedule | None = None
-    """The order of messages; None between threads, which send none."""
+    """The order of messages; None for all of a round at one time, and between threads, which send none."""
     buffer_bytes: int = BUFFER_BYTES
     """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
     workers: int = 0
@@ -149,15 +149,16 @@ class CollectivePlan:
     @cached_property
     def messages(self) -> int:
         """Messages between different ranks, where they are on workers and the schedule forwards none."""
-        return int((self._between > 0).sum()) if self.schedule else 0
+        return int((self.between > 0).sum()) if self.workers else 0
 
     @property
     def exchanged_bytes(self) -> int:
         """Bytes that one rank has read for another."""
-        return int(self._between.sum()) * self.stored.itemsize
+        return int(self.between.sum()) * self.stored.itemsize
 
     @property
-    def _between(self) -> np.ndarray:
+    def between(self) -> np.ndarray:
+        """Elements that each rank has read in each round for each other rank."""
         return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
 
     @cached_property
@@ -169,6 +170,30 @@ class CollectivePlan:
             sum(math.prod(map(len, self.stored.grid.touched(box))) for each in self.rounds for box in each[rank])
             for rank in range(self.ranks)
         )
+
+    def sections(self, rank: int) -> Iterator[tuple[Axes, bool]]:
+        """What a rank reads, one section after the other, and whether that goes to one piece of memory."""
+        if self.method == "independent":
+            yield self.requests[rank], True
+            return
+        for boxes in (each[rank] for each in self.rounds):
+            for box in boxes:
+                owner = None if self.workers else self.only(box)
+                axes = self.tight(box)
+                yield axes, owner is None or _in_one_piece(lengths(axes), part_shape(self, owner))
+
+    def only(self, box: Section) -> int | None:
+        """The one rank that wants any of a box, if it is one: between threads that is read to its place."""
+        found = self.table.ranks(box)
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def taken_bytes(self) -> np.ndarray:
+        """Bytes that each rank takes of what it reads."""
+        if self.method == "independent":
+            return np.array(self.part_bytes, np.int64)
+        taken: np.ndarray = self.read_sizes.sum(axis=0) * self.stored.itemsize
+        return taken
 
     @property
     def part_bytes(self) -> tuple[int, ...]:
@@ -195,13 +220,23 @@ class CollectivePlan:
             return f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
         return (
             f"<CollectivePlan two-phase: {chunks} chunks read by {len(self.aggregators)} of {self.ranks} ranks in "
-            f"{len(self.rounds)} rounds, {int((self._between > 0).sum())} messages of {self.exchanged_bytes} bytes>"
+            f"{len(self.rounds)} rounds, {int((self.between > 0).sum())} messages of {self.exchanged_bytes} bytes>"
         )
 
 
 def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
     """Extent of each axis of what a rank gets."""
     return lengths(plan.requests[rank])
+
+
+def _in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a box of some lengths in an array of some shape lies in one piece, in C order.
+
+    >>> _in_one_piece((2, 8), (4, 8)), _in_one_piece((2, 7), (4, 8)), _in_one_piece((1, 7), (4, 8))
+    (True, False, True)
+    """
+    apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]
+    return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
 
 
 def chunks_of(grid: ChunkGrid, axes: Axes) -> int:

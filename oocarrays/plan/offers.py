@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -24,11 +24,16 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective import AHEAD, BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.domains import Partition, spaced
+from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
 from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.sections import BUFFER_BYTES as SECTION_BYTES
+from oocarrays.plan.sections import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
 from oocarrays.plan.wanted import AccessTable
 
+TRIES = 5
+"""Sizes of a buffer that are tried, until what is held keeps the budget."""
 Aggregators = str | int | Sequence[int]
 """How many ranks read for all, which, or "auto"."""
 
@@ -43,8 +48,8 @@ class Means:
     """What the machine takes."""
     workers: int
     """Workers that ranks are put on in turn; 0 for threads."""
-    schedule: str
-    """The order of messages by name, or "auto"."""
+    schedule: str | None
+    """The order of messages by name, or "auto"; None for all of a round at one time."""
     under_way: int
     """Requests that a rank has under way at one time, to stores over a network."""
     buffer_bytes: int
@@ -58,7 +63,7 @@ def plan_collective(
     method: str = "auto",
     partition: str = "auto",
     aggregators: Aggregators = "auto",
-    schedule: str = "auto",
+    schedule: str | None = "auto",
     buffer_bytes: int = BUFFER_BYTES,
     workers: int = 0,
     budget: int = 2**62,
@@ -193,7 +198,7 @@ def _fitted(
 ) -> CollectivePlan:
     """A plan whose buffers are as large as the budget allows."""
     buffer_bytes = means.buffer_bytes
-    for _ in range(3):
+    for _ in range(TRIES):
         plan = two_phase(
             stored,
             table.requests,
@@ -203,33 +208,30 @@ def _fitted(
             workers=means.workers,
             table=table,
         )
-        plan = _with(plan, schedule=_schedule(plan, means) if means.workers else None)
-        plan = _with(plan, price=_two_phase_offer(plan, means))
-        over = _price(plan).held_bytes - means.budget
-        if over <= 0:
+        orders = _orders(plan, means)
+        offers = [_with(plan, schedule=order) for order in orders]
+        offers = [_with(each, price=_two_phase_offer(each, means)) for each in offers]
+        best = min(offers, key=lambda each: (_price(each).held_bytes > means.budget, _price(each).seconds))
+        if _price(best).held_bytes <= means.budget or buffer_bytes <= stored.itemsize:
             break
-        buffer_bytes = max(plan.round_bytes - ceil_div(over, _copies(plan, means)), stored.itemsize)
-    return plan
+        fixed = _fixed(best, means)
+        left = max(means.budget - fixed, 0) / max(_price(best).held_bytes - fixed, 1)
+        buffer_bytes = max(int(best.round_bytes * left), stored.itemsize)
+    return best
 
 
-def _schedule(plan: CollectivePlan, means: Means) -> Schedule:
-    """The order of the messages of every round."""
+def _orders(plan: CollectivePlan, means: Means) -> list[Schedule | None]:
+    """The orders of messages that are looked at: all at one time, and one partner a step; or what is asked for."""
+    if not means.workers or means.schedule is None:
+        return [None]
     if means.schedule.lower() != "auto":
-        return Schedule.of(means.schedule, plan.ranks)
+        return [Schedule.of(means.schedule, plan.ranks)]
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
-    return cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs))
+    return [None, cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs))]
 
 
 # ---------------------------------------------------------------------- what each holds
-
-
-def _copies(plan: CollectivePlan, means: Means) -> int:
-    """What is as large as a round that a process holds at one time: on threads what is read by tasks side by side, in a
-    worker what its ranks have read and others not yet taken, and messages."""
-    if not means.workers:
-        return _lanes(plan, means)
-    return ceil_div(plan.ranks, means.workers) * (min(AHEAD, max(len(plan.rounds), 1)) + 2)
 
 
 def _lanes(plan: CollectivePlan, means: Means) -> int:
@@ -238,36 +240,90 @@ def _lanes(plan: CollectivePlan, means: Means) -> int:
     return max(min(tasks, means.costs.cores), 1)
 
 
-def _workspace(stored: Stored) -> int:
-    """Bytes that reading needs beside what is read: a chunk, and what its codec needs."""
-    return stored.chunk_bytes + stored.decode_workspace + stored.travel_bytes + stored.index_workspace
+def _workspace(stored: Stored, means: Means) -> int:
+    """Bytes that a rank needs beside what it reads: buffers of ranges, or a chunk and what its codec needs."""
+    kept = means.under_way * stored.travel_bytes + stored.index_workspace
+    ranges = IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
+    return kept + (stored.chunk_bytes + stored.decode_workspace if stored.coded else ranges)
+
+
+def _fixed(plan: CollectivePlan, means: Means) -> int:
+    """Bytes that are held whatever a round reads: parts, and what reading needs."""
+    if not means.workers:
+        return sum(plan.part_bytes) + _lanes(plan, means) * _workspace(plan.stored, means)
+    here = ceil_div(plan.ranks, means.workers)
+    return sum(sorted(plan.part_bytes)[-here:]) + here * _workspace(plan.stored, means)
 
 
 def _held(plan: CollectivePlan, means: Means) -> int:
+    """Bytes that this process holds, or the worker that holds most."""
     if not means.workers:
-        return sum(plan.part_bytes) + _lanes(plan, means) * (plan.round_bytes + _workspace(plan.stored))
+        return _fixed(plan, means) + _lanes(plan, means) * plan.round_bytes
+    at_once = min(AHEAD, len(plan.rounds))
+    rounds = (at_once + 1) * plan.round_bytes  # one that is still being let go
     here = ceil_div(plan.ranks, means.workers)
-    parts = sum(sorted(plan.part_bytes)[-here:])
-    return parts + _copies(plan, means) * plan.round_bytes + here * _workspace(plan.stored)
+    return _fixed(plan, means) + here * (rounds + _messages(plan, at_once) * plan.stored.itemsize)
+
+
+def _messages(plan: CollectivePlan, at_once: int) -> int:
+    """Elements of messages that a rank holds, its own and those that come: of a step, or of rounds."""
+    between = plan.between
+    if plan.schedule is None:
+        return int(at_once * between.sum(axis=2).max(initial=0) + between.sum(axis=1).max(initial=0))
+    carried = max((Exchange.of(plan.schedule, sizes).buffer_bytes for sizes in between), default=0)
+    return int(2 * between.max(initial=0)) + carried
 
 
 # ---------------------------------------------------------------------- what it takes
 
 
-def _reading_seconds(stored: Stored, chunks: np.ndarray, nbytes: np.ndarray, costs: Costs) -> np.ndarray:
-    """Processor's seconds of each reader: requests, decoding, and a copy of what is read."""
-    request = costs.request_seconds if stored.local else costs.store_request_seconds
-    decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
-    return chunks * (costs.piece_seconds + request + decoding) + nbytes / costs.copy_bandwidth
+class _Reads(NamedTuple):
+    """What each rank reads of a file."""
+
+    requests: np.ndarray
+    """Of chunks, or of ranges in them."""
+    asked: np.ndarray
+    """Bytes as they are when decoded."""
+    seconds: np.ndarray
+    """Of a processor: requests, decoding, and a copy."""
 
 
-def _device_seconds(plan: CollectivePlan, means: Means, read_bytes: float) -> float:
+def _reads(plan: CollectivePlan, means: Means) -> _Reads:
+    """What each rank reads: whole chunks where they are coded, and ranges where that can be."""
+    stored, costs, chunks = plan.stored, means.costs, np.array(plan.chunks_read, np.int64)
+    if stored.coded:
+        request = costs.request_seconds if stored.local else costs.store_request_seconds
+        decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
+        taken = plan.taken_bytes / costs.copy_bandwidth
+        return _Reads(chunks, chunks * stored.chunk_bytes, chunks * (costs.piece_seconds + request + decoding) + taken)
+    each = [[_section(plan, axes, packed, means) for axes, packed in plan.sections(r)] for r in range(plan.ranks)]
+    columns = (
+        [sum(getattr(p, name) for p in plans) for plans in each] for name in ("requests", "asked_bytes", "seconds")
+    )
+    return _Reads(*map(np.array, columns))
+
+
+def _section(plan: CollectivePlan, axes: Axes, packed: bool, means: Means) -> SectionPlan:
+    """How a section is read by ranges."""
+    stored = plan.stored
+    return SectionPlan(
+        stored=stored,
+        axes=axes,
+        gap=gap_bytes("auto", stored, means.costs, means.under_way),
+        buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
+        packed=packed and stored.local,
+        costs=means.costs,
+    )
+
+
+def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
     """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
     stored, costs = plan.stored, means.costs
+    read_bytes = float(reads.asked.sum()) * costs.stored_ratio(stored)
     if not stored.remote:
         distinct = stored.nbytes * costs.stored_ratio(stored)
         return min(read_bytes, distinct if distinct <= costs.cache_bytes else math.inf) / costs.read_bandwidth
-    waits = max(ceil_div(chunks, means.under_way) for chunks in plan.chunks_read)
+    waits = math.ceil(int(reads.requests.max(initial=0)) / means.under_way)
     return waits * costs.remote_request_seconds + read_bytes / costs.remote_bandwidth
 
 
@@ -277,62 +333,55 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
 
 
 def _independent_offer(plan: CollectivePlan, means: Means) -> Offer:
-    stored, costs = plan.stored, means.costs
-    chunks, parts = np.array(plan.chunks_read, np.int64), np.array(plan.part_bytes, np.int64)
-    read = chunks * stored.chunk_bytes if stored.coded else np.minimum(parts, chunks * stored.chunk_bytes)
-    own = _reading_seconds(stored, chunks, parts, costs) + parts / costs.touch_bandwidth
+    stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
+    own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
     overhead = costs.graph_seconds if means.workers else plan.ranks * costs.task_seconds
     here = ceil_div(plan.ranks, means.workers) if means.workers else plan.ranks
     lanes = here if means.workers else min(plan.ranks, costs.cores)
-    return Offer(
-        method="independent",
-        partition=None,
-        aggregators=len(plan.aggregators),
-        rounds=1,
-        read_requests=int(chunks.sum()),
-        read_bytes=int(read.sum() * costs.stored_ratio(stored)),
-        decoded_bytes=int(chunks.sum()) * stored.chunk_bytes if stored.coded else 0,
-        messages=0,
-        exchanged_bytes=0,
-        held_bytes=sum(sorted(plan.part_bytes)[-here:]) + lanes * _workspace(stored),
-        seconds=max(_at_once(own, costs), _device_seconds(plan, means, float(read.sum()))) + overhead,
-    )
+    seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
+    parts = sum(sorted(plan.part_bytes)[-here:])
+    return _offer(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
 
 
 def _two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
-    stored, costs = plan.stored, means.costs
-    chunks, parts = np.array(plan.chunks_read, np.int64), np.array(plan.part_bytes, np.int64)
-    wanted = plan.read_sizes.sum(axis=0) * stored.itemsize
-    read = chunks * stored.chunk_bytes if stored.coded else wanted
-    own = _reading_seconds(stored, chunks, wanted, costs)
-    touched = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
+    costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
+    filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
     if means.workers:
-        exchange = _exchange_seconds(plan, costs) + costs.graph_seconds
-        processor = _at_once(own, costs) + _at_once(touched, costs)
+        overhead = _exchange_seconds(plan, costs) + costs.graph_seconds
+        processor = _at_once(reads.seconds, costs) + _at_once(filled, costs)
     else:
         tasks = sum(bool(boxes) for each in plan.rounds for boxes in each)
-        exchange = (tasks + 2 * plan.ranks) * costs.task_seconds
-        processor = float(own.sum() + touched.sum()) / max(min(costs.cores, tasks), 1)
+        overhead = (tasks + 2 * plan.ranks) * costs.task_seconds
+        processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
+    seconds = max(processor, _device_seconds(plan, means, reads)) + overhead
+    return _offer(plan, reads, means, held=_held(plan, means), seconds=seconds)
+
+
+def _offer(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> Offer:
+    stored, together = plan.stored, plan.method == "two-phase"
     return Offer(
-        method="two-phase",
-        partition=plan.partition,
+        method=plan.method,
+        partition=plan.partition if together else None,
         aggregators=len(plan.aggregators),
-        rounds=len(plan.rounds),
-        read_requests=int(chunks.sum()),
-        read_bytes=int(read.sum() * costs.stored_ratio(stored)),
-        decoded_bytes=int(chunks.sum()) * stored.chunk_bytes if stored.coded else 0,
+        rounds=len(plan.rounds) if together else 1,
+        read_requests=int(reads.requests.sum()),
+        read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
+        decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
         messages=plan.messages,
         exchanged_bytes=plan.exchanged_bytes,
-        held_bytes=_held(plan, means),
-        seconds=max(processor, _device_seconds(plan, means, float(read.sum()))) + exchange,
+        held_bytes=held,
+        seconds=seconds,
     )
 
 
 def _exchange_seconds(plan: CollectivePlan, costs: Costs) -> float:
-    """Seconds of all rounds: as of one exchange of all, and what every step more begins with."""
-    assert plan.schedule is not None, "workers send messages"
-    sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
-    np.fill_diagonal(sizes, 0)
+    """Seconds of all rounds: as of one exchange of all, and what every step more begins with; messages that go at one
+    time begin once a round, and each is one task."""
+    sizes = plan.between.sum(axis=0) * plan.stored.itemsize
     constants = flat_constants(costs)
+    if plan.schedule is None:
+        most = max(int(sizes.sum(axis=0).max(initial=0)), int(sizes.sum(axis=1).max(initial=0)))
+        tasks = plan.messages + 2 * plan.ranks * len(plan.rounds)
+        return len(plan.rounds) * constants[0].startup + tasks * constants[0].task + most * constants[0].exchange
     whole = schedule_seconds(plan.schedule, sizes, FlatCluster.of(plan.schedule.ranks), constants)
     return whole + max(len(plan.rounds) - 1, 0) * len(plan.schedule) * constants[0].startup

@@ -18,15 +18,12 @@ import numpy as np
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.sections import BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections import BUFFER_BYTES, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
 from oocarrays.plan.sieve import Method
 from oocarrays.storage.access import ChunkReader, Index
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sieved import SectionReader
-
-STORE_BUFFER_BYTES = 2**23
-"""Bytes of one buffer, where requests go to a store."""
 
 
 def read_section(
