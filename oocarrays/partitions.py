@@ -38,10 +38,10 @@ def partitions_of(a: OutOfCoreArray, layout: Any = None, *, grid: Any = None, **
 
 
 def _fitting(a: OutOfCoreArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> tuple[Section, ...]:
-    """The largest boxes of whole chunks that can be read in memory: the first is as large as any."""
+    """Boxes of whole chunks that take half of the memory, or as much as can be: the rest is for reading them."""
     stored = describe(a.zarr).stored
     means = means_of(cluster_of(scheduler, workers), memory)
-    room = min(stored.grid.count, means["budget"] * means.get("processes", 1) // stored.chunk_bytes)
+    room = min(stored.grid.count, means["budget"] * means.get("processes", 1) // (2 * stored.chunk_bytes))
     while True:
         cut = partitions(stored.grid, max(room, 1))
         try:
