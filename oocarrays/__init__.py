@@ -15,16 +15,19 @@ except ModuleNotFoundError as error:
 
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
-from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.array import OutOfCoreArray
 from oocarrays.collective import read_sections
 from oocarrays.collective_writes import CollectiveWriteJob, write_sections
+from oocarrays.converting import FilesJob, gather_files, scatter_files
 from oocarrays.counting import count_requests
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
+from oocarrays.files import create_array, open_array
 from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
+from oocarrays.local_array import LocalArrays
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
@@ -39,10 +42,12 @@ __all__ = [
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
+    "FilesJob",
     "FromDaskJob",
     "GenBlock",
     "GroupJob",
     "Layout",
+    "LocalArrays",
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
@@ -51,15 +56,18 @@ __all__ = [
     "SectionArrays",
     "clean",
     "count_requests",
+    "create_array",
     "distribute",
     "errors",
     "from_dask",
+    "gather_files",
     "open_array",
     "open_group",
     "read_sections",
     "rechunk",
     "redistribute",
     "resume",
+    "scatter_files",
     "store",
     "write_sections",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import zarr
 from oocarrays.chunks import ChunksLike
 from oocarrays.contents import array_facts
 from oocarrays.graphs import settings
+from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import array_html
 from oocarrays.plan.sieve import Method
@@ -23,6 +24,7 @@ from oocarrays.section_reading import read
 from oocarrays.section_writing import selection_of, write
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike, describe
+from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
 from oocarrays.storage.urls import store_of
 
@@ -73,12 +75,34 @@ class OutOfCoreArray:
     @property
     def attrs(self) -> dict[str, Any]:
         """The user's attributes."""
-        return dict(self._array.attrs.asdict())
+        return {name: value for name, value in self._array.attrs.asdict().items() if name != KEY}
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """Names of the axes, where they have names; in format 2 as xarray keeps them."""
         return dimension_names(self._array)
+
+    @property
+    def _descriptor(self) -> Descriptor | None:
+        return descriptor_of(self._array.attrs.asdict(), self.store)
+
+    @property
+    def layout(self) -> Layout | None:
+        """Which rank is to hold which element, where its descriptor says so: of a global array file."""
+        said = self._descriptor
+        return said.layout if said and said.rank is None else None
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """How many neighbours a rank sees along each axis, on either side; none where its descriptor says nothing."""
+        said = self._descriptor
+        return said.depth if said else (0,) * self.ndim
+
+    @property
+    def orientation(self) -> tuple[int, ...] | None:
+        """The axes from the slowest to the fastest along a chunk, where its descriptor says so."""
+        said = self._descriptor
+        return said.orientation if said else None
 
     @property
     def fill_value(self) -> Any:
@@ -94,6 +118,43 @@ class OutOfCoreArray:
     def store(self) -> str:
         """Where the array is."""
         return array_file.location(self._array)
+
+    def partitions(self, layout: Any = None, **how: Any) -> Iterator[Any]:
+        """The array in partitions that fit in memory, one after the other, each a `DistributedArray`, read lazily.
+
+        Parameters
+        ----------
+        layout : Layout, str, Distribution or sequence of them
+            How each partition is laid out over its ranks; by default as the array's descriptor says.
+        how
+            As in `read_sections`: ``ranks``, ``grid``, ``memory``, ``method``, ``scheduler``, ``workers`` and others.
+            Partitions are as large as fit in ``memory`` bytes of each process together.
+
+        Yields
+        ------
+        DistributedArray
+            Its ``.section`` says where it lies: whole chunks of the array, which come in file order.
+
+        Raises
+        ------
+        InputError
+            `BudgetError` where not one chunk fits, `LayoutError` where there is no layout: before the first is given.
+
+        Notes
+        -----
+        Thakur 1995, section 5.3.2: the partitioned in-core model.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(48).reshape(8, 6), chunks=(2, 6)))
+        >>> parts = a.partitions("(block, *)", ranks=2, memory="1GiB", scheduler="threads")
+        >>> [(part.section.lower, part.local(1).compute().shape) for part in parts]
+        [((0, 0), (4, 6))]
+        """
+        from oocarrays.partitions import partitions_of
+
+        return partitions_of(self, layout, **how)
 
     def __getitem__(self, key: Any) -> Any:
         return read(self._array, Selection.as_numpy(key, self.shape))

@@ -29,6 +29,7 @@ from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.hpf import Asked, parse_layout
 from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.section import Section
 from oocarrays.notebook import picture, rows_html
 from oocarrays.plan.assembly import Messaging, squared
 from oocarrays.plan.collective import CollectivePlan
@@ -76,6 +77,7 @@ class DistributedArray(RankArrays[Parts]):
         self._plan = plan
         self._messaging = messaging
         self._read = read
+        self._section: Section | None = None
 
     # ------------------------------------------------------------------ what it is
 
@@ -83,6 +85,17 @@ class DistributedArray(RankArrays[Parts]):
     def layout(self) -> Layout:
         """Which rank holds which element."""
         return self._layout
+
+    @property
+    def section(self) -> Section | None:
+        """Where it lies in the array on disk of which it is a partition, if it is one."""
+        return self._section
+
+    def as_partition(self, section: Section) -> DistributedArray:
+        """The same array, as the partition that lies at ``section`` of an array on disk."""
+        made: DistributedArray = object.__new__(type(self))
+        made.__dict__.update(self.__dict__ | {"_section": section})
+        return made
 
     @property
     def shape(self) -> tuple[int, ...]:
