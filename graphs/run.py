@@ -67,7 +67,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         self._result = result
         self._cluster = cluster
         if cluster:
-            _check_reach(run)
+            check_reach(run.stores)
         self._addresses: Sequence[str] = put(run.plan.ranks, cluster.workers()) if cluster else ()
         self._build()
         self.measured_seconds: float | None = None
@@ -158,7 +158,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
             idle_since = {why: idle_since.get(why, now) for why in idle}
             for why, since in idle_since.items():
                 if now - since > parse_timedelta(setting("give-up")):
-                    raise RunError(f"{why} for {now - since:.0f} s; {self._run.destination.store} is left: resume it")
+                    raise RunError(f"{why} for {now - since:.0f} s; {self._run.leaves}")
 
     def _cancel(self, client: Client, future: Any) -> None:
         """Stop, and wait until no worker is in the middle of a task; where the scheduler is gone, workers end too."""
@@ -238,20 +238,25 @@ def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
 
 
-def _check_reach(run: Work) -> None:
+def check_reach(stores: Mapping[str, Any]) -> None:
     """Refuse stores in the memory of this process: every worker would have a copy of its own.
 
     Raises
     ------
     PlacementError
-        Where source or target is one.
+        Where one of them is.
     """
-    for name, store in run.stores.items():
-        here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
-        while isinstance(store, WrapperStore):
-            store = store._store
-        if here or isinstance(store, MemoryStore):
+    for name, store in stores.items():
+        if is_here(store):
             raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
+
+
+def is_here(store: Any) -> bool:
+    """Whether a store is in the memory of this process."""
+    here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return here or isinstance(store, MemoryStore)
 
 
 async def _settled(id: str) -> None:
@@ -272,13 +277,11 @@ def _explained(error: BaseException, client: Client, run: Work) -> BaseException
     """What a person is told where a cluster, and not the work, was what failed."""
     from distributed import KilledWorker
 
-    begun = array_file.unfinished_run(run.destination.store) == run.id
-    left = f"{run.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
     if isinstance(error, KilledWorker):
-        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {left}")
+        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {run.leaves}")
     if isinstance(error, OocError) or not isinstance(error, Exception) or not _is_lost(client):
         return error
-    return RunError(f"the scheduler at {_address(client)} is gone; {left}")
+    return RunError(f"the scheduler at {_address(client)} is gone; {run.leaves}")
 
 
 def _address(client: Client) -> str:

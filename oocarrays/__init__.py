@@ -15,38 +15,59 @@ except ModuleNotFoundError as error:
 
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
-from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.array import OutOfCoreArray
+from oocarrays.collective import read_sections
+from oocarrays.collective_writes import CollectiveWriteJob, write_sections
+from oocarrays.converting import FilesJob, gather_files, scatter_files
+from oocarrays.counting import count_requests
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
+from oocarrays.files import create_array, open_array
 from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
 from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
+from oocarrays.local_array import LocalArrays
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.section_arrays import SectionArrays
+from oocarrays.storing import store
 
 __version__ = "0.3.0"
 __all__ = [
     "Block",
     "Collapsed",
+    "CollectiveWriteJob",
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
+    "FilesJob",
     "FromDaskJob",
     "GenBlock",
     "GroupJob",
     "Layout",
+    "LocalArrays",
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
     "RechunkJob",
+    "Section",
+    "SectionArrays",
     "clean",
+    "count_requests",
+    "create_array",
     "distribute",
     "errors",
     "from_dask",
+    "gather_files",
     "open_array",
     "open_group",
+    "read_sections",
     "rechunk",
     "redistribute",
     "resume",
+    "scatter_files",
+    "store",
+    "write_sections",
 ]

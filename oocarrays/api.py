@@ -24,6 +24,7 @@ from oocarrays.graphs.run import Cluster
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
 from oocarrays.job import Job
 from oocarrays.lazy_dataset import is_lazy, lazy_job
+from oocarrays.mapping.orientation import chunks_along
 from oocarrays.notebook import plan_html
 from oocarrays.plan.group import GroupPlan
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
@@ -425,17 +426,4 @@ def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: Arra
         return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr))
     if order is None:
         raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
-    return _along(order, grid.shape, grid.chunk_size)
-
-
-def _along(order: tuple[int, ...], shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Chunks of about ``size`` elements that run along the fastest axes first.
-
-    >>> _along((1, 0), (100, 100), 1000)
-    (100, 10)
-    """
-    chunks, room = [1] * len(shape), size
-    for axis in reversed(order):
-        chunks[axis] = max(min(shape[axis], room), 1)
-        room = max(room // chunks[axis], 1)
-    return tuple(chunks)
+    return chunks_along(order, grid.shape, grid.chunk_size)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
-from dask.base import tokenize
 
-from oocarrays.chunks import ChunksLike, blocks_of, regular_chunks
+from oocarrays.chunks import ChunksLike
 from oocarrays.contents import array_facts
-from oocarrays.errors import ChunksError
 from oocarrays.graphs import settings
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import array_html
 from oocarrays.plan.sieve import Method
@@ -25,9 +23,14 @@ from oocarrays.report import array_line
 from oocarrays.section_reading import read
 from oocarrays.section_writing import selection_of, write
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.array_file import StoreLike, describe
+from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
 from oocarrays.storage.urls import store_of
+
+if TYPE_CHECKING:
+    from oocarrays.distributed_array import LayoutLike
+    from oocarrays.lazy_array import LazyArray
 
 
 class OutOfCoreArray:
@@ -72,12 +75,34 @@ class OutOfCoreArray:
     @property
     def attrs(self) -> dict[str, Any]:
         """The user's attributes."""
-        return dict(self._array.attrs.asdict())
+        return {name: value for name, value in self._array.attrs.asdict().items() if name != KEY}
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """Names of the axes, where they have names; in format 2 as xarray keeps them."""
         return dimension_names(self._array)
+
+    @property
+    def _descriptor(self) -> Descriptor | None:
+        return descriptor_of(self._array.attrs.asdict(), self.store)
+
+    @property
+    def layout(self) -> Layout | None:
+        """Which rank is to hold which element, where its descriptor says so: of a global array file."""
+        said = self._descriptor
+        return said.layout if said and said.rank is None else None
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """How many neighbours a rank sees along each axis, on either side; none where its descriptor says nothing."""
+        said = self._descriptor
+        return said.depth if said else (0,) * self.ndim
+
+    @property
+    def orientation(self) -> tuple[int, ...] | None:
+        """The axes from the slowest to the fastest along a chunk, where its descriptor says so."""
+        said = self._descriptor
+        return said.orientation if said else None
 
     @property
     def fill_value(self) -> Any:
@@ -93,6 +118,43 @@ class OutOfCoreArray:
     def store(self) -> str:
         """Where the array is."""
         return array_file.location(self._array)
+
+    def partitions(self, layout: Any = None, **how: Any) -> Iterator[Any]:
+        """The array in partitions that fit in memory, one after the other, each a `DistributedArray`, read lazily.
+
+        Parameters
+        ----------
+        layout : Layout, str, Distribution or sequence of them
+            How each partition is laid out over its ranks; by default as the array's descriptor says.
+        how
+            As in `read_sections`: ``ranks``, ``grid``, ``memory``, ``method``, ``scheduler``, ``workers`` and others.
+            Partitions are as large as fit in ``memory`` bytes of each process together.
+
+        Yields
+        ------
+        DistributedArray
+            Its ``.section`` says where it lies: whole chunks of the array, which come in file order.
+
+        Raises
+        ------
+        InputError
+            `BudgetError` where not one chunk fits, `LayoutError` where there is no layout: before the first is given.
+
+        Notes
+        -----
+        Thakur 1995, section 5.3.2: the partitioned in-core model.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(48).reshape(8, 6), chunks=(2, 6)))
+        >>> parts = a.partitions("(block, *)", ranks=2, memory="1GiB", scheduler="threads")
+        >>> [(part.section.lower, part.local(1).compute().shape) for part in parts]
+        [((0, 0), (4, 6))]
+        """
+        from oocarrays.partitions import partitions_of
+
+        return partitions_of(self, layout, **how)
 
     def __getitem__(self, key: Any) -> Any:
         return read(self._array, Selection.as_numpy(key, self.shape))
@@ -195,13 +257,9 @@ class OutOfCoreArray:
         array([0, 3, 6])
         """
         taken = selection_of(section, self.shape)
-
-        nbytes = math.prod(map(len, taken.axes)) * self.dtype.itemsize
-        return AHEAD.add(
-            partial(read, self._array, taken),
-            nbytes,
-            settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead"),
-        )
+        nbytes = taken.size * self.dtype.itemsize
+        most = settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead")
+        return AHEAD.add(partial(read, self._array, taken), nbytes, most)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[...], dtype=dtype)
@@ -211,37 +269,53 @@ class OutOfCoreArray:
             raise TypeError("len() of an array without axes")
         return self.shape[0]
 
-    def to_dask(self, chunks: ChunksLike | None = None) -> Any:
-        """A lazy ``dask.array.Array``, its name always the same for the same array and chunks.
+    def to_dask(
+        self,
+        chunks: ChunksLike | None = None,
+        *,
+        layout: LayoutLike | None = None,
+        ranks: int | None = None,
+        grid: Sequence[int] | None = None,
+        memory: int | float | str | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+    ) -> LazyArray:
+        """A lazy Dask array of any blocks, its name always the same for the same array, blocks and memory.
+
+        Each stored byte is read once, where what is computed lets it: by the block that it is in, or by a group of
+        blocks that share stored chunks; where no such group fits in memory, by way of a plain copy in scratch, which
+        is gone when it has been used. ``.explain()`` says which, and the bytes that each task holds.
 
         Parameters
         ----------
         chunks : int, str, tuple or dict
-            Lengths of the blocks as `rechunk` takes them, ``"auto"`` or ``"128MiB"`` among them; by default those of
-            the stored chunks (of the shards, where there are shards).
+            Lengths of the blocks as `rechunk` takes them, ``"auto"`` or ``"128MiB"`` among them, or any lengths along
+            an axis that add up; by default those of the stored chunks (of the shards, where there are shards).
+        layout, ranks, grid : Layout or str, int, sequence of int
+            Blocks are the parts of a layout's ranks instead, as `distribute` takes them: block and gen_block axes.
+        memory : int or str
+            Bytes that the tasks of a process may hold together; by default as in `rechunk`.
+        scratch : path
+            Local folder for a plain copy; by default the setting, or beside the array. On a cluster, workers share it.
 
         Raises
         ------
-        ChunksError
-            Where a block is not made of whole stored chunks: several tasks would read the same one.
+        ChunksError, LayoutError
+            Where blocks do not fit the array.
+        BudgetError
+            Where there is no room for a block in the memory that was named.
 
         Examples
         --------
         >>> import numpy as np, zarr
         >>> z = zarr.create_array({}, data=np.arange(12).reshape(3, 4), chunks=(1, 2))
-        >>> OutOfCoreArray(z).to_dask({1: -1}).chunks
-        ((1, 1, 1), (4,))
+        >>> x = OutOfCoreArray(z).to_dask(((1, 2), 3))
+        >>> x.chunks, x.sum(axis=0).compute()
+        (((1, 2), (3, 1)), array([12, 15, 18, 21]))
         """
-        from dask.array import from_zarr
+        from oocarrays.lazy_array import blocks_for, to_dask
 
-        stored = tuple(self._array.shards or self._array.chunks)
-        grid = ChunkGrid.of(self.shape, stored)
-        lengths = stored if chunks is None else regular_chunks(chunks, grid, self.dtype, self.dimension_names)
-        for length, n, c in zip(lengths, self.shape, stored, strict=True):
-            if length % c and length < n:
-                raise ChunksError(f"chunks={chunks!r}: {length} is not a whole number of the {c} that are stored")
-        name = f"oocarrays-{tokenize(self.store, self._array.metadata.to_dict(), lengths)}"
-        return from_zarr(self._array, chunks=tuple(map(blocks_of, self.shape, lengths)), name=name)  # type: ignore[no-untyped-call]
+        blocks = blocks_for(self, chunks, layout, ranks=ranks, grid=grid)
+        return to_dask(describe(self._array), blocks, memory=memory, scratch=scratch)
 
     def __repr__(self) -> str:
         return array_line(self)

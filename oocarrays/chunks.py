@@ -66,6 +66,34 @@ def regular_chunks(
         raise ChunksError(str(error) if str(error).startswith("chunks=") else f"chunks={chunks!r}: {error}") from None
 
 
+def block_lengths(
+    chunks: ChunksLike, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """The lengths of blocks along each axis, as Dask writes them: as `regular_chunks`, or any that add up.
+
+    Raises
+    ------
+    ChunksError
+        As of `regular_chunks`.
+
+    Examples
+    --------
+    >>> block_lengths(((3, 1, 6), 4), ChunkGrid.of((10, 6), (10, 6)), np.dtype("f8"))
+    ((3, 1, 6), (4, 2))
+    """
+    asked = _each_axis(chunks, grid, names)
+    listed = [None if c is None or isinstance(c, str) or np.ndim(c) == 0 else tuple(c) for c in asked]
+    for lengths, n in zip(listed, grid.shape, strict=True):
+        if lengths is not None and not (all(isinstance(c, int | np.integer) and c >= 0 for c in lengths) and lengths):
+            raise ChunksError(f"chunks={chunks!r}: blocks {lengths} are not whole numbers, at least 0")
+        if lengths is not None and sum(lengths) != n:
+            raise ChunksError(f"chunks={chunks!r}: blocks {lengths} add up to {sum(lengths)}; the axis has {n}")
+    longest = [c if b is None else max(*b, 1) for c, b in zip(asked, listed, strict=True)]
+    regular = regular_chunks(longest, grid, dtype, names)
+    axes = zip(listed, grid.shape, regular, strict=True)
+    return tuple(blocks_of(n, c) if lengths is None else tuple(map(int, lengths)) for lengths, n, c in axes)
+
+
 def regular_shards(
     shards: ChunksLike | None,
     chunks: tuple[int, ...],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dask.utils import format_bytes, format_time
 
 from oocarrays.plan.blocks import BlocksPlan, DatasetPlan
+from oocarrays.plan.files import FilesPlan
 from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage.meter import Meter
@@ -167,7 +168,7 @@ def phase_seconds(meter: Meter) -> dict[str, float]:
 
 
 def measured_rows(
-    plan: RechunkPlan | BlocksPlan | DatasetPlan, meter: Meter, seconds: float
+    plan: RechunkPlan | BlocksPlan | DatasetPlan | FilesPlan, meter: Meter, seconds: float
 ) -> list[tuple[str, str, str]]:
     """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
     t = plan.traffic

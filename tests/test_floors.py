@@ -11,9 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOP = """
-    __main__ api array asked chunks cli cli_exchange contents distributed_array distributing exchanges
-    group_chunks groups job lazy lazy_dataset notebook picture picture_exchange reading_ahead redistributions
-    report section_writing
+    __main__ api array asked chunks cli cli_exchange cli_requests cli_sections collective
+    collective_report collective_writes contents converting counting distributed_array distributing exchanges
+    files group_chunks groups job lazy lazy_array lazy_dataset local_array notebook partitions picture
+    picture_exchange rank_arrays reading_ahead redistributions report section_arrays section_reading
+    section_writing storing
 """
 FLOORS = {"errors": 0, "mapping": 1, "plan": 2, "storage": 3, "graphs": 4} | dict.fromkeys(TOP.split(), 5)
 ROOF = 6

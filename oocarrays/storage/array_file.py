@@ -379,12 +379,23 @@ def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> No
         Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
         for; and where it is a directory that is no Zarr array, whatever is asked for.
     """
+    check_apart(source, store)
+    check_place(store, overwrite=overwrite)
+
+
+def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
+    """Refuse a target that is the source, and one where the one lies inside the other.
+
+    Raises
+    ------
+    TargetError
+        It names both.
+    """
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
     if here and there and (f"{here}/".startswith(f"{there}/") or f"{there}/".startswith(f"{here}/")):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
-    check_place(store, overwrite=overwrite)
 
 
 def check_place(store: StoreLike, *, overwrite: bool) -> None:

@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from oocarrays.errors import StoreFailure
 from oocarrays.storage.array_file import METADATA, ArrayFile
 from oocarrays.storage.lock import is_at
 
@@ -64,21 +65,23 @@ def _byte_lock(path: str, byte: int) -> Iterator[None]:
 
 
 def _locked(path: str, byte: int) -> int | None:
-    if not hasattr(fcntl, "F_OFD_SETLKW"):
-        return None
-    while True:
+    """The file, open, with the byte locked; None where that cannot be had."""
+    while hasattr(fcntl, "F_OFD_SETLKW"):
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+        except (PermissionError, FileNotFoundError):
             return None
+        except OSError as error:
+            raise StoreFailure(f"cannot lock a chunk in {path}: {error.strerror}") from error
         try:
             _set_lock(file, byte, fcntl.F_WRLCK)
+            if is_at(file, path):
+                return file
         except OSError:
             os.close(file)
             return None
-        if is_at(file, path):
-            return file
-        os.close(file)
+        os.close(file)  # it was replaced while we waited
+    return None
 
 
 def _set_lock(file: int, byte: int, kind: int) -> None:

@@ -16,6 +16,7 @@ from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.storage.codec import SHUFFLES, numcodec_of
+from oocarrays.storage.descriptor import KEY
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute in which xarray keeps the names of axes, in format 2."""
@@ -66,7 +67,7 @@ def target_settings(
             wanted, source.compressors if compressors is None else compressors, source.dtype.itemsize
         ),
         "fill_value": metadata.fill_value,
-        "attributes": dict(source.attrs.asdict()),
+        "attributes": {name: value for name, value in source.attrs.asdict().items() if name != KEY},
         "zarr_format": wanted,
     }
     made = _format_2 if wanted == 2 else _format_3

@@ -28,13 +28,14 @@ class Unit:
         """Whether all that it has of the array is written."""
         self.lower = tuple(i * c for i, c in zip(self.index, grid.chunks, strict=True))
         """Its first element."""
-        self._axes, self._values = axes, values
-        self._shape, self._chunks = grid.shape, grid.chunks
+        self.extents = grid.shape
+        """Of the array."""
+        self._axes, self._values, self._chunks = axes, values, grid.chunks
 
     def places(self, box: Section) -> tuple[Any, list[slice | np.ndarray]]:
         """Of what is written in a box of the unit the places among all values, and in the box."""
         there, inside = [], []
-        for taken, n, first, l, u in zip(self._axes, self._shape, self.lower, box.lower, box.upper, strict=True):
+        for taken, n, first, l, u in zip(self._axes, self.extents, self.lower, box.lower, box.upper, strict=True):
             place, part = within(taken, first + l, min(first + u, n))
             there.append(place)
             inside.append(part)
@@ -47,7 +48,7 @@ class Unit:
 
     def covers(self, box: Section) -> bool:
         """Whether all of a box is written, what is beyond the array's edge too."""
-        return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self._shape, strict=True))
+        return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self.extents, strict=True))
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
         """Put what is written of a box in its elements."""
@@ -58,10 +59,10 @@ class Unit:
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
         """What is written of a shard, chunk by chunk."""
-        upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self._shape, strict=True))
+        upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self.extents, strict=True))
         axes = common(self._axes, Section(self.lower, tuple(upper)))
-        values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self._shape, chunks)
-        for parts in product(*map(axis_parts, axes, self._shape, chunks)):
+        values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self.extents, chunks)
+        for parts in product(*map(axis_parts, axes, self.extents, chunks)):
             yield Unit(grid, parts, axes, values)
 
 

@@ -1,0 +1,59 @@
+"""Which axes run along a chunk: what an orientation makes of chunks.
+
+    row, (0, 1)    ┌───────────┐      column, (1, 0)    ┌──┬──┬──┬──┐      the fastest axes run whole,
+                   ├───────────┤                        │  │  │  │  │      one is cut to what fits,
+                   ├───────────┤                        │  │  │  │  │      the slower ones have length 1
+                   └───────────┘                        └──┴──┴──┴──┘
+
+In a chunk the elements lie as Zarr lays them, the last axis fastest, whatever the orientation is: byte ranges of it
+can be read, and a column of a narrow chunk is one short range a row. Thakur 1995, section 5.4.1 (row 8 of Figure 5.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:
+    """Chunks of at most ``size`` elements, 1 at least, that run along the fastest axes first.
+
+    Parameters
+    ----------
+    order : sequence of int
+        The axes from the slowest to the fastest.
+
+    Examples
+    --------
+    >>> chunks_along((1, 0), (100, 100), 1000), chunks_along((0, 2, 1), (9, 5, 4), 12)
+    ((100, 10), (1, 5, 2))
+    """
+    chunks, room = [1] * len(shape), size
+    for axis in reversed(order):
+        chunks[axis] = max(min(shape[axis], room), 1)
+        room = max(room // chunks[axis], 1)
+    return tuple(chunks)
+
+
+def runs_along(order: Sequence[int], shape: Sequence[int], chunks: Sequence[int]) -> bool:
+    """Whether chunks run along the fastest axes: whole, then one that is cut, then length 1.
+
+    >>> runs_along((1, 0), (100, 100), (100, 10)), runs_along((0, 1), (100, 100), (100, 10))
+    (True, False)
+    """
+    cut = False
+    for axis in reversed(order):
+        if cut and chunks[axis] > 1:
+            return False
+        cut = cut or chunks[axis] < shape[axis]
+    return True
+
+
+def orientation_of(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...] | None:
+    """The order in which chunks run along the axes, from the slowest to the fastest; None where they run along none.
+
+    >>> orientation_of((100, 100), (100, 10)), orientation_of((100, 100), (10, 100)), orientation_of((9, 9), (3, 3))
+    ((1, 0), (0, 1), None)
+    """
+    speed = [(c > 1) + (c >= n) for n, c in zip(shape, chunks, strict=True)]
+    order = tuple(sorted(range(len(shape)), key=speed.__getitem__))
+    return order if runs_along(order, shape, chunks) else None

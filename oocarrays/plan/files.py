@@ -1,0 +1,331 @@
+"""One array file into one a rank, and back: in rounds over boxes of whole chunks, each read once and sent on.
+
+    scatter   round 0   ████····   each stored chunk of the global file is read once, by the rank whose domain it is in;
+              round 1   ····████   what a rank has of it, its halo too, goes to that rank, which writes it to its file
+    gather    the other way: a rank reads its part of a box, and whoever's domain a chunk is in writes it once, whole
+
+Boxes are large enough for few rounds and small enough that two of them fit in memory. Where a box ends inside a chunk
+of a local file, the chunk is read, changed and replaced by the next round. Thakur 1995, section 5.3.2: the creation of
+local array files; 6.3: who reads for whom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from oocarrays.errors import BudgetError, ScheduleError
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.local import Depth, LocalPart
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Taken, lengths, within
+from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.domains import file_domains
+from oocarrays.plan.partitions import partitions
+from oocarrays.plan.schedule import Schedule, complete_exchange
+from oocarrays.plan.sections import BUFFER_BYTES, SectionPlan, gap_bytes
+
+Way = Literal["scatter", "gather"]
+REQUESTS = 16
+"""Requests that a rank has under way at one time, in stores that are not local files."""
+ROUND_BYTES = 2**26
+"""Bytes of a round, at most, where a chunk is no larger: more would only be more memory that is touched first."""
+UNDER_WAY = 2
+"""Rounds that are in memory at one time: one is read while the one before is written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What one rank has of one box of a file domain: one part of a message."""
+
+    axes: Axes
+    """Its elements, along each axis of the array."""
+    place: Section
+    """Where they are in the rank's file."""
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return self.place.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesPlan:
+    """Everything that a scatter or a gather will do."""
+
+    way: Way
+    """From the global file to local ones, or back."""
+    whole: Stored
+    """The global array file."""
+    local: Stored
+    """The largest local array file."""
+    grids: tuple[ChunkGrid, ...]
+    """Shape and chunks of each rank's file, in elements."""
+    layout: Layout
+    """Which rank holds what."""
+    depth: Depth
+    """Elements of the halo along each axis, on either side."""
+    rounds: tuple[Section, ...]
+    """Boxes of whole chunks of the global file."""
+    schedule: Schedule
+    """The order in which ranks exchange, where they are on workers."""
+    budget: int
+    """Bytes that each process may hold above its idle level."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
+    costs: Costs
+    """What things take."""
+
+    @property
+    def ranks(self) -> int:
+        """Logical processors: each has a local file, and a domain of the global one."""
+        return self.layout.ranks
+
+    # ------------------------------------------------------------------ who does what
+
+    def domains(self, number: int) -> tuple[tuple[Section, ...], ...]:
+        """What each rank reads or writes of the global file in a round, for all: boxes of whole chunks."""
+        given = file_domains(self.whole.grid, [self.rounds[number].axes], range(self.ranks))
+        return tuple(domain.boxes for domain in given)
+
+    def part(self, rank: int) -> LocalPart:
+        """What a rank's file has of the array; its halo is written, and not read."""
+        part = LocalPart.of(self.layout, rank, self.depth)
+        return part if self.way == "scatter" else part.without_halo
+
+    def block(self, rank: int, box: Section) -> Block | None:
+        """What a rank has of a box, if anything."""
+        axes, place = self.part(rank).of_box(box)
+        return Block(axes=axes, place=place) if place.size else None
+
+    def receivers(self, domain: Sequence[Section]) -> set[int]:
+        """The ranks that have something of a domain."""
+        along = [[[p for p, n in enumerate(axis) if n] for axis in self._along(box)] for box in domain]
+        return {self.layout.rank(places) for each in along for places in product(*each)}
+
+    # ------------------------------------------------------------------ what it costs
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Bytes that a process holds at one time, at most.
+
+        Between threads, what all ranks have of a box, as messages and once more as it is read or written; on a worker
+        that for each of its ranks, beside what its domains have for all. And a chunk in hand on both sides.
+        """
+        there = self.ranks if self.processes is None else ceil_div(self.ranks, self.processes)
+        every, one = max(map(self._every, self.rounds), default=0), max(map(self._one, self.rounds), default=0)
+        held = 2 * every
+        if self.processes:
+            held = min(there * self._domain, every) + 2 * min(there * one, every)
+        return UNDER_WAY * held * self.whole.itemsize + there * self._in_hand
+
+    @property
+    def _in_hand(self) -> int:
+        """Bytes of the chunks that a rank reads and writes, one at a time, and what their codecs need."""
+        whole, local = self.whole, self.local
+        if self.way == "scatter":  # a chunk of a local file may be read and changed
+            changed = local.chunk_bytes + local.decode_workspace + local.encode_workspace
+            return whole.chunk_bytes + whole.decode_workspace + whole.index_workspace + changed
+        read = local.chunk_bytes + local.decode_workspace
+        if not local.coded:
+            read = max((section.held_bytes for section in self._sections), default=0)
+        written = whole.chunk_bytes + whole.encode_workspace + whole.behind_workspace
+        return read + local.index_workspace + written
+
+    def _every(self, box: Section) -> int:
+        """Elements that all ranks together have of a box."""
+        return math.prod(map(sum, self._along(box)))
+
+    def _one(self, box: Section) -> int:
+        """Elements that one rank has of a box, at most."""
+        return math.prod(map(max, self._along(box)))
+
+    def _along(self, box: Section) -> list[list[int]]:
+        """Elements that each place of the process grid has of a box, along each axis."""
+        return [
+            [len(range(*within(taken, lower, upper)[0].indices(len(taken)))) for taken in along]
+            for along, lower, upper in zip(self._taken, box.lower, box.upper, strict=True)
+        ]
+
+    @cached_property
+    def _taken(self) -> list[list[Taken]]:
+        """What each place of the process grid has, along each axis."""
+        none = [0] * len(self.layout.grid)
+        return [
+            [self.part(self.layout.rank([*none[:axis], place, *none[axis + 1 :]])).seen[axis] for place in range(count)]
+            for axis, count in enumerate(self.layout.grid)
+        ]
+
+    @cached_property
+    def _domain(self) -> int:
+        """Elements that one domain has for all, at most."""
+        boxes = (domain for number in range(len(self.rounds)) for domain in self.domains(number))
+        return max((sum(map(self._every, domain)) for domain in boxes), default=0)
+
+    @cached_property
+    def touched(self) -> tuple[int, ...]:
+        """Chunks of each rank's file that are written, or read, in all rounds together."""
+        return tuple(sum(self._chunks_of(rank, box) for box in self.rounds) for rank in range(self.ranks))
+
+    @cached_property
+    def changed(self) -> tuple[int, ...]:
+        """Those of them that a round before began: they are read, changed and replaced. None are in a gather."""
+        if self.way == "gather":
+            return (0,) * self.ranks
+        everything = Section((0,) * len(self.layout.shape), self.layout.shape)
+        return tuple(n - self._chunks_of(rank, everything) for rank, n in enumerate(self.touched))
+
+    def _chunks_of(self, rank: int, box: Section) -> int:
+        """Chunks of a rank's file in which it has something of a box."""
+        place = self.part(rank).of_box(box)[1]
+        return math.prod(map(len, self.grids[rank].touched(place))) if place.size else 0
+
+    def section(self, number: int, rank: int) -> SectionPlan | None:
+        """How a rank reads its own of a round in a gather, where byte ranges can be read; None where it has nothing."""
+        block = self.block(rank, self.rounds[number])
+        if block is None:
+            return None
+        stored = replace(self.local, grid=self.grids[rank])
+        return SectionPlan(
+            stored=stored, axes=block.place.axes, gap=gap_bytes("auto", stored, self.costs, REQUESTS),
+            buffer_bytes=BUFFER_BYTES, packed=stored.local, costs=self.costs,
+        )  # fmt: skip
+
+    @cached_property
+    def _sections(self) -> list[SectionPlan]:
+        each = (self.section(number, rank) for number in range(len(self.rounds)) for rank in range(self.ranks))
+        return [section for section in each if section]
+
+    @property
+    def _asked(self) -> tuple[int, int]:
+        """Requests, and bytes that they bring, of uncompressed local files."""
+        return sum(section.requests for section in self._sections), sum(s.asked_bytes for s in self._sections)
+
+    @cached_property
+    def messages(self) -> int:
+        """Those between different ranks, in all rounds together."""
+        domains = (pair for number in range(len(self.rounds)) for pair in enumerate(self.domains(number)))
+        return sum(len(self.receivers(domain) - {rank}) for rank, domain in domains)
+
+    def _bytes_of(self, chunks: Sequence[int]) -> int:
+        """Bytes of so many chunks of each rank's file."""
+        return sum(n * grid.chunk_size for n, grid in zip(chunks, self.grids, strict=True)) * self.local.itemsize
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """What moves; exact where nothing is coded and no chunk is missing."""
+        moved = sum(map(self._every, self.rounds)) * self.whole.itemsize
+        whole = self.whole.grid.count, self.whole.grid.count * self.whole.chunk_bytes
+        touched, changed = ((sum(n), self._bytes_of(n)) for n in (self.touched, self.changed))
+        if self.way == "scatter":
+            read, written, (writes, written_bytes) = self.whole, self.local, touched
+            reads, read_bytes = whole[0] + changed[0], whole[1] + changed[1]
+        else:
+            read, written, (writes, written_bytes) = self.local, self.whole, whole
+            reads, read_bytes = touched if read.coded else self._asked
+        rounds = len(self.rounds)
+        return Traffic(
+            read_requests=reads,
+            read_bytes=int(read_bytes * self.costs.stored_ratio(read)),
+            decoded_bytes=read_bytes if read.coded else 0,
+            copied_bytes=2 * moved,
+            pieces=reads,
+            write_requests=writes,
+            encoded_bytes=written_bytes if written.coded else 0,
+            written_bytes=int(written_bytes * self.costs.stored_ratio(written)),
+            messages=self.messages if self.processes else 0,
+            exchanged_bytes=moved if self.processes else 0,
+            tasks=(2 * rounds + 2) * self.ranks + 2,
+        )
+
+    @cached_property
+    def _predicted(self) -> tuple[float, Phases]:
+        read, written = (self.whole, self.local) if self.way == "scatter" else (self.local, self.whole)
+        return pass_seconds(
+            self.traffic,
+            self.costs,
+            ranks=self.ranks,
+            turns=len(self.rounds),
+            idle=1.0,
+            source=read,
+            target=written,
+            workers=self.processes is not None,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+        return self._predicted[0]
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of all ranks together."""
+        return self._predicted[1]
+
+
+def plan_files(
+    way: Way,
+    whole: Stored,
+    local: Stored,
+    grids: Sequence[ChunkGrid],
+    layout: Layout,
+    depth: Depth,
+    *,
+    budget: int,
+    costs: Costs,
+    schedule: str,
+    processes: int | None = None,
+) -> FilesPlan:
+    """Choose rounds that fit a budget: as few as can be.
+
+    Raises
+    ------
+    BudgetError
+        Where not one chunk at a time fits; it names the least budget that would do.
+    ScheduleError
+        Where the schedule forwards what is for others.
+    """
+    order = complete_exchange(layout.ranks) if schedule.lower() == "auto" else Schedule.of(schedule, layout.ranks)
+    if order.forwards:
+        raise ScheduleError(f"schedule={schedule!r} forwards what is for others; array files take one that does not")
+    room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
+    while True:
+        plan = FilesPlan(
+            way=way, whole=whole, local=local, grids=tuple(grids), layout=layout, depth=depth,
+            rounds=partitions(whole.grid, max(room, 1)), schedule=order, budget=budget, processes=processes,
+            costs=costs,
+        )  # fmt: skip
+        if plan.peak_bytes <= budget:
+            return plan
+        if room <= 1:
+            raise BudgetError(budget, plan.peak_bytes, f"this {way}")
+        room //= 2
+
+
+def message_size(blocks: Sequence[Block | None]) -> int:
+    """Elements of a message.
+
+    >>> message_size([None, Block(axes=(range(3),), place=Section((1,), (4,)))])
+    3
+    """
+    return sum(block.size for block in blocks if block)
+
+
+def views(message: np.ndarray | None, blocks: Sequence[Block | None]) -> list[np.ndarray | None]:
+    """The elements of each block, in a message that has them one behind the other."""
+    found: list[np.ndarray | None] = []
+    start = 0
+    for block in blocks:
+        if block is None or message is None:
+            found.append(None)
+            continue
+        found.append(message[start : start + block.size].reshape(lengths(block.axes)))
+        start += block.size
+    return found

@@ -1,0 +1,237 @@
+"""``a.to_dask``: any blocks over any stored chunks are what numpy says, each stored chunk read as often as planned."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oocarrays.graphs.lazy_reads import PlainCopy, StoredPart, copied, copy_tile, read_copy
+
+import oocarrays as ooc
+from oocarrays.errors import BudgetError, ChunksError, LayoutError
+from oocarrays.lazy_array import Means, lazy_array, read_as
+from oocarrays.plan.cost import Costs
+from oocarrays.storage.array_file import describe
+from tests.strategies import chunks_for, shapes
+
+ZSTD = zarr.codecs.ZstdCodec()
+DATA = np.random.default_rng(0).integers(0, 1000, (96, 120)).astype("f4")
+SLABS: dict[str, Any] = {"data": DATA, "chunks": (8, 120), "compressors": ZSTD}
+COLUMNS = (96, 15)
+SLOW = {"zstd": 1e5, "other": 1e5}
+"""Bytes a second that a codec makes: so few, that small arrays are read as large ones are."""
+GROUPED, CROWDED, MOST = 2**20, 120_000, 2**30
+"""Bytes in which some blocks fit together, in which few do, and in which all."""
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Any:
+    slow = {"oocarrays.cost.decode_bandwidth": SLOW, "oocarrays.cost.cores": 1}
+    with dask.config.set({"scheduler": "threads", "num_workers": 2, **slow}):
+        yield
+
+
+def slabs(tmp_path: Path, **options: Any) -> ooc.OutOfCoreArray:
+    zarr.create_array(tmp_path / "a.zarr", **(SLABS | options))
+    return ooc.open_array(tmp_path / "a.zarr")
+
+
+@st.composite
+def lengths(draw: st.DrawFn, extent: int) -> tuple[int, ...]:
+    """Blocks of any lengths that add up."""
+    cuts = draw(st.lists(st.integers(0, extent), max_size=4))
+    edges = [0, *sorted(cuts), extent]
+    return tuple(b - a for a, b in pairwise(edges) if b > a) or (0,)
+
+
+@st.composite
+def stored_arrays(draw: st.DrawFn) -> tuple[np.ndarray, zarr.Array, tuple[tuple[int, ...], ...]]:
+    shape = draw(shapes(3, most=2000) | st.tuples(st.integers(10, 40), st.integers(10, 40)))
+    chunks = draw(chunks_for(shape))
+    shards = draw(st.none() | st.just(tuple(2 * c for c in chunks))) if shape else None
+    data = np.arange(np.prod(shape, dtype=int), dtype=draw(st.sampled_from(["i2", "f8"]))).reshape(shape)
+    compressors = draw(st.sampled_from([ZSTD, ZSTD, None]))
+    made = zarr.create_array({}, data=data, chunks=chunks, shards=shards, compressors=compressors)
+    return data, made, tuple(draw(lengths(n)) for n in shape)
+
+
+@st.composite
+def grouped(draw: st.DrawFn, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Groups of blocks along each axis."""
+    cuts = [sorted(draw(st.sets(st.integers(1, len(each))))) for each in blocks]
+    return tuple(
+        tuple(pairwise([0, *c, *([] if len(b) in c else [len(b)])])) for b, c in zip(blocks, cuts, strict=True)
+    )
+
+
+@settings(deadline=None, max_examples=80)
+@given(stored_arrays(), st.sampled_from(["groups", "scratch", None]), st.data())
+def test_any_blocks_are_what_is_stored_however_they_are_read(case: Any, method: Any, data: st.DataObject) -> None:
+    values, made, blocks = case
+    means = Means(budget=MOST, strict=False, threads=2, costs=Costs(), scratch=tempfile.gettempdir())
+    x = lazy_array(StoredPart(file=describe(made), axes=tuple(map(range, values.shape))), blocks, means)
+    if method:
+        groups = data.draw(grouped(blocks)) if method == "groups" else x.plan.groups
+        x = read_as(x._part, replace(x.plan, method=method, groups=groups), means)
+    assert x.chunks == blocks
+    np.testing.assert_array_equal(x.compute(), values)
+    every = dask.compute(*x.to_delayed().ravel())
+    assert [block.shape for block in every] == [x.blocks[index].shape for index in np.ndindex(x.numblocks)]
+
+
+@pytest.mark.parametrize(("memory", "method"), [(GROUPED, "groups"), (CROWDED, "scratch")])
+def test_coded_chunks_that_blocks_share_are_read_once(tmp_path: Path, memory: int, method: str) -> None:
+    x = slabs(tmp_path).to_dask(COLUMNS, memory=memory)
+    assert x.plan.method == method
+    assert float(x.sum()) == DATA.sum(dtype="f8")
+    assert x.meter.read_requests == x.plan.read_requests == 12
+    assert x.meter.decoded_bytes == DATA.nbytes
+    assert x.plan.task_bytes <= memory
+    assert os.listdir(tmp_path) == ["a.zarr"], "the plain copy is gone when it has been used"
+
+
+@pytest.mark.parametrize("memory", [GROUPED, CROWDED])
+@pytest.mark.parametrize("blocks", [COLUMNS, ((50, 46), (7, 113)), (1, 120), (96, 1)])
+@pytest.mark.parametrize("shards", [None, (32, 120)])
+def test_uncompressed_bytes_are_read_once(tmp_path: Path, memory: int, blocks: Any, shards: Any) -> None:
+    x = slabs(tmp_path, compressors=None, shards=shards).to_dask(blocks, memory=memory)
+    np.testing.assert_array_equal(x.compute(), DATA)
+    assert x.meter.read_bytes == DATA.nbytes == x.plan.read_bytes
+    assert x.meter.read_requests == x.plan.read_requests
+
+
+def test_few_blocks_of_many_are_read_by_themselves(tmp_path: Path) -> None:
+    x = slabs(tmp_path).to_dask(COLUMNS, memory=CROWDED)
+    row = x[50, ::-2]
+    np.testing.assert_array_equal(row.compute(), DATA[50, ::-2])
+    assert row.name != x[51, ::-2].name
+    assert x.meter.read_requests == 1
+
+
+KEYS = [np.s_[3], np.s_[..., 7], np.s_[5:90:3, None, -3:], np.s_[::-1], np.s_[10:10], np.s_[[4, 2]], np.s_[-1, 3]]
+
+
+@pytest.mark.parametrize("memory", [GROUPED, CROWDED])
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_parts_are_those_of_numpy(tmp_path: Path, memory: int, key: Any) -> None:
+    part = slabs(tmp_path).to_dask(COLUMNS, memory=memory)[key]
+    np.testing.assert_array_equal(part.compute(), DATA[key])
+
+
+def test_neighbours_that_are_nearly_all_share_what_is_read(tmp_path: Path) -> None:
+    x = slabs(tmp_path).to_dask(COLUMNS, memory=GROUPED)
+    np.testing.assert_array_equal((x[1:] - x[:-1]).compute(), np.diff(DATA, axis=0))
+    assert x.meter.read_requests == 12
+
+
+def test_what_is_assigned_to_is_no_longer_what_is_stored(tmp_path: Path) -> None:
+    x = slabs(tmp_path).to_dask(COLUMNS, memory=CROWDED)
+    x[50] = 3
+    assert float(x[50, 4].compute()) == 3
+    assert repr(x).startswith("dask.array<")
+
+
+def test_it_says_what_each_task_holds_and_why(tmp_path: Path) -> None:
+    x = slabs(tmp_path).to_dask(COLUMNS, memory=GROUPED)
+    assert "a task holds" in repr(x)
+    assert "in 12 chunks" in repr(x)
+    lines = x.explain().splitlines()
+    assert next(line for line in lines if line.startswith("groups")).endswith("taken")
+    assert "oocarrays.LazyArray" in x._repr_html_()
+    assert type(x + 1) is da.Array
+
+
+def test_names_are_the_same_for_the_same_array_and_blocks(tmp_path: Path) -> None:
+    a = slabs(tmp_path)
+    again = ooc.open_array(tmp_path / "a.zarr").to_dask(COLUMNS, memory=GROUPED)
+    assert a.to_dask(COLUMNS, memory=GROUPED).name == again.name
+    assert a.to_dask((96, 16), memory=GROUPED).name != again.name
+    assert a.to_dask(COLUMNS, memory=CROWDED).name != again.name
+
+
+def test_blocks_of_a_layout(tmp_path: Path) -> None:
+    x = slabs(tmp_path).to_dask(layout="(block, gen_block(20,100))", ranks=6)
+    assert x.chunks == ((32, 32, 32), (20, 100))
+    np.testing.assert_array_equal(x.compute(), DATA)
+    laid = ooc.distribute(x, "(block, gen_block(20,100))", ranks=6, scheduler="threads")
+    np.testing.assert_array_equal(laid.local(3).compute(), DATA[32:64, 20:])
+
+
+@pytest.mark.parametrize("memory", [GROUPED, CROWDED])
+def test_processes_see_the_same(tmp_path: Path, memory: int) -> None:
+    x = slabs(tmp_path).to_dask(COLUMNS, memory=memory)
+    assert float(x.sum().compute(scheduler="processes", num_workers=1)) == DATA.sum(dtype="f8")
+
+
+def test_missing_chunks_are_the_fill_value(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", shape=(20, 20), chunks=(3, 20), dtype="f4", fill_value=2.5)
+    for memory in (50_000, 5_000):
+        x = ooc.open_array(tmp_path / "a.zarr").to_dask((20, 3), memory=memory)
+        np.testing.assert_array_equal(x.compute(), np.full((20, 20), 2.5))
+
+
+def test_a_copy_that_has_gone_is_not_missed(tmp_path: Path) -> None:
+    """As when the worker that made it is lost: blocks are read from the array itself."""
+    x = slabs(tmp_path).to_dask(COLUMNS, memory=CROWDED)
+    span = ((0, 96), (15, 30))
+    gone = PlainCopy.make(str(tmp_path), x._part, x.plan)
+    folders = copied(copy_tile(x._part, gone, ((0, 8), (0, 120))))
+    new = PlainCopy.make(str(tmp_path), x._part, x.plan)
+    np.testing.assert_array_equal(read_copy(x._part, new, folders, span), DATA[:, 15:30])
+    lost = PlainCopy(gone.folder)
+    del gone
+    assert lost.file is None
+    np.testing.assert_array_equal(read_copy(x._part, lost, folders, span), DATA[:, 15:30])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"chunks": (5, 6, 7)}, ChunksError, "has 3 axes; the array has 2"),
+        ({"chunks": ((50, 50), 15)}, ChunksError, "add up to 100; the axis has 96"),
+        ({"chunks": ((97, -1), 15)}, ChunksError, "at least 0"),
+        ({"chunks": 0}, ChunksError, "at least 1"),
+        ({"chunks": 8, "layout": "(block, *)"}, ChunksError, "give one of them"),
+        ({"layout": "(cyclic, *)", "ranks": 2}, LayoutError, "more than one block"),
+        ({"memory": 1000, "chunks": -1}, BudgetError, "a block of the lazy array needs at least"),
+        ({"memory": "much"}, ooc.errors.InputError, "memory='much'"),
+    ],
+    ids=str,
+)
+def test_wrong_inputs_are_one_line(tmp_path: Path, options: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words) as raised:
+        slabs(tmp_path).to_dask(**options)
+    assert "\n" not in str(raised.value)
+
+
+KILLED = """
+import os, signal, sys
+import dask, oocarrays as ooc
+x = ooc.open_array(sys.argv[1]).to_dask((96, 15), memory=120_000)
+assert x.plan.method == "scratch"
+dask.compute(x.map_blocks(lambda block: os.kill(os.getpid(), signal.SIGKILL), meta=x._meta), scheduler="threads")
+"""
+
+
+def test_a_copy_of_a_dead_process_is_found_by_clean(tmp_path: Path) -> None:
+    slow = {"DASK_OOCARRAYS__COST__DECODE_BANDWIDTH": repr(SLOW), "DASK_OOCARRAYS__COST__CORES": "1"}
+    store = slabs(tmp_path).store
+    done = subprocess.run([sys.executable, "-c", KILLED, store], env=os.environ | slow, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (found,) = ooc.clean(tmp_path)
+    assert (found.kind, found.nbytes >= DATA.nbytes) == ("scratch", True)
+    assert os.listdir(tmp_path) == ["a.zarr"]

@@ -1,0 +1,147 @@
+"""``ooc.store``: lazy arrays of any blocks into stored ones of any chunks; what is not written stays as it is."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from dask.delayed import Delayed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oocarrays.graphs.storing import Storing
+
+import oocarrays as ooc
+from oocarrays.errors import ChunksError, InputError, NotFoundError, SelectionError, TargetError, UnsupportedError
+from oocarrays.storage.array_file import describe
+from tests.strategies import chunks_for, shapes
+from tests.test_lazy_array import ZSTD, lengths
+
+THREADS: dict[str, Any] = {"scheduler": "threads", "num_workers": 4}
+
+
+def target(folder: Any, shape: tuple[int, ...], chunks: tuple[int, ...], **options: Any) -> zarr.Array:
+    """An array of small numbers, none of which is stored anew by these tests."""
+    made = zarr.create_array(folder, shape=shape, dtype="i4", chunks=chunks, fill_value=7, **options)
+    made[...] = np.arange(made.size).reshape(shape)
+    return made
+
+
+@st.composite
+def slices(draw: st.DrawFn, extent: int) -> slice:
+    start, stop = sorted((draw(st.integers(0, extent)), draw(st.integers(0, extent))))
+    return slice(start, stop, draw(st.integers(1, 3)))
+
+
+@st.composite
+def written(draw: st.DrawFn) -> tuple[zarr.Array, Any, da.Array]:
+    shape = draw(shapes(3, most=2000))
+    chunks = draw(chunks_for(shape))
+    shards = draw(st.none() | st.just(tuple(2 * c for c in chunks))) if shape else None
+    made = target({}, shape, chunks, shards=shards, compressors=draw(st.sampled_from([None, ZSTD])))
+    region = draw(st.none() | st.tuples(*map(slices, shape)))
+    data = (-1 - np.arange(made.size).reshape(shape)[region or ...]).astype("i4")
+    return made, region, da.from_array(data, chunks=tuple(draw(lengths(n)) for n in data.shape))
+
+
+@settings(deadline=None, max_examples=80)
+@given(written(), st.booleans())
+def test_what_is_written_is_there_and_the_rest_stays(case: Any, compute: bool) -> None:
+    made, region, x = case
+    wanted = np.asarray(made[...]).copy()
+    wanted[region or ...] = x.compute(scheduler="sync")
+    if compute:
+        assert ooc.store(x, made, region=region, **THREADS) is None
+    else:
+        later = ooc.store(x, ooc.OutOfCoreArray(made), region=region, compute=False)
+        assert isinstance(later, Delayed)
+        later.compute(**THREADS)
+    np.testing.assert_array_equal(made[...], wanted)
+
+
+@settings(deadline=None, max_examples=80)
+@given(written())
+def test_every_chunk_has_one_owner(case: Any) -> None:
+    made, region, x = case
+    file = describe(made, written=True)
+    axes = tuple(
+        range(*each.indices(n)) for each, n in zip(region or (slice(None),) * made.ndim, made.shape, strict=True)
+    )
+    storing = Storing(name=x.name, blocks=x.chunks, dtype=x.dtype, file=file, axes=axes)
+    grid, owners, elements = file.stored.grid, Counter[Any](), 0
+    for span in storing.owned():
+        mine = storing.written(span)
+        elements += math.prod(map(len, mine))
+        chunks = (sorted({i // c for i in taken}) for taken, c in zip(mine, grid.chunks, strict=True))
+        owners.update(product(*chunks))
+    assert elements == x.size
+    assert set(owners.values()) <= {1}
+
+
+def test_nothing_is_lost_in_many_writes_of_threads(tmp_path: Path) -> None:
+    made = target(tmp_path / "a.zarr", (60, 60), (16, 16), compressors=None)
+    for turn in range(50):
+        data = np.full((60, 60), turn)
+        ooc.store(da.from_array(data, chunks=(7, 11)), made, **THREADS)
+        np.testing.assert_array_equal(made[...], data)
+
+
+def test_several_arrays_may_share_a_chunk(tmp_path: Path) -> None:
+    made = target(tmp_path / "a.zarr", (30, 12), (20, 12), shards=(20, 12), compressors=None)
+    halves = [da.full((15, 12), value, chunks=(4, 5), dtype="i4") for value in (1, 2)]
+    ooc.store(halves, made, region=[np.s_[:15], np.s_[15:]], **THREADS)
+    np.testing.assert_array_equal(made[...], np.repeat([1, 2], 15)[:, None] * np.ones((1, 12)))
+
+
+def test_a_path_is_opened_and_whole_blocks_are_written_whole(tmp_path: Path) -> None:
+    target(tmp_path / "a.zarr", (40, 40), (10, 10))
+    x = da.arange(1600, chunks=1600).reshape(40, 40).rechunk((20, 40))
+    later = ooc.store(x, tmp_path / "a.zarr", compute=False)
+    assert sum(str(key).startswith("('cut-") for key in later.dask) == 0
+    later.compute(**THREADS)
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "a.zarr")[...], x.compute(scheduler="sync"))
+
+
+def test_what_is_read_lazily_is_written_in_other_chunks(tmp_path: Path) -> None:
+    source = target(tmp_path / "a.zarr", (40, 30), (7, 30))
+    made = target(tmp_path / "b.zarr", (40, 30), (40, 8))
+    ooc.store(ooc.open_array(tmp_path / "a.zarr").to_dask((40, 6)) + 5, made, **THREADS)
+    np.testing.assert_array_equal(made[...], source[...] + 5)
+
+
+WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
+    "shape": (da.zeros((3, 4)), {}, TargetError, r"shape \(3, 4\)"),
+    "region of another shape": (da.zeros((3,)), {"region": np.s_[2:4]}, TargetError, "region="),
+    "dtype": (da.zeros((8,)), {}, TargetError, "cast it with astype"),
+    "no array": (np.zeros(8), {}, InputError, "not a dask.array.Array"),
+    "objects": (da.from_array(np.array([{}] * 8), chunks=8), {}, UnsupportedError, "no fixed size"),
+    "unknown blocks": (da.arange(16)[da.arange(16) > 7], {}, ChunksError, "compute_chunk_sizes"),
+    "an index": (da.zeros((8,), dtype="i4"), {"region": [3]}, SelectionError, "not a slice"),
+    "backwards": (da.zeros((8,), dtype="i4"), {"region": np.s_[::-1]}, SelectionError, "runs backwards"),
+    "fewer targets": ([da.zeros((8,), dtype="i4")] * 2, {"region": [None]}, InputError, "as many of each"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_inputs_are_one_line(tmp_path: Path, case: str) -> None:
+    x, options, error, words = WRONG[case]
+    made = target(tmp_path / "a.zarr", (8,), (3,))
+    region = options.get("region")
+    with pytest.raises(error, match=words) as raised:
+        ooc.store(x, made, region=(region,) if isinstance(region, list) and case == "an index" else region)
+    assert "\n" not in str(raised.value)
+    np.testing.assert_array_equal(made[...], np.arange(8))
+
+
+def test_an_array_that_is_opened_for_reading_is_refused(tmp_path: Path) -> None:
+    target(tmp_path / "a.zarr", (8,), (3,))
+    with pytest.raises(InputError, match="mode='r\\+'"):
+        ooc.store(da.zeros((8,), dtype="i4"), ooc.open_array(tmp_path / "a.zarr"))
+    with pytest.raises(NotFoundError, match="no such store"):
+        ooc.store(da.zeros((8,), dtype="i4"), tmp_path / "b.zarr")
