@@ -80,10 +80,11 @@ class Places:
         index = np.stack(along, axis=-1).reshape(-1, len(chunks))
         shards, number = index // layout.counts, np.ravel_multi_index(tuple((index % layout.counts).T), layout.counts)
         opened, places = np.full(len(index), -1), np.zeros((len(index), 2), np.int64)
-        for shard in {tuple(each) for each in shards.tolist()}:
-            key = self._file.chunk_key(shard)
-            if key not in files:
-                files[key] = self._open(key)
+        keys = {shard: self._file.chunk_key(shard) for shard in {tuple(each) for each in shards.tolist()}}
+        for key in keys.values():
+            files[key] = self._open(key)
+            _announce_index(files[key], layout)
+        for shard, key in keys.items():
             here = np.flatnonzero((shards == shard).all(axis=1))
             entries = indices.index(key)[number[here]]
             here, entries = here[entries[:, 0] != NOT_STORED], entries[entries[:, 0] != NOT_STORED].astype(np.int64)
@@ -323,6 +324,13 @@ def _announce(asked: Asked) -> None:
             for file, offset in zip(asked.file.tolist(), asked.offset.tolist(), strict=True):
                 for start, nbytes in zip(part.sieve.starts.tolist(), part.sieve.lengths.tolist(), strict=True):
                     want(file, offset + start, nbytes)
+
+
+def _announce_index(file: int, layout: ShardLayout) -> None:
+    """Let the device bring the index of a shard, while other shards are opened."""
+    if file >= 0:
+        offset = max(os.fstat(file).st_size - layout.index_bytes, 0) if layout.at_end else 0
+        want(file, offset, layout.index_bytes)
 
 
 class Shared(Iterator[T]):
