@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOP = """
-    __main__ api array asked chunks cli cli_exchange contents distributed_array distributing exchanges
+    __main__ api array asked chunks cli cli_exchange collective contents distributed_array distributing exchanges
     group_chunks groups job lazy lazy_dataset notebook picture picture_exchange redistributions report
 """
 FLOORS = {"errors": 0, "mapping": 1, "plan": 2, "storage": 3, "graphs": 4} | dict.fromkeys(TOP.split(), 5)
