@@ -1,0 +1,102 @@
+"""What `collective.py` found, as tables and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from cases import MIB, Case
+from collective_peers import Run
+from report import row
+from thesis_sections import PARTITIONS, Count, cases
+from thesis_sections import Case as Sections
+from thesis_sections import counts as asked_of
+
+MUST = 1.5
+"""Two-phase over the conforming read, at most, on coded chunks and on a store far away."""
+Rounds = Sequence[Mapping[str, Run]]
+
+
+def distributions(title: str, case: Case, rows: Mapping[str, Rounds]) -> str:
+    """One of Tables 8 to 11 of 1993: milliseconds, and what workers read over what is asked for."""
+    ways = [way for way in next(iter(rows.values()))[0] if way not in ("conforming", "redistribution", "two-phase")]
+    head = ["distribution", "conforming ms", "redistribution", "two-phase", "× conforming", "read ×"]
+    head += [word for way in ways for word in (way, "read ×")]
+    lines = [f"**{title}**: {case.shape} float32 in chunks of {case.source_chunks}, {case.nbytes / MIB:.0f} MiB", ""]
+    lines += [*_head([*head, "speed-up"])]
+    for name, found in rows.items():
+        best, both = (_ms(found, way) for way in ("conforming", "two-phase"))
+        cells = [name, f"{best:.0f}", f"{_ms(found, 'redistribution'):.0f}", f"{both:.0f}", f"{both / best:.2f}"]
+        cells += [_reads(found, "two-phase")]
+        cells += [cell for way in ways for cell in (f"{_ms(found, way):.0f}", _reads(found, way))]
+        lines.append(row([*cells, f"{_ms(found, 'direct') / both:.2f}" if "direct" in ways else "–"]))
+    return "\n".join([*lines, *_wrong(rows)])
+
+
+def _head(names: Sequence[str]) -> tuple[str, str]:
+    return row(names), row(["---", *["---:"] * (len(names) - 1)])
+
+
+def _ms(found: Rounds, way: str) -> float:
+    return 1e3 * median(each[way].seconds for each in found)
+
+
+def _reads(found: Rounds, way: str) -> str:
+    """Requests to a store far away, or bytes of files over those of the conforming read."""
+    runs = [each[way] for each in found]
+    if runs[0].told:
+        return f"{runs[0].told.get('GET', 0)} GET"
+    return f"{median(run.read_bytes for run in runs) / median(each['conforming'].read_bytes for each in found):.2f}"
+
+
+def _wrong(rows: Mapping[str, Rounds]) -> Iterable[str]:
+    """A line for each run whose result was not what was asked for."""
+    for name, found in rows.items():
+        for way in found[0]:
+            bad = [each[way].verdict for each in found if each[way].verdict != "ok"]
+            if bad:
+                yield f"\n{name}, {way}: {bad[0]}"
+
+
+# ---------------------------------------------------------------------- chapter 6
+
+
+def counts(table: str, found: Sequence[tuple[Sections, Mapping[str, Count]]]) -> str:
+    """One of Tables 6.1 to 6.8: requests and MiB of all ranks, of the rank with most, and the printed seconds."""
+    ways = ("direct", *PARTITIONS)
+    names = [f"{way}{of}" for way in ways for of in (" requests", " MiB", ", most")]
+    lines = [f"**Table {table.replace('_', '.')}**", "", *_head(["case", "", *names, *(f"{way} s" for way in ways)])]
+    for case, asked in found:
+        cells = [
+            cell
+            for way in ways
+            for cell in (asked[way].requests, f"{asked[way].nbytes / MIB:.2f}", asked[way].most_requests)
+        ]
+        printed = [case.seconds.get(way, "–") for way in ways]
+        lines.append(row([f"{case.number} on {case.ranks}", f"{case.operation} {case.text}", *cells, *printed]))
+    return "\n".join(lines)
+
+
+def draw(file: Path) -> None:
+    """Figures 6.9 and 6.10: case VI of Table 6.8 by processors; as printed, and what is asked of the file."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    picture, places = pyplot.subplots(2, 2, figsize=(10, 7), layout="constrained")
+    for column, (figure, operation) in enumerate((("6.9", "read"), ("6.10", "write"))):
+        found = [case for case in cases("6_8") if (case.number, case.operation) == ("VI", operation)]
+        ranks, asked = [case.ranks for case in found], [asked_of(case) for case in found]
+        for way in ("direct", "dynamic"):
+            places[0, column].plot(ranks, [case.seconds[way] for case in found], marker="o", label=way)
+            places[1, column].plot(ranks, [each[way].requests for each in asked], marker="o", label=way)
+        places[0, column].set(title=f"Figure {figure}: {operation}, {found[0].text}", ylabel="seconds, as printed")
+        places[1, column].set(ylabel="requests to the file", xlabel="processors", yscale="log")
+    for place in places.flat:
+        place.set_xscale("log", base=2)
+        place.set_xticks(ranks, list(map(str, ranks)))
+        place.legend()
+    picture.savefig(file, dpi=110)
+    pyplot.close(picture)
