@@ -3,7 +3,7 @@
     python benchmarks/collective.py distributions --rounds 3 --cache cold,warm
     python benchmarks/collective.py distributions --stores latency --files column
     python benchmarks/collective.py counts --draw figures.png
-    python benchmarks/collective.py sections --tables 6_1,6_2 --stores plain,zstd
+    python benchmarks/collective.py sections --tables 6_1,6_2 --stores plain,zstd --on threads,workers
     python benchmarks/collective.py romio --mpi-python ENVIRONMENT/bin/python
 
 `distributions` redraws Tables 8 to 12 of del Rosario, Bordawekar and Choudhary 1993: four ranks on workers of their own
@@ -25,29 +25,27 @@ What workers read is what the kernel says of their calls. Every result is checke
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import collective_report as report
 import machine
+import romio
 import rounds
 import thesis_sections
-from cases import Case, job_for
-from collective_peers import WAYS, Ask, Run, redistribution, run, workers
-from data import make
-from s3 import BUCKET, Server, served
-from s3 import make as make_objects
+from cases import Case
+from collective_files import Far, Near, by_columns, placed, slabs
+from collective_peers import WAYS, Ask, Run, redistribution, run, run_here, workers
+from s3 import served
 from thesis_sections import TABLES
 
 import oocarrays as ooc
 from oocarrays.plan.collective import requests_of
 
 RANKS = 4
-SLABS = 64
-"""Chunks of a file."""
 DISTRIBUTIONS = {
     "row block": "(block, *)",
     "row cyclic": "(cyclic, *)",
@@ -57,6 +55,7 @@ DISTRIBUTIONS = {
 }
 CONFORMING = {"row": "row block", "column": "column block"}
 """What fits a file, by how it is stored."""
+METHODS = ("direct", "static", "dynamic")
 PEERS = ("two-phase", "direct", "zarr", "dask.array")
 
 
@@ -66,7 +65,8 @@ def main() -> None:
     facts = machine.facts(None)
     print(facts, flush=True)
     with rounds.working_folder(options):
-        found = {"distributions": distributions, "counts": counts}[options.what](options)
+        what = {"distributions": distributions, "counts": counts, "sections": sections, "romio": romio.race}
+        found = what[options.what](options)
     rounds.save(options, {"machine": facts, "results": found})
 
 
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--distributions", type=lambda text: text.split(";"), default=list(DISTRIBUTIONS), help="parted by ;")
     add("--latency", type=float, default=0.02, help="seconds a request (default: %(default)s)")
     add("--tables", type=names, default=list(TABLES), help=f"default: {','.join(TABLES)}")
+    add("--on", type=names, default=["threads", "workers"], help="default: threads,workers")
     add("--draw", type=Path, metavar="FILE", help="draw Figures 6.9 and 6.10")
     add("--mpi-python", metavar="PATH", help="Python of an environment with mpi4py, mpich and numpy")
     return parser
@@ -98,7 +99,7 @@ def distributions(options: argparse.Namespace) -> list[dict]:
         for store, file, cache in _settings(options):
             case = slabs(options.edge // options.scale // (4 if store == "latency" else 1), file, store)
             place = placed(case, options, server if store == "latency" else None)
-            far = _Far(server, options.latency) if store == "latency" else _Near(place, cache)
+            far = Far(server, options.latency) if store == "latency" else Near(place, cache)
             rows = {name: _row(client, name, place, case, file, far, options) for name in options.distributions}
             title = f"{file} slabs, {store}, {cache}"
             print("", report.distributions(title, case, rows), sep="\n", flush=True)
@@ -111,54 +112,6 @@ def _settings(options: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
         for file in options.files:
             for cache in ["–"] if store == "latency" else options.cache:
                 yield store, file, cache
-
-
-def slabs(edge: int, file: str, store: str) -> Case:
-    """An array in slabs of rows or of columns."""
-    slab, whole = max(edge // SLABS, 1), edge
-    chunks = (slab, whole) if file == "row" else (whole, slab)
-    codec = "zstd" if store == "zstd" else "none"
-    return Case(
-        name=f"{file}-{codec}-{edge}", shape=(edge,) * 2, source_chunks=chunks, target_chunks=chunks, codec=codec
-    )
-
-
-def placed(case: Case, options: argparse.Namespace, server: Server | None) -> str:
-    """Where the array is; it is made where it is not there yet."""
-    if server:
-        server.tell(0.0)
-        store = f"s3://{BUCKET}/{case.name}"
-        make_objects(job_for(case, store, ""))
-        return store
-    store = os.path.join(options.workdir, "sources", case.name)
-    if not os.path.exists(store):
-        os.makedirs(os.path.dirname(store), exist_ok=True)
-        make(store, job_for(case, store, ""), 3)
-    return store
-
-
-class _Near:
-    """A folder, brought into a state of the page cache before each run."""
-
-    def __init__(self, place: str, cache: str) -> None:
-        self.ready = lambda: {"cold": machine.make_cold, "warm": machine.make_warm}[cache](place)
-
-    def counts(self) -> dict:
-        return {}
-
-
-class _Far:
-    """A store behind a latency, which counts requests."""
-
-    def __init__(self, server: Server, latency: float) -> None:
-        self.server, self.latency = server, latency
-
-    def ready(self) -> None:
-        self.server.tell(self.latency)
-        self.server.counts()
-
-    def counts(self) -> dict:
-        return self.server.counts()
 
 
 def _row(
@@ -214,6 +167,33 @@ def counts(options: argparse.Namespace) -> list[dict]:
     if options.draw:
         report.draw(options.draw)
     return found
+
+
+def sections(options: argparse.Namespace) -> list[dict]:
+    """The sections that are read, as wall time: a chunk is one column, of a plain array and of a coded one."""
+    with ExitStack() as stack:
+        client = stack.enter_context(workers(RANKS)) if "workers" in options.on else None
+        found = []
+        for store, on, table in product(options.stores, options.on, options.tables):
+            read = [case.scaled(options.scale) for case in thesis_sections.cases(table) if case.operation == "read"]
+            each = [(case, _read(case, store, client if on == "workers" else None, options)) for case in read]
+            if each:
+                print(
+                    "", report.sections(f"Table {table.replace('_', '.')}, {store}, {on}", each), sep="\n", flush=True
+                )
+            found += [
+                {"case": case.name, "store": store, "on": on, "rounds": plain({"": runs})[""]} for case, runs in each
+            ]
+        return found
+
+
+def _read(case: thesis_sections.Case, store: str, client, options: argparse.Namespace) -> list[dict[str, Run]]:
+    """One case by each method, in turn."""
+    place = placed(by_columns(case.shape[0], store), options, None)
+    ask = Ask(store=place, requests=case.requests)
+    calls = {way: lambda way=way: run(client, way, ask) if client else run_here(way, ask) for way in METHODS}
+    near = Near(place, options.cache[0])
+    return [_round(number, calls, near) for number in range(-options.discard, options.rounds)][options.discard :]
 
 
 if __name__ == "__main__":

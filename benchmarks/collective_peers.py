@@ -100,9 +100,21 @@ Made = Any
 """A future a rank, or what `read_sections` gives, persisted: what can be waited for."""
 
 
-def ours(**how: Any) -> Callable[[Client, Ask], Made]:
-    """`read_sections` by a method."""
-    return lambda client, ask: ooc.read_sections(ask.store, ask.layout or ask.keys, scheduler=client, **how).persist()
+OURS: dict[str, dict[str, Any]] = {
+    "two-phase": {"method": "two-phase"},
+    "static": {"method": "two-phase", "partition": "static"},
+    "dynamic": {"method": "two-phase", "partition": "dynamic"},
+    "direct": {"method": "independent"},
+    "auto": {},
+}
+"""How `read_sections` is called, by the way's name."""
+
+
+def ours(name: str) -> Callable[[Client, Ask], Made]:
+    """`read_sections`, each rank's part left with its rank."""
+    return lambda client, ask: ooc.read_sections(
+        ask.store, ask.layout or ask.keys, scheduler=client, **OURS[name]
+    ).persist()
 
 
 def zarr_each(client: Client, ask: Ask) -> Made:
@@ -146,11 +158,7 @@ def homes(client: Client, ranks: int) -> list[str]:
 
 
 WAYS: dict[str, Callable[[Client, Ask], Made]] = {
-    "two-phase": ours(method="two-phase"),
-    "two-phase, static": ours(method="two-phase", partition="static"),
-    "two-phase, dynamic": ours(method="two-phase", partition="dynamic"),
-    "direct": ours(method="independent"),
-    "auto": ours(),
+    **{name: ours(name) for name in OURS},
     "zarr": zarr_each,
     "dask.array": dask_array,
     "dask.array, chunks=": dask_chunks,
@@ -167,9 +175,26 @@ def run(client: Client, way: str, ask: Ask) -> Run:
     return found
 
 
+def run_here(way: str, ask: Ask) -> Run:
+    """The same by threads of this process."""
+    before, start = used(), time.perf_counter()
+    made = ooc.read_sections(ask.store, ask.keys, scheduler="threads", **OURS[way]).compute()
+    seconds = time.perf_counter() - start
+    busy, nbytes, requests = np.subtract(used(), before).tolist()
+    same = all(right(part, axes) for part, axes in zip(made, ask.requests, strict=True))
+    return Run(
+        way=way,
+        seconds=seconds,
+        busy=busy,
+        read_bytes=int(nbytes),
+        read_requests=int(requests),
+        verdict="ok" if same else "wrong",
+    )
+
+
 def redistribution(client: Client, ask: Ask, conforming: Ask) -> Run:
     """From the conforming distribution to what is asked, of what is in memory: the second phase alone."""
-    held = ours(method="independent")(client, conforming)
+    held = WAYS["direct"](client, conforming)
     wait(held)
     found, made = watched(client, "redistribution", lambda: held.redistribute(ask.layout).persist())
     found.verdict = verdict(client, parts(client, made), ask)

@@ -13,8 +13,6 @@ from thesis_sections import PARTITIONS, Count, cases
 from thesis_sections import Case as Sections
 from thesis_sections import counts as asked_of
 
-MUST = 1.5
-"""Two-phase over the conforming read, at most, on coded chunks and on a store far away."""
 Rounds = Sequence[Mapping[str, Run]]
 
 
@@ -76,6 +74,21 @@ def counts(table: str, found: Sequence[tuple[Sections, Mapping[str, Count]]]) ->
         printed = [case.seconds.get(way, "–") for way in ways]
         lines.append(row([f"{case.number} on {case.ranks}", f"{case.operation} {case.text}", *cells, *printed]))
     return "\n".join(lines)
+
+
+def sections(title: str, found: Sequence[tuple[Sections, Rounds]]) -> str:
+    """Milliseconds of each method, ratios beside those that are printed, and whether results are right."""
+    ways = list(found[0][1][0])
+    head = ["case", "", *(f"{way} ms" for way in ways), "static / dynamic", "printed", "direct / dynamic", "printed"]
+    lines = [f"**{title}**", "", *_head(head)]
+    for case, runs in found:
+        ms = {way: _ms(runs, way) for way in ways}
+        cells = [f"{case.number} on {case.ranks}", f"{case.kind} {case.text}", *(f"{ms[way]:.1f}" for way in ways)]
+        for way in ("static", "direct"):
+            printed = case.seconds.get(way, 0.0) / case.seconds["dynamic"]
+            cells += [f"{ms[way] / ms['dynamic']:.2f}", f"{printed:.2f}" if printed else "–"]
+        lines.append(row(cells))
+    return "\n".join([*lines, *_wrong({case.name: runs for case, runs in found})])
 
 
 def draw(file: Path) -> None:
