@@ -1,12 +1,16 @@
 """A collective read as tasks.
 
-    between threads    read 1 ─┬─► fill 1 ─┬─► fill 2 ─► part     a rank's part is filled straight from what others read
-                       read 2 ─┼─► …       │
-                               └───────────┴                      round k + 2 is read when round k has been taken
+    between threads    make ─┬─► gather 1 ─┬─► part      what an aggregator reads of a round goes straight into the
+                       make ─┼─► gather 2 ─┼─► part      parts of all who want it, and is gone
+                             └─► …         │
 
-    between workers    read 1 ─► keep, send ─╳─► receive …        the exchange of a round goes on while the next is read
+    between workers    read 1 ─► keep, send ─╳─► receive ─► …      the exchange of a round goes on while the next is
+                       read 2 ─► …                                 read; round k + 2, when round k has been taken
 
-Thakur 1995, section 6.3.1.
+    independent        read for itself ─► part
+
+While a part is being filled, each of its elements is only ever given the one value that it will have: a task that is
+done again after a worker was lost makes the same of it. Thakur 1995, section 6.3.1.
 """
 
 from __future__ import annotations
@@ -22,16 +26,23 @@ from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
 
 from oocarrays.mapping.section import Section
-from oocarrays.plan.collective import CollectivePlan, Place, part_shape
-from oocarrays.plan.schedule import Schedule
+from oocarrays.mapping.selection import Selection
+from oocarrays.plan.collective import AHEAD, CollectivePlan, part_shape
+from oocarrays.plan.wanted import Place
 from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections import read_section
 
 if TYPE_CHECKING:
     from oocarrays.graphs.nearby import Message
 
-AHEAD = 2
-"""Rounds that a rank has read and the others not yet taken."""
+
+@dataclass(slots=True)
+class Read:
+    """What an aggregator has read in a round; it does not tell Dask how large it is, as the plan has counted it."""
+
+    boxes: list[np.ndarray]
+    """The tight section of each box."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,102 +53,137 @@ class Reading:
     """What is read."""
     plan: CollectivePlan
     """Who reads what for whom."""
-    schedule: Schedule | None
-    """Who sends to whom in which step; None between threads."""
+    meter: Meter
+    """What has been read, in each process."""
+    selections: tuple[Selection, ...] = ()
+    """How what each rank wants stands in its array, where that is not as it is read."""
 
     def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
         return getattr(self, verb)(*args, *inputs[:buffers])
 
-    def _box(self, number: int, rank: int) -> Section:
-        box = self.plan.rounds[number][rank]
-        assert box is not None, "only what is there is read"
-        return box
+    # ------------------------------------------------------------------ each for itself, or all on threads
 
     def make(self, rank: int) -> np.ndarray:
         """A rank's part, still empty."""
         return np.empty(part_shape(self.plan, rank), self.file.dtype)
 
-    def read(self, number: int, rank: int) -> np.ndarray:
-        """What a rank reads in a round, for all."""
-        return read_section(self.file, self.plan.tight(self._box(number, rank)))
+    def independent(self, rank: int) -> np.ndarray:
+        """A rank's part, read by itself."""
+        return self.filled(rank, read_section(self.file, self.plan.requests[rank], meter=self.meter))
 
-    def fill(self, number: int, rank: int, part: np.ndarray, *came: np.ndarray | None) -> np.ndarray:
-        """A rank's part, and in it what it wants of what some ranks have read: those that it wants any of."""
-        wanted = [source for source in range(self.plan.ranks) if self.wanted(number, source, rank)]
-        for source, data in zip(wanted, came, strict=True):
-            there, inside = self._places(number, source, rank)
-            assert data is not None, "who reads has something"
-            part[index_of(there)] = data[index_of(inside)]
-        return part
+    def gather(self, number: int, source: int, *parts: np.ndarray) -> None:
+        """Read what an aggregator reads in a round, and fill the parts of those who want any of it."""
+        filled = dict(zip(self.wanting(number, source), parts, strict=True))
+        for box in self.plan.rounds[number][source]:
+            self._gather_box(box, {rank: filled[rank] for rank in self.plan.table.ranks(box)})
 
-    def wanted(self, number: int, source: int, rank: int) -> bool:
-        """Whether a rank wants any of what another reads in a round."""
-        box = self.plan.rounds[number][source]
-        return box is not None and self.plan.wants(box, rank)
+    def _gather_box(self, box: Section, parts: dict[int, np.ndarray]) -> None:
+        read = self.plan.tight(box)
+        if len(parts) == 1:  # what one rank alone wants is read to its place
+            [(rank, part)] = parts.items()
+            read_section(self.file, read, part[(*self.plan.places(box, rank)[0], ...)], meter=self.meter)
+            return
+        data = read_section(self.file, read, meter=self.meter)
+        for rank, part in parts.items():
+            there, inside = self.plan.places(box, rank)
+            part[(*there, ...)] = selected(data, inside)
 
-    def _places(self, number: int, source: int, rank: int) -> tuple[Place, Place]:
-        box = self._box(number, source)
-        return self.plan.places(box, self.plan.tight(box), rank)
+    def wanting(self, number: int, source: int) -> list[int]:
+        """The ranks that want any of what another reads in a round."""
+        found: list[int] = np.flatnonzero(self.plan.sizes(number)[source]).tolist()
+        return found
 
-    def keep(self, number: int, rank: int, part: np.ndarray, data: np.ndarray) -> np.ndarray:
+    def filled(self, rank: int, part: np.ndarray) -> np.ndarray:
+        """A rank's array, when all has been read that it wants."""
+        return self.selections[rank].arranged(part) if self.selections else part
+
+    # ------------------------------------------------------------------ between workers
+
+    def read(self, number: int, rank: int) -> Read:
+        """What an aggregator reads in a round, for all."""
+        boxes = self.plan.rounds[number][rank]
+        return Read([read_section(self.file, self.plan.tight(box), meter=self.meter) for box in boxes])
+
+    def keep(self, number: int, rank: int, part: np.ndarray, read: Read) -> np.ndarray:
         """A rank's part, and in it what it has read for itself."""
-        there, inside = self._places(number, rank, rank)
-        part[index_of(there)] = data[index_of(inside)]
+        part = part if part.flags.writeable else part.copy()
+        for box, data in self._wanted(number, rank, rank, read):
+            there, inside = self.plan.places(box, rank)
+            part[(*there, ...)] = selected(data, inside)
         return part
 
-    def send(
-        self, number: int, stage: int, rank: int, data: np.ndarray | None, carried: Carried | None
-    ) -> Message | None:
-        """The message of a step."""
-        assert self.schedule is not None, "threads send nothing"
-        own = _Packed(self, number, rank, data)
-        return sent_parts(self.schedule, stage, rank, own, carried)
+    def _wanted(self, number: int, source: int, rank: int, read: Read) -> list[tuple[Section, np.ndarray]]:
+        boxes = zip(self.plan.rounds[number][source], read.boxes, strict=True)
+        return [(box, data) for box, data in boxes if self.plan.table.counts(box)[rank]]
 
-    def pack(self, number: int, rank: int, data: np.ndarray, final: int) -> np.ndarray | None:
-        """What another rank wants of what this one has read, as bytes."""
-        if final == rank or not self.wanted(number, rank, final):
+    def send(self, number: int, stage: int, rank: int, read: Read | None, carried: Carried | None) -> Message | None:
+        """The message of a step, packed when it goes."""
+        assert self.plan.schedule is not None, "threads send nothing"
+        return sent_parts(self.plan.schedule, stage, rank, _Packed(self, number, rank, read), carried)
+
+    def pack(self, number: int, rank: int, read: Read, final: int) -> np.ndarray | None:
+        """What another rank wants of what this one has read, as bytes: a view, where it lies in one piece."""
+        if final == rank:
             return None
-        _, inside = self._places(number, rank, final)
-        return np.ascontiguousarray(data[index_of(inside)]).reshape(-1).view(np.uint8)
+        pieces = []
+        for box, data in self._wanted(number, rank, final, read):
+            inside = self.plan.places(box, final)[1]
+            pieces.append(np.ascontiguousarray(selected(data, inside)).reshape(-1).view(np.uint8))
+        return np.concatenate(pieces) if len(pieces) > 1 else pieces[0] if pieces else None
 
     def carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
         """What this rank holds for others."""
-        assert self.schedule is not None, "threads send nothing"
-        return carried_parts(self.schedule, stage, rank, carried, messages)
+        assert self.plan.schedule is not None, "threads send nothing"
+        return carried_parts(self.plan.schedule, stage, rank, carried, messages)
 
     def taken(self, number: int, stage: int, rank: int) -> None:
         """Say that a step's message has been received."""
 
     def receive(self, number: int, stage: int, rank: int, part: np.ndarray, *messages: Message | None) -> np.ndarray:
         """A rank's part, and in it what has come."""
+        part = part if part.flags.writeable else part.copy()
         for source, data in arrived_parts(rank, messages).items():
-            there, _ = self._places(number, source, rank)
-            place = index_of(there)
-            part[place] = data.view(self.file.dtype).reshape(part[place].shape)
+            elements = data.view(self.file.dtype)
+            for box in self.plan.rounds[number][source]:
+                if self.plan.table.counts(box)[rank]:
+                    there = self.plan.places(box, rank)[0]
+                    place = part[(*there, ...)]
+                    place[...] = elements[: place.size].reshape(place.shape)
+                    elements = elements[place.size :]
         return part
 
 
 class _Packed(Sequence[np.ndarray | None]):
     """Messages of one rank as bytes, each packed when it is asked for."""
 
-    def __init__(self, reading: Reading, number: int, rank: int, data: np.ndarray | None) -> None:
-        self._reading, self._number, self._rank, self._data = reading, number, rank, data
+    def __init__(self, reading: Reading, number: int, rank: int, read: Read | None) -> None:
+        self._reading, self._number, self._rank, self._read = reading, number, rank, read
 
     def __len__(self) -> int:
         return self._reading.plan.ranks
 
     def __getitem__(self, final: Any) -> Any:
-        if self._data is None or final >= len(self):
+        if self._read is None or final >= len(self):
             return None
-        return self._reading.pack(self._number, self._rank, self._data, final)
+        return self._reading.pack(self._number, self._rank, self._read, final)
 
 
-def index_of(place: Place) -> Any:
-    """A place as an index of an array: a view, where all are slices."""
-    if all(isinstance(part, slice) for part in place):
-        return (*place, ...)
-    return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in place))
+def selected(data: np.ndarray, place: Place) -> np.ndarray:
+    """The elements at a place, axis after axis: a view, where all along each axis follow one another evenly.
+
+    >>> selected(np.arange(9).reshape(3, 3), (np.array([0, 2]), slice(1, 3)))
+    array([[1, 2],
+           [7, 8]])
+    """
+    data = data[(*(part if isinstance(part, slice) else slice(None) for part in place), ...)]
+    for axis, part in enumerate(place):
+        if not isinstance(part, slice):
+            data = data.take(part, axis)
+    return data
+
+
+# ---------------------------------------------------------------------- the graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,55 +201,73 @@ class CollectiveTasks:
 
 
 def collective_read(
-    file: ArrayFile, plan: CollectivePlan, schedule: Schedule | None, workers: Sequence[str]
+    file: ArrayFile,
+    plan: CollectivePlan,
+    workers: Sequence[str],
+    meter: Meter | None = None,
+    selections: Sequence[Selection] = (),
 ) -> CollectiveTasks:
     """The tasks that give each rank what it wants.
 
     Parameters
     ----------
-    schedule : Schedule, optional
-        The order of messages; None for threads, which take what they want of what others have read.
     workers : sequence of str
-        Where ranks are put, in turn.
+        Where ranks are put, in turn; none for threads, which take what they want of what others have read.
+    meter : Meter, optional
+        Counts what this process reads.
+    selections : sequence of Selection
+        How what each rank wants stands in its array; by default as it is read.
     """
-    reading = Reading(file=file, plan=plan, schedule=schedule)
-    builder = _Builder(reading)
-    parts: list[Key | None] = [builder.add("make", rank) for rank in range(plan.ranks)]
-    exchange = Exchange(schedule, builder.add) if schedule else None
-    taken: list[list[Key]] = []
-    for number in range(len(plan.rounds)):
-        before = taken[number - AHEAD] if number >= AHEAD else []
-        read = [
-            builder.add("read", number, rank, after=before) if plan.rounds[number][rank] else None
-            for rank in range(plan.ranks)
-        ]
-        parts = _exchanged(builder, exchange, number, read, parts)
-        taken.append([part for part in parts if part is not None])
-    keys = tuple(part for part in parts if part is not None)
+    builder = _Builder(Reading(file=file, plan=plan, meter=meter or Meter(), selections=tuple(selections)))
+    together = _between_workers if plan.schedule else _between_threads
+    keys = tuple((_independent if plan.method == "independent" else together)(builder))
     homes = {builder.suffix: home_addresses(plan.ranks, workers)} if workers else {}
     return CollectiveTasks(suffix=builder.suffix, tasks=builder.tasks, keys=keys, homes=homes)
 
 
-def _exchanged(
-    builder: _Builder, exchange: Exchange | None, number: int, read: list[Key | None], parts: list[Key | None]
-) -> list[Key | None]:
-    """The parts after a round."""
-    reading, ranks = builder.reading, range(builder.reading.plan.ranks)
-    if exchange is None:
-        filled = []
-        for rank in ranks:
-            wanted = [read[source] for source in ranks if reading.wanted(number, source, rank)]
-            filled.append(builder.add("fill", number, rank, buffers=(parts[rank], *wanted)) if wanted else parts[rank])
-        return filled
-    kept = [
-        builder.add("keep", number, rank, buffers=(parts[rank], read[rank]))
-        if reading.wanted(number, rank, rank)
-        else parts[rank]
-        for rank in ranks
-    ]
-    return exchange.build(
-        number, outboxes=read, regions=kept, wants=lambda origin, final: reading.wanted(number, origin, final)
-    )
+def _independent(builder: _Builder) -> list[Key]:
+    return [builder.add("independent", rank) for rank in range(builder.plan.ranks)]
+
+
+def _between_threads(builder: _Builder) -> list[Key]:
+    """A task for all that an aggregator does in a round: what threads hold at one time is what these tasks hold."""
+    ranks = range(builder.plan.ranks)
+    parts = [builder.add("make", rank) for rank in ranks]
+    done: list[list[Key]] = [[] for _ in ranks]
+    for number, each in enumerate(builder.plan.rounds):
+        for source in (rank for rank in ranks if each[rank]):
+            wanting = builder.reading.wanting(number, source)
+            key = builder.add("gather", number, source, buffers=tuple(parts[rank] for rank in wanting))
+            for rank in wanting:
+                done[rank].append(key)
+    return [builder.add("filled", rank, buffers=(parts[rank],), after=done[rank]) for rank in ranks]
+
+
+def _between_workers(builder: _Builder) -> list[Key]:
+    """An exchange a round, one after the other."""
+    plan, ranks = builder.plan, range(builder.plan.ranks)
+    assert plan.schedule is not None, "workers send messages"
+    exchange = Exchange(plan.schedule, builder.add)
+    parts: list[Key] = [builder.add("make", rank) for rank in ranks]
+    taken: list[list[list[Key]]] = []
+    for number, each in enumerate(plan.rounds):
+        before = taken[number - AHEAD] if number >= AHEAD else [[] for _ in ranks]
+        read = [builder.add("read", number, rank, after=before[rank]) if each[rank] else None for rank in ranks]
+        sizes = plan.sizes(number)
+        kept = [
+            builder.add("keep", number, rank, buffers=(parts[rank], read[rank])) if sizes[rank, rank] else parts[rank]
+            for rank in ranks
+        ]
+        pad = [None] * (plan.schedule.ranks - plan.ranks)
+        made = exchange.build(
+            number,
+            outboxes=[*read, *pad],
+            regions=[*kept, *pad],
+            wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
+        )
+        parts = [part for part in made if part is not None]
+        taken.append([[*exchange.before(rank), kept[rank]] for rank in ranks])
+    return [builder.add("filled", rank, buffers=(parts[rank],)) for rank in ranks]
 
 
 class _Builder:
@@ -211,7 +275,7 @@ class _Builder:
 
     def __init__(self, reading: Reading) -> None:
         self.suffix = new_suffix()
-        self.reading = reading
+        self.reading, self.plan = reading, reading.plan
         first = (f"reading-{self.suffix}", 0)  # one result that all tasks take: it travels once to each worker
         self.tasks: dict[Key, Task] = {first: Task(first, itself, reading)}
         self._first = TaskRef(first)

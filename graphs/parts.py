@@ -37,11 +37,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What every rank of a layout holds."""
+class RankParts:
+    """What every rank holds."""
 
-    layout: Layout
-    """Which rank holds what."""
     dtype: np.dtype
     """Of the elements."""
     graph: HighLevelGraph
@@ -52,6 +50,14 @@ class Parts:
     """The part of each rank."""
     homes: Mapping[str, Sequence[str]]
     """The worker of each rank, by what is in the keys of the tasks that are to be there; none on threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts(RankParts):
+    """What every rank of a layout holds."""
+
+    layout: Layout
+    """Which rank holds what."""
 
     def followed_by(
         self, suffix: str, tasks: Mapping[Any, Any], layout: Layout, keys: Iterable[Key], addresses: Sequence[str]

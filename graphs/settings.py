@@ -27,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
+    "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk
     "same-machine": True,  # whether workers of one machine copy messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
     "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine

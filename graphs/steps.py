@@ -150,6 +150,10 @@ class Exchange:
             self._step((*args, stage), messages, outboxes, filled, carried)
         return filled
 
+    def before(self, rank: int) -> list[Key]:
+        """What says that all has been taken that a rank has sent so far, and received that has come."""
+        return self._order.before(rank)
+
     def _step(
         self,
         args: tuple[Any, ...],

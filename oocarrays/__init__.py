@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
 from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.collective import read_sections
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
@@ -24,6 +25,8 @@ from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.section_arrays import SectionArrays
 
 __version__ = "0.3.0"
 __all__ = [
@@ -40,12 +43,15 @@ __all__ = [
     "OutOfCoreArray",
     "OutOfCoreGroup",
     "RechunkJob",
+    "Section",
+    "SectionArrays",
     "clean",
     "distribute",
     "errors",
     "from_dask",
     "open_array",
     "open_group",
+    "read_sections",
     "rechunk",
     "redistribute",
     "resume",

@@ -2,52 +2,216 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.asked import cluster_of
+from oocarrays.asked import cluster_of, means_of
 from oocarrays.distributed_array import DistributedArray, LayoutLike, layout_for
+from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
-from oocarrays.graphs.collective import collective_read
-from oocarrays.graphs.parts import Parts, layered
-from oocarrays.plan.collective import plan_collective, requests_of
-from oocarrays.plan.schedule import complete_exchange
-from oocarrays.storage.array_file import describe
+from oocarrays.graphs.collective import CollectiveTasks, collective_read
+from oocarrays.graphs.parts import Parts, RankParts, layered
+from oocarrays.graphs.run import Cluster
+from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
+from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Selection
+from oocarrays.plan.collective import CollectivePlan
+from oocarrays.plan.offers import plan_collective
+from oocarrays.plan.wanted import requests_of
+from oocarrays.section_arrays import SectionArrays
+from oocarrays.storage.array_file import ArrayFile, describe
+from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
+    import zarr
     from distributed import Client
 
+    from oocarrays.storage.array_file import StoreLike
 
-def read_layout(
-    a: OutOfCoreArray | Any,
-    layout: LayoutLike,
+SectionsLike = LayoutLike | Sequence[Any]
+"""A layout, or one section a rank."""
+
+
+def read_sections(
+    a: OutOfCoreArray | zarr.Array | StoreLike,
+    sections: SectionsLike,
     *,
     ranks: int | None = None,
+    grid: Sequence[int] | None = None,
+    within: Section | None = None,
+    method: str = "auto",
+    partition: str = "auto",
+    aggregators: str | int | Sequence[int] = "auto",
+    schedule: str = "auto",
+    memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> DistributedArray:
-    """The parts of a layout, read collectively. The spine of ``read_sections``."""
+) -> Any:
+    """What every rank wants of an array on disk, each stored chunk read and decoded once for all. Lazy.
+
+    Parameters
+    ----------
+    a : OutOfCoreArray, zarr.Array, path, URL or store
+        What is read.
+    sections : Layout, str, or sequence of one section a rank
+        A layout, such as ``"(block, *)"``; or for each rank a numpy index (with sequences of indices too, whose product
+        is taken), a `Section`, or None for a rank that wants nothing. They may overlap.
+    ranks, grid : int, sequence of int
+        Ranks in all, or along each axis, of a layout, as `distribute` takes them.
+    within : Section, optional
+        What of the array a layout lays out; by default all of it.
+    method : "auto", "two-phase" or "independent"
+        Whether some ranks, the aggregators, read for all and send each what it wants, or each rank reads for itself; by
+        default what is predicted to take less time.
+    partition : "auto", "dynamic" or "static"
+        Whether the bounding section of what is wanted is shared out to the aggregators, or the whole array.
+    aggregators : "auto", int or sequence of int
+        How many ranks read for all, or which.
+    schedule : str
+        The order of the messages between workers, as in `redistribute`.
+    memory : int, float or str, optional
+        Bytes that this process may hold, or each worker, parts included: ``"1GiB"``. What an aggregator reads at one
+        time fits in it, and is no more than the setting ``oocarrays.collective-buffer``.
+    scheduler, workers
+        As in `distribute`. There may be more ranks than workers.
+
+    Returns
+    -------
+    DistributedArray or SectionArrays
+        One array a rank, on its worker: ``.local(rank)``, ``.compute()``, ``.persist()``, ``.plan``, ``.explain()``. Of
+        a layout a `DistributedArray`, which computes to the whole; of sections one that computes to a list.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is read: `SelectionError` for an index out of range, of too many axes, or
+        sections of another number of ranks; `LayoutError`; `BudgetError` where parts and one chunk are too much.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> z = zarr.create_array({}, data=np.arange(24).reshape(4, 6), chunks=(2, 6))
+    >>> rows = read_sections(z, [np.s_[:3, ::3], np.s_[1:, [5, 0]]], method="two-phase", scheduler="threads")
+    >>> rows.local(1).compute()
+    array([[11,  6],
+           [17, 12],
+           [23, 18]])
+    >>> rows.plan
+    <CollectivePlan two-phase: 2 chunks read by 2 of 2 ranks in 1 rounds, 2 messages of 48 bytes>
+    """
     a = a if isinstance(a, OutOfCoreArray) else open_array(a)
     cluster = cluster_of(scheduler, workers)
     there = [worker.address for worker in cluster.workers()] if cluster else []
-    wanted = layout_for(a.shape, layout, ranks=ranks, grid=None, about=len(there) or settings.local_cores())
-    file = describe(a.zarr)
-    plan = plan_collective(file.stored, requests_of(wanted))
+    wanted = _wanted(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
+    plan = plan_collective(
+        (file := describe(a.zarr)).stored,
+        wanted.requests,
+        method=method,
+        partition=partition,
+        aggregators=aggregators,
+        buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
+        workers=len(there),
+        **_means(cluster, memory, schedule),
+    )
+    return wanted.arrays(file, plan, cluster, there)
 
-    def build() -> Parts:
-        schedule = complete_exchange(wanted.ranks) if there else None
-        made = collective_read(file, plan, schedule, there)
-        name = f"parts-{made.suffix}"
-        return Parts(
-            layout=wanted,
-            dtype=file.dtype,
-            graph=layered(HighLevelGraph({}, {}), name, made.tasks),
-            name=name,
-            keys=made.keys,
-            homes=made.homes,
+
+def _means(cluster: Cluster | None, memory: Any, schedule: str) -> dict[str, Any]:
+    means = means_of(cluster, memory, None if schedule == "auto" else schedule)
+    kept = {name: means[name] for name in ("budget", "costs", "schedule")}
+    return kept | {"under_way": means["requests"]}
+
+
+# ---------------------------------------------------------------------- what is wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What every rank wants, as it was asked for."""
+
+    requests: tuple[Any, ...]
+    """What is read for each rank."""
+    layout: Layout | None
+    """Where that is a layout's part."""
+    selections: tuple[Selection, ...]
+    """How it stands in each rank's array, where it is no layout's."""
+
+    def arrays(self, file: ArrayFile, plan: CollectivePlan, cluster: Cluster | None, workers: Sequence[str]) -> Any:
+        """One array a rank."""
+        meter = Meter()
+        where: dict[str, Any] = {"cluster": cluster, "workers": workers}
+        if self.layout is not None:
+            layout = self.layout
+            made = lambda: _parts(collective_read(file, plan, workers, meter), file, Parts, layout=layout)  # noqa: E731
+            return DistributedArray(layout, file.dtype, made, read=plan, **where)
+        selections = self.selections
+        build: Callable[[], RankParts] = lambda: _parts(  # noqa: E731
+            collective_read(file, plan, workers, meter, selections), file, RankParts
         )
+        return SectionArrays(selections, file.dtype, build, plan=plan, **where)
 
-    return DistributedArray(wanted, file.dtype, build, cluster=cluster, workers=there)
+
+def _parts(made: CollectiveTasks, file: ArrayFile, kind: Any, **more: Any) -> Any:
+    name = f"parts-{made.suffix}"
+    graph = layered(HighLevelGraph({}, {}), name, made.tasks)
+    return kind(dtype=file.dtype, graph=graph, name=name, keys=made.keys, homes=made.homes, **more)
+
+
+def _wanted(
+    shape: tuple[int, ...],
+    sections: SectionsLike,
+    ranks: int | None,
+    grid: Sequence[int] | None,
+    within: Section | None,
+    about: int,
+) -> _Wanted:
+    """What every rank wants, checked."""
+    if _is_layout(sections):
+        whole = _inside(within, shape)
+        layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
+        return _Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
+    if grid is not None or within is not None:
+        raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
+    given = list(sections)  # type: ignore[arg-type]
+    if not given or ranks not in (None, len(given)):
+        raise SelectionError(f"{len(given)} sections are not one for each of {ranks or 'some'} ranks")
+    selections = tuple(_selection(section, shape, rank) for rank, section in enumerate(given))
+    return _Wanted(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
+
+
+def _is_layout(sections: Any) -> bool:
+    """Whether ranks are to have a layout's parts: distributions one an axis, or words for them."""
+    words = (Block, Cyclic, GenBlock, Collapsed, str)
+    alone = isinstance(sections, (Layout, *words))
+    return alone or (isinstance(sections, Sequence) and any(isinstance(each, words) for each in sections))
+
+
+def _inside(within: Section | None, shape: tuple[int, ...]) -> Section:
+    whole = Section((0,) * len(shape), shape)
+    if within is None:
+        return whole
+    if len(within.lower) != len(shape) or any(l < 0 for l in within.lower) or _past(within, shape):
+        raise SelectionError(f"within={within} is not inside an array of shape {shape}")
+    return within
+
+
+def _past(section: Section, shape: tuple[int, ...]) -> bool:
+    return any(axis and axis[-1] >= extent for axis, extent in zip(section.axes, shape, strict=True))
+
+
+def _selection(section: Any, shape: tuple[int, ...], rank: int) -> Selection:
+    """What a rank wants."""
+    if section is None:
+        return Selection.of(np.s_[(slice(0, 0),) * len(shape)], shape)
+    try:
+        if isinstance(section, Section):
+            return Selection.of_section(_inside(section, shape))
+        return Selection.of(section, shape)
+    except SelectionError as error:
+        raise SelectionError(f"the section of rank {rank}: {error}") from None

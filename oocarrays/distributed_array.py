@@ -3,55 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import dask.config
-import dask.threaded
 import numpy as np
-from dask.base import DaskMethodsMixin, tokenize
-from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, TaskRef
+from dask.base import tokenize
 from dask.utils import format_bytes
 
 from oocarrays import report
+from oocarrays.collective_report import plan_rows, plan_text
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.parts import (
     Parts,
     block_lengths,
     block_tasks,
-    home_addresses,
     is_block,
     is_blocks,
-    layered,
     whole,
 )
-from oocarrays.graphs.placement import pin
 from oocarrays.graphs.redistribution import moved
 from oocarrays.graphs.run import Cluster
-from oocarrays.graphs.steps import Key
 from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.hpf import Asked, parse_layout
 from oocarrays.mapping.layout import Layout
 from oocarrays.notebook import picture, rows_html
 from oocarrays.plan.assembly import Messaging, squared
+from oocarrays.plan.collective import CollectivePlan
 from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.plan.schedule import Schedule
+from oocarrays.rank_arrays import RankArrays
 
 if TYPE_CHECKING:
     import dask.array as da
 
 LayoutLike = Layout | Asked
 """A layout, or distributions as `Layout.of` takes them."""
-MOST_RANKS = 8
-"""Ranks that are listed at most."""
 
 
-class DistributedArray(DaskMethodsMixin):
+class DistributedArray(RankArrays[Parts]):
     """An array that is shared out over ranks by a layout: lazy, a Dask collection.
 
     ``compute`` gives the whole array, in natural order; ``persist`` leaves each rank's part with its rank.
@@ -74,19 +66,13 @@ class DistributedArray(DaskMethodsMixin):
         workers: Sequence[str],
         plan: Redistribution | None = None,
         messaging: Messaging | None = None,
+        read: CollectivePlan | None = None,
     ) -> None:
+        super().__init__(layout.local_shape, layout.ranks, dtype, build, cluster=cluster, workers=workers)
         self._layout = layout
-        self._dtype = dtype
-        self._build = build
-        self._cluster = cluster
-        self._workers = tuple(workers)
         self._plan = plan
         self._messaging = messaging
-
-    @cached_property
-    def _parts(self) -> Parts:
-        """The tasks, made when they are asked for."""
-        return self._build()
+        self._read = read
 
     # ------------------------------------------------------------------ what it is
 
@@ -106,11 +92,6 @@ class DistributedArray(DaskMethodsMixin):
         return len(self.shape)
 
     @property
-    def dtype(self) -> np.dtype:
-        """Of the elements."""
-        return self._dtype
-
-    @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
@@ -121,50 +102,33 @@ class DistributedArray(DaskMethodsMixin):
         return self.size * self.dtype.itemsize
 
     @property
-    def ranks(self) -> int:
-        """Ranks that it is shared out over."""
-        return self._layout.ranks
-
-    @property
-    def placement(self) -> dict[int, str]:
-        """The worker of each rank; none where ranks are threads."""
-        return dict(enumerate(home_addresses(self.ranks, self._workers)))
-
-    @property
-    def plan(self) -> Redistribution | None:
-        """The redistribution that it comes from; None where an array was cut into it."""
-        return self._plan
+    def plan(self) -> Redistribution | CollectivePlan | None:
+        """The redistribution or the collective read that it comes from; None where an array was cut into it."""
+        return self._plan or self._read
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that one rank holds, at any moment of the redistribution that this comes from."""
+        """The most bytes that one rank holds, at any moment of the redistribution that this comes from; of a read those
+        of the process that holds most."""
+        if self._read and self._read.price:
+            return self._read.price.held_bytes
         if self._plan is None or self._messaging is None:
             return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
         return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
 
     @property
     def seconds(self) -> float:
-        """Predicted, of the redistribution that it comes from; 0 where an array was cut into it."""
+        """Predicted, of the redistribution or read that it comes from; 0 where an array was cut into it."""
+        if self._read and self._read.price:
+            return self._read.price.seconds
         if self._plan is None or self._messaging is None:
             return 0.0
         return self._messaging.seconds(self._plan.transfers, self.dtype.itemsize, settings.costs())
 
     # ------------------------------------------------------------------ what can be had of it
 
-    def local(self, rank: int) -> da.Array:
-        """What ``rank`` holds, in its own order: a Dask array of one block, of shape ``layout.local_shape(rank)``.
-
-        Raises
-        ------
-        LayoutError
-            Where there is no such rank.
-        """
-        if not 0 <= rank < self.ranks:
-            raise LayoutError(f"rank {rank} is not one of 0 to {self.ranks - 1}: {self._layout}")
-        name = f"local-{tokenize(self._parts.name, rank)}"
-        key: Key = (name, *[0] * self.ndim)
-        lengths = tuple((n,) for n in self._layout.local_shape(rank))
-        return self._lazy(name, {key: Alias(key, TaskRef(self._parts.keys[rank]))}, lengths)
+    def _named(self) -> str:
+        return str(self._layout)
 
     def to_dask(self) -> da.Array:
         """The whole array in natural order, as a Dask array.
@@ -175,13 +139,6 @@ class DistributedArray(DaskMethodsMixin):
             return self.redistribute(in_blocks(self._layout)).to_dask()
         name = f"blocks-{tokenize(self._parts.name)}"
         return self._lazy(name, block_tasks(self._parts, name), block_lengths(self._layout))
-
-    def _lazy(self, name: str, tasks: Mapping[Any, Any], lengths: tuple[tuple[int, ...], ...]) -> da.Array:
-        import dask.array as da
-
-        settings.refuse_array_expressions()
-        graph = layered(self._parts.graph, name, tasks, self._parts.name)
-        return da.Array(graph, name, lengths, dtype=self.dtype)
 
     def redistribute(
         self,
@@ -220,18 +177,6 @@ class DistributedArray(DaskMethodsMixin):
         """The whole array, in natural order, in the memory of this process."""
         return np.asarray(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
 
-    def persist(self, **kwargs: Any) -> DistributedArray:
-        """The same array, every rank's part in memory where its rank is."""
-        made: DistributedArray = super().persist(**self._there(kwargs))  # type: ignore[no-untyped-call]
-        return made
-
-    def _there(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Where it runs, if nothing else is said: where its ranks are."""
-        if self._cluster:
-            return {"scheduler": self._cluster.client, **options}
-        here = dask.config.get("scheduler", "distributed") in ("distributed", "dask.distributed")
-        return {"scheduler": "threads", **options} if here else options
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("the parts of a distributed array can only be copied into one array")
@@ -244,47 +189,8 @@ class DistributedArray(DaskMethodsMixin):
 
     # ------------------------------------------------------------------ what Dask asks of a collection
 
-    __dask_scheduler__ = staticmethod(dask.threaded.get)
-
-    def __dask_graph__(self) -> HighLevelGraph:
-        if self._cluster:
-            for suffix, addresses in self._parts.homes.items():
-                pin(self._cluster.client, suffix, addresses, f"oocarrays-{suffix}")
-        return self._parts.graph
-
-    def __dask_keys__(self) -> list[Key]:
-        return list(self._parts.keys)
-
-    def __dask_layers__(self) -> tuple[str, ...]:
-        return (self._parts.name,)
-
-    @staticmethod
-    def __dask_optimize__(graph: Any, keys: Any, **kwargs: Any) -> Any:
-        return graph
-
-    def __dask_tokenize__(self) -> tuple[str, str]:
-        return type(self).__name__, self._parts.name
-
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return whole, (self._layout, self._dtype)
-
-    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return self._persisted, ()
-
-    def _persisted(self, graph: Mapping[Any, Any], *, rename: Mapping[str, str] | None = None) -> DistributedArray:
-        """The same array, its parts in memory: each still to be made again where it was made, if its worker is lost."""
-        parts, names = self._parts, rename or {}
-        name = names.get(parts.name, parts.name)
-        made = replace(
-            parts,
-            graph=layered(HighLevelGraph({}, {}), name, dict(graph)),
-            name=name,
-            keys=tuple((names.get(key[0], key[0]), *key[1:]) for key in parts.keys),
-            homes=parts.homes if len(graph) > len(parts.keys) else {},  # tasks, after `dask.optimize`
-        )
-        array = object.__new__(type(self))
-        array.__dict__.update(self.__dict__ | {"_parts": made})
-        return array
 
     # ------------------------------------------------------------------ what a person reads
 
@@ -297,16 +203,9 @@ class DistributedArray(DaskMethodsMixin):
             ("a rank holds", most if least == most else f"{least} to {most}"),
             ("peak of a rank", format_bytes(self.peak_bytes)),
             ("ranks are", self._where()),
-            *self._made_rows(),
+            *(plan_rows(self._read) if self._read else self._made_rows()),
             *([("predicted", report.seconds_text(self.seconds))] if self._plan else []),
         ]
-
-    def _where(self) -> str:
-        if not self._cluster:
-            return f"{self.ranks} on threads of this process"
-        there = [f"{rank} on {address}" for rank, address in self.placement.items()]
-        more = len(there) - MOST_RANKS
-        return ", ".join(there[:MOST_RANKS]) + (f", … {more} more" if more > 0 else "")
 
     def _made_rows(self) -> list[tuple[str, str]]:
         if self._plan is None or self._messaging is None:
@@ -320,6 +219,8 @@ class DistributedArray(DaskMethodsMixin):
     def explain(self) -> str:
         """What each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
         text = report.table(self._rows())
+        if self._read:
+            return f"{text}\n\n{plan_text(self._read)}"
         return text if self._plan is None else f"{text}\n\n{self._plan.explain()}"
 
     def __repr__(self) -> str:

@@ -5,142 +5,313 @@
     domains        A A A B B B              each stored chunk is read once, by one aggregator, for all
     rounds         1 2 3 1 2 3              in file order; one round is sent while the next is read
 
-Thakur 1995, section 6.3 (the extended two-phase method); del Rosario, Bordawekar and Choudhary 1993, section 4.
+    independent    0 0 1 1 2 2 · ·          where no chunk is wanted by two ranks, each reads for itself
+
+Thakur 1995, sections 6.3, 6.4 and 6.6 (the extended two-phase method); del Rosario, Bordawekar and Choudhary 1993,
+sections 3.2.3 and 4 (a subset of nodes reads).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
-from oocarrays.mapping import ranges
-from oocarrays.mapping.grid import Stored, boxes, ceil_div
-from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
+from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.domains import Domain, Partition, file_domains
+from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.wanted import AccessTable, Place, chunks_wanted, is_empty, places, requests_of
 
-Place = tuple[slice | np.ndarray, ...]
-"""Where elements are along each axis; their product is where they are in an array."""
+__all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
 
-
-def requests_of(layout: Layout) -> tuple[Axes, ...]:
-    """What each rank of a layout holds, as requests: in the order in which the rank holds it.
-
-    >>> requests_of(Layout.of((6,), "cyclic(2)", ranks=2))[1]
-    (array([2, 3]),)
-    """
-    return tuple(tuple(map(_joined, layout.sections(rank))) for rank in range(layout.ranks))
-
-
-def _joined(parts: Sequence[range]) -> Taken:
-    """Ranges along one axis, of which no two share an element, as one."""
-    held = [part for part in parts if part]
-    if len(held) < 2:
-        return held[0] if held else range(0)
-    return np.sort(np.concatenate([np.arange(part.start, part.stop, part.step) for part in held]))
+Method = Literal["independent", "two-phase"]
+Round = tuple[tuple[Section, ...], ...]
+"""The boxes of chunks that each rank reads at one time, by rank; of each box its tight section is read."""
+BUFFER_BYTES = 2**26
+"""Of what an aggregator reads in a round, at most, or one chunk."""
+AHEAD = 2
+"""Rounds that an aggregator has read and others not yet taken, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a way to read takes, all ranks together but for seconds and what is held."""
+
+    method: Method
+    """Whether aggregators read for all, or each rank for itself."""
+    partition: Partition | None
+    """What is dealt out to aggregators; None where there are none."""
+    aggregators: int
+    """Ranks that read."""
+    rounds: int
+    """Of reading and sending."""
+    read_requests: int
+    """Stored chunks read, the same one as often as it is."""
+    read_bytes: int
+    """Bytes of those that are read; an estimate where chunks are coded."""
+    decoded_bytes: int
+    """Bytes that come out of codecs."""
+    messages: int
+    """Between different ranks, where they are on workers."""
+    exchanged_bytes: int
+    """Read by one rank for another."""
+    held_bytes: int
+    """In this process at any moment, or in the worker that holds most: parts, what is read, and messages."""
+    seconds: float
+    """Predicted, by the clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectivePlan:
-    """One collective read."""
+    """One collective read.
+
+    >>> from oocarrays.mapping.layout import Layout
+    >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
+    >>> plan = two_phase(stored, requests_of(Layout.of((8, 8), "(*, block)", ranks=2)), buffer_bytes=64)
+    >>> plan
+    <CollectivePlan two-phase: 4 chunks read by 2 of 2 ranks in 2 rounds, 4 messages of 128 bytes>
+    >>> plan.sizes(0).tolist()
+    [[8, 8], [8, 8]]
+    """
 
     stored: Stored
     """The file."""
     requests: tuple[Axes, ...]
     """What each rank wants, by rank: the file access descriptor (FAD)."""
-    domains: tuple[Domain, ...]
-    """Who reads what."""
-    rounds: tuple[tuple[Section | None, ...], ...]
-    """What each rank reads in each round: a box of chunks, None for nothing; by round and rank."""
+    method: Method
+    """Whether aggregators read for all, or each rank for itself."""
+    partition: Partition = "dynamic"
+    """What is dealt out to aggregators."""
+    domains: tuple[Domain, ...] = ()
+    """What each aggregator reads of."""
+    rounds: tuple[Round, ...] = ()
+    """What is read at one time."""
+    schedule: Schedule | None = None
+    """The order of messages; None between threads, which send none."""
+    buffer_bytes: int = BUFFER_BYTES
+    """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
+    workers: int = 0
+    """Workers that ranks are put on in turn; 0 for threads of this process."""
+    offers: tuple[Offer, ...] = field(default=(), compare=False, repr=False)
+    """What every way that was looked at takes, the cheapest first; the one that was taken is ``price``."""
+    price: Offer | None = field(default=None, compare=False, repr=False)
+    """What this takes."""
 
     @property
     def ranks(self) -> int:
         """Ranks that want something, or read for others."""
         return len(self.requests)
 
-    def wants(self, box: Section, rank: int) -> bool:
-        """Whether a rank wants any of a box: the file domain access table (FDAT)."""
-        return all(map(len, common(self.requests[rank], box)))
+    @cached_property
+    def aggregators(self) -> tuple[int, ...]:
+        """The ranks that read."""
+        return tuple(rank for rank, chunks in enumerate(self.chunks_read) if chunks)
+
+    # ------------------------------------------------------------------ the file domain access table
+
+    @cached_property
+    def table(self) -> AccessTable:
+        """What each rank wants of any box."""
+        return AccessTable(self.stored.grid, self.requests)
 
     def tight(self, box: Section) -> Axes:
         """What is read of a box: the smallest section that holds what all ranks want of it."""
-        wanted = [axes for axes in (common(request, box) for request in self.requests) if all(map(len, axes))]
-        return tuple(map(_union, zip(*wanted, strict=True)))
+        return self.table.tight(box)
 
-    def places(self, box: Section, tight: Axes, rank: int) -> tuple[Place, Place]:
-        """Where what a rank wants of a box is in its part, and in what is read."""
-        there, inside = [], []
-        for taken, read, lower, upper in zip(self.requests[rank], tight, box.lower, box.upper, strict=True):
-            place = within(taken, lower, upper)[0]
-            there.append(place)
-            inside.append(_among(taken[place], read))
-        return tuple(there), tuple(inside)
+    def places(self, box: Section, rank: int) -> tuple[Place, Place]:
+        """Where what a rank wants of a box is in its part, and in what is read of the box."""
+        return places(self.requests[rank], box, self.tight(box))
 
+    def sizes(self, number: int) -> np.ndarray:
+        """Elements that each rank has read in a round for each other: a matrix."""
+        return np.stack([sum(map(self.table.counts, boxes), self._nothing) for boxes in self.rounds[number]])
 
-def plan_collective(
-    stored: Stored,
-    requests: Sequence[Axes],
-    *,
-    partition: Partition = "dynamic",
-    buffer_bytes: int = 2**24,
-) -> CollectivePlan:
-    """Plan a collective read by all ranks.
+    @property
+    def _nothing(self) -> np.ndarray:
+        return np.zeros(self.ranks, np.int64)
 
-    Parameters
-    ----------
-    buffer_bytes : int
-        Bytes of chunks that a rank reads in a round, at least one chunk.
-    """
-    domains = file_domains(stored.grid, requests, range(len(requests)), partition=partition)
-    each = max(buffer_bytes // max(stored.chunk_bytes, 1), 1)
-    wanted = [[box for box in _rounds(stored, domain, each) if _any(requests, box)] for domain in domains]
-    most = max(map(len, wanted), default=0)
-    rounds = tuple(tuple(boxes[k] if k < len(boxes) else None for boxes in wanted) for k in range(most))
-    return CollectivePlan(stored=stored, requests=tuple(requests), domains=domains, rounds=rounds)
+    # ------------------------------------------------------------------ what it comes to
 
+    @cached_property
+    def all_sizes(self) -> np.ndarray:
+        """The same of all rounds, one behind the other."""
+        sizes = np.zeros((len(self.rounds), self.ranks, self.ranks), np.int64)
+        for number in range(len(self.rounds)):
+            sizes[number] = self.sizes(number)
+        return sizes
 
-def _any(requests: Sequence[Axes], box: Section) -> bool:
-    return any(all(map(len, common(request, box))) for request in requests)
+    @cached_property
+    def messages(self) -> int:
+        """Messages between different ranks, where they are on workers and the schedule forwards none."""
+        return int((self._between > 0).sum()) if self.schedule else 0
 
+    @property
+    def exchanged_bytes(self) -> int:
+        """Bytes that one rank has read for another."""
+        return int(self._between.sum()) * self.stored.itemsize
 
-def _rounds(stored: Stored, domain: Domain, each: int) -> Iterator[Section]:
-    """The boxes of a domain cut into boxes of so many chunks."""
-    for box in domain.boxes:
-        touched = stored.grid.touched(box)
-        counts, first = tuple(map(len, touched)), [chunks.start for chunks in touched]
-        for number in range(ceil_div(math.prod(counts), each)):
-            for low, high in boxes(range(number * each, min((number + 1) * each, math.prod(counts))), counts):
-                yield stored.grid.block(
-                    tuple(f + i for f, i in zip(first, low, strict=True)),
-                    tuple(f + i for f, i in zip(first, high, strict=True)),
-                )
+    @property
+    def _between(self) -> np.ndarray:
+        return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
 
+    @cached_property
+    def chunks_read(self) -> tuple[int, ...]:
+        """Stored chunks that each rank reads."""
+        if self.method == "independent":
+            return tuple(chunks_of(self.stored.grid, axes) for axes in self.requests)
+        return tuple(
+            sum(math.prod(map(len, self.stored.grid.touched(box))) for each in self.rounds for box in each[rank])
+            for rank in range(self.ranks)
+        )
 
-def _union(along: Sequence[Taken]) -> Taken:
-    """What is read along an axis for all."""
-    regular = [taken for taken in along if isinstance(taken, range)]
-    if len(regular) == len(along):
-        return ranges.hull(regular)
-    return np.unique(np.concatenate([np.asarray(taken) for taken in along]))
+    @property
+    def part_bytes(self) -> tuple[int, ...]:
+        """Bytes of what each rank gets."""
+        return tuple(math.prod(lengths(axes)) * self.stored.itemsize for axes in self.requests)
 
+    @cached_property
+    def round_bytes(self) -> int:
+        """Bytes that an aggregator reads in a round, at most."""
+        return int(self.read_sizes.max(initial=0)) * self.stored.itemsize
 
-def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
-    """The places of what is taken among what is read."""
-    if isinstance(read, np.ndarray):
-        return np.searchsorted(read, np.asarray(taken))
-    if isinstance(taken, np.ndarray):
-        return (taken - read.start) // read.step
-    if not taken:
-        return slice(0, 0)
-    return slice(
-        (taken[0] - read.start) // read.step, (taken[-1] - read.start) // read.step + 1, max(taken.step // read.step, 1)
-    )
+    @cached_property
+    def read_sizes(self) -> np.ndarray:
+        """Elements that each rank reads in each round, tight sections whole: by round and rank."""
+        read = [[sum(math.prod(lengths(self.tight(b))) for b in boxes) for boxes in each] for each in self.rounds]
+        return np.array(read, np.int64).reshape(len(self.rounds), self.ranks)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # what is derived is derived again there
+
+    def __repr__(self) -> str:
+        chunks = sum(self.chunks_read)
+        if self.method == "independent":
+            return f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
+        return (
+            f"<CollectivePlan two-phase: {chunks} chunks read by {len(self.aggregators)} of {self.ranks} ranks in "
+            f"{len(self.rounds)} rounds, {int((self._between > 0).sum())} messages of {self.exchanged_bytes} bytes>"
+        )
 
 
 def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
     """Extent of each axis of what a rank gets."""
     return lengths(plan.requests[rank])
+
+
+def chunks_of(grid: ChunkGrid, axes: Axes) -> int:
+    """Chunks that hold any of what is taken.
+
+    >>> chunks_of(ChunkGrid.of((8, 8), (2, 4)), (range(0, 8, 5), range(3)))
+    2
+    """
+    along = zip(axes, grid.shape, grid.chunks, strict=True)
+    return math.prod(int(chunks_wanted(*axis).sum()) for axis in along) if not is_empty(axes) else 0
+
+
+def independent(stored: Stored, requests: Sequence[Axes], *, workers: int = 0) -> CollectivePlan:
+    """Each rank reads for itself."""
+    return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", workers=workers)
+
+
+def two_phase(
+    stored: Stored,
+    requests: Sequence[Axes],
+    *,
+    aggregators: Sequence[int] | None = None,
+    partition: Partition = "dynamic",
+    buffer_bytes: int = BUFFER_BYTES,
+    schedule: Schedule | None = None,
+    workers: int = 0,
+    table: AccessTable | None = None,
+) -> CollectivePlan:
+    """Aggregators read for all.
+
+    Parameters
+    ----------
+    aggregators : sequence of int
+        The ranks that read; by default all.
+    buffer_bytes : int
+        Bytes that one reads in a round, at least one chunk.
+    table : AccessTable, optional
+        Of the same requests, where it is known already.
+    """
+    ranks = len(requests)
+    table, ranks = table or AccessTable(stored.grid, requests), len(requests)
+    domains = file_domains(stored.grid, requests, aggregators or range(ranks), partition=partition)
+    cutting = _Cutting(stored, table, buffer_bytes)
+    read = {domain.rank: list(cutting.rounds(domain)) for domain in domains}
+    most = max(map(len, read.values()), default=0)
+    plan = CollectivePlan(
+        stored=stored,
+        requests=tuple(requests),
+        method="two-phase",
+        partition=partition,
+        domains=domains,
+        rounds=tuple(tuple(_nth(read.get(rank, []), k) for rank in range(ranks)) for k in range(most)),
+        schedule=schedule,
+        buffer_bytes=buffer_bytes,
+        workers=workers,
+    )
+    plan.__dict__["table"] = table
+    return plan
+
+
+def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
+    return rounds[number] if number < len(rounds) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    """What cuts a domain in rounds."""
+
+    stored: Stored
+    table: AccessTable
+    buffer_bytes: int
+
+    def rounds(self, domain: Domain) -> Iterator[tuple[Section, ...]]:
+        """What an aggregator reads at one time: as many boxes as fill a buffer."""
+        wanted = (box for within in domain.boxes for box in self.table.boxes(within))
+        together: list[Section] = []
+        held = 0
+        for box in (piece for each in wanted for piece in self._pieces(each)):
+            nbytes = self._nbytes(box)
+            if together and held + nbytes > self.buffer_bytes:
+                yield tuple(together)
+                together, held = [], 0
+            together.append(box)
+            held += nbytes
+        if together:
+            yield tuple(together)
+
+    def _nbytes(self, box: Section) -> int:
+        return math.prod(lengths(self.table.tight(box))) * self.stored.itemsize
+
+    def _pieces(self, box: Section) -> Iterator[Section]:
+        """A box in pieces of which no more than a buffer is read, cut along the slowest axis: between chunks, or also
+        within one, where ranges of it can be read."""
+        nbytes, unit = self._nbytes(box), self.stored.grid.chunks
+        cuttable = [axis for axis, (n, c) in enumerate(zip(box.shape, unit, strict=True)) if n > c]
+        if not cuttable and not self.stored.coded:
+            cuttable, unit = [axis for axis, n in enumerate(box.shape) if n > 1], (1,) * len(unit)
+        if nbytes <= self.buffer_bytes or not cuttable:
+            yield box
+            return
+        axis = cuttable[0]
+        length = ceil_div(ceil_div(box.shape[axis], unit[axis]), ceil_div(nbytes, self.buffer_bytes)) * unit[axis]
+        for start in range(box.lower[axis], box.upper[axis], length):
+            piece = _between(box, axis, start, min(start + length, box.upper[axis]))
+            if self.table.ranks(piece):
+                yield from self._pieces(piece)
+
+
+def _between(box: Section, axis: int, lower: int, upper: int) -> Section:
+    """What of a box lies between two bounds along an axis."""
+    lowers, uppers = list(box.lower), list(box.upper)
+    lowers[axis], uppers[axis] = lower, upper
+    return Section(tuple(lowers), tuple(uppers))

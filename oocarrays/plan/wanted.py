@@ -1,0 +1,269 @@
+"""What ranks want of a file, and of each part of it: who wants a chunk, and the tight section that is read for all.
+
+    wanted by 0   ▒ ▒ · · ·        chunks that anybody wants, as boxes      tight section of the first box
+    wanted by 0   ▒ ▒ · · ·        ┌───┐                                    (strides, where all have them)
+    wanted by 1   · · · ░ ░        │ A │                                    █ · █ · █
+                                   └───┘ ┌───┐                              · · · · ·
+                                         │ B │                              █ · █ · █
+                                         └───┘
+
+The requests of all ranks are the file access descriptor (FAD); what each wants of a box, found in closed form along
+each axis, is the file domain access table (FDAT). Thakur 1995, section 6.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, reduce
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from oocarrays.mapping import ranges
+from oocarrays.mapping.axis import Axis
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Taken, common, within
+
+Place = tuple[slice | np.ndarray, ...]
+"""Where elements are along each axis; their product is where they are in an array."""
+Cells = tuple[tuple[int, int, Any], ...]
+"""Runs of chunks along an axis, each with what is wanted of them along the axes that follow."""
+
+
+def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ...]:
+    """What each rank of a layout holds, as requests: in the order in which the rank holds it.
+
+    Parameters
+    ----------
+    within : Section, optional
+        What of an array is laid out; by default all of it.
+
+    Examples
+    --------
+    >>> requests_of(Layout.of((8,), "cyclic(2)", ranks=2))[1]
+    (array([2, 3, 6, 7]),)
+    >>> requests_of(Layout.of((3,), "cyclic", ranks=2), Section((10,), (13,)))
+    ((range(10, 13, 2),), (range(11, 12),))
+    """
+    taken = [[_held(axis, c) for c in range(axis.ranks)] for axis in layout.axes]
+    whole = within.axes if within else tuple(map(range, layout.shape))
+    along = [[_of(axis, each) for each in held] for axis, held in zip(whole, taken, strict=True)]
+    ranks = map(layout.coordinates, range(layout.ranks))
+    return tuple(tuple(held[c] for held, c in zip(along, coordinates, strict=True)) for coordinates in ranks)
+
+
+def _held(axis: Axis, rank: int) -> Taken:
+    """What a rank holds along an axis."""
+    sections = axis.sections(rank)
+    return sections[0] if len(sections) == 1 else regular(axis.index(rank, np.arange(axis.size(rank))))
+
+
+def _of(axis: range, taken: Taken) -> Taken:
+    """The elements of an axis at some places of it."""
+    if isinstance(taken, np.ndarray):
+        return regular(axis.start + taken * axis.step)
+    return ranges.ascending(axis[taken.start : taken.stop : taken.step])
+
+
+def regular(indices: np.ndarray) -> Taken:
+    """Sorted indices, as a range where they are one.
+
+    >>> regular(np.array([2, 5, 8])), regular(np.array([2, 3, 8]))
+    (range(2, 9, 3), array([2, 3, 8]))
+    """
+    if not len(indices):
+        return range(0)
+    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
+    found = range(int(indices[0]), int(indices[-1]) + 1, step)
+    return found if len(found) == len(indices) and bool((np.diff(indices) == step).all()) else indices
+
+
+def is_empty(axes: Axes) -> bool:
+    """Whether nothing is taken."""
+    return not all(map(len, axes))
+
+
+# ---------------------------------------------------------------------- of one box
+
+
+def tight(requests: Sequence[Axes], box: Section) -> Axes:
+    """What is read of a box for all: along each axis the smallest regular section that holds what anybody takes, or
+    where that has more than is taken, just what is.
+
+    >>> tight([(range(1, 20, 4),), (range(3, 20, 4),)], Section((0,), (12,)))
+    (range(1, 12, 2),)
+    """
+    wanted = [axes for axes in (common(request, box) for request in requests) if not is_empty(axes)]
+    return tuple(map(_union, zip(*wanted, strict=True))) or tuple(range(0) for _ in box.lower)
+
+
+def _union(along: Sequence[Taken]) -> Taken:
+    distinct = [*{(t if isinstance(t, range) else id(t)): t for t in along}.values()]
+    if all(isinstance(taken, range) for taken in distinct):
+        held = ranges.hull(distinct)  # type: ignore[arg-type]
+        if len(held) <= sum(map(len, distinct)):
+            return held
+    return regular(np.unique(np.concatenate([np.asarray(taken, np.int64) for taken in distinct])))
+
+
+def places(request: Axes, box: Section, read: Axes) -> tuple[Place, Place]:
+    """Where what a rank wants of a box is in all that it wants, and in what is read of the box.
+
+    >>> places((range(1, 20, 4),), Section((4,), (12,)), (range(5, 12, 2),))
+    ((slice(1, 3, None),), (slice(0, 3, 2),))
+    """
+    there, inside = [], []
+    for taken, here, lower, upper in zip(request, read, box.lower, box.upper, strict=True):
+        place = within(taken, lower, upper)[0]
+        there.append(place)
+        inside.append(_among(taken[place], here))
+    return tuple(there), tuple(inside)
+
+
+def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
+    """The places of what is taken among what is read, which has all of it."""
+    if isinstance(taken, range) and isinstance(read, range):
+        if not taken:
+            return slice(0, 0)
+        first, step = (taken[0] - read.start) // read.step, max(taken.step // read.step, 1)
+        return slice(first, first + (len(taken) - 1) * step + 1, step)
+    if isinstance(read, range):
+        return (np.asarray(taken) - read.start) // read.step
+    found = regular(np.searchsorted(read, np.asarray(taken)))
+    return slice(found.start, found.stop, found.step) if isinstance(found, range) else found
+
+
+# ---------------------------------------------------------------------- of all
+
+
+def chunks_wanted(taken: Taken, extent: int, chunk: int) -> np.ndarray:
+    """Along one axis, of each chunk whether it has any of what is taken.
+
+    >>> chunks_wanted(range(1, 12, 7), 12, 3).tolist()
+    [True, False, True, False]
+    """
+    wanted = np.zeros(-(-extent // chunk), bool)
+    if isinstance(taken, range) and taken and taken.step <= chunk:
+        wanted[taken[0] // chunk : taken[-1] // chunk + 1] = True
+    else:
+        wanted[np.asarray(taken, np.int64) // chunk] = True
+    return wanted
+
+
+class AccessTable:
+    """What ranks want of a file, box by box and chunk by chunk: the file domain access table (FDAT).
+
+    >>> table = AccessTable(ChunkGrid.of((6, 6), (2, 2)), [(range(2), range(3)), (range(2, 6), range(4, 6))])
+    >>> list(table.boxes(table.whole))
+    [Section(lower=(0, 0), upper=(2, 4)), Section(lower=(2, 4), upper=(6, 6))]
+    >>> table.counts(Section((1, 0), (3, 6))), table.are_shared
+    (array([3, 2]), False)
+    """
+
+    def __init__(self, grid: ChunkGrid, requests: Sequence[Axes]) -> None:
+        self.grid = grid
+        self.requests = tuple(requests)
+        self.whole = Section((0,) * len(grid.shape), grid.shape)
+        self._along = [_Along(taken) for taken in zip(*requests, strict=True)] if grid.shape else []
+        self._tight: dict[Section, Axes] = {}
+
+    # ------------------------------------------------------------------ of one box
+
+    def counts(self, box: Section) -> np.ndarray:
+        """Elements of a box that each rank wants."""
+        along = (axis.counts(l, u) for axis, l, u in zip(self._along, box.lower, box.upper, strict=True))
+        return reduce(np.multiply, along, np.ones(len(self.requests), np.int64))
+
+    def ranks(self, box: Section) -> list[int]:
+        """The ranks that want any of a box."""
+        found: list[int] = np.flatnonzero(self.counts(box)).tolist()
+        return found
+
+    def tight(self, box: Section) -> Axes:
+        """What is read of a box for all who want any of it."""
+        if box not in self._tight:
+            self._tight[box] = tight([self.requests[rank] for rank in self.ranks(box)], box)
+        return self._tight[box]
+
+    # ------------------------------------------------------------------ of many chunks
+
+    @cached_property
+    def _some(self) -> np.ndarray:
+        return np.array([not is_empty(axes) for axes in self.requests], bool)
+
+    @cached_property
+    def _wanted(self) -> list[np.ndarray]:
+        """Of each axis: by chunk and rank, whether it has any of what the rank takes."""
+        axes = zip(self._along, self.grid.shape, self.grid.chunks, strict=True)
+        return [
+            np.stack([chunks_wanted(taken, n, c) for taken in along.taken], axis=1) & self._some for along, n, c in axes
+        ]
+
+    def boxes(self, within: Section) -> Iterator[Section]:
+        """The chunks of a box that anybody wants, as boxes: every chunk in one of these is wanted by some rank."""
+        cells = self._cells(self.grid.touched(within), 0, self._some, {}) if self._some.any() else None
+        for ends in _boxes(cells) if cells is not None else ():
+            first, last = zip(*ends, strict=True) if ends else ((), ())
+            yield self.grid.block(first, last)
+
+    @cached_property
+    def are_shared(self) -> bool:
+        """Whether any chunk is wanted by two ranks."""
+        both = reduce(np.logical_and, map(_pairs, self._wanted), np.outer(self._some, self._some))
+        return bool(np.triu(both, 1).any())
+
+    def _cells(
+        self, touched: Sequence[range], axis: int, ranks: np.ndarray, known: dict[Any, Cells | None]
+    ) -> Cells | None:
+        """Runs of chunks along an axis of which some ranks want the same along the axes that follow; None for none."""
+        if axis == len(touched):
+            return ()
+        key = axis, ranks.tobytes()
+        if key not in known:
+            here, start = self._wanted[axis][touched[axis].start : touched[axis].stop] & ranks, touched[axis].start
+            rows, which = np.unique(here, axis=0, return_inverse=True)
+            inner = [self._cells(touched, axis + 1, row, known) if row.any() else None for row in rows]
+            each = ((inner[row], start + i) for i, row in enumerate(which.reshape(-1).tolist()))
+            runs = ((cells, [i for _, i in run]) for cells, run in groupby(each, key=lambda pair: pair[0]))
+            known[key] = tuple((run[0], run[-1] + 1, cells) for cells, run in runs if cells is not None) or None
+        return known[key]
+
+
+class _Along:
+    """What every rank takes along one axis."""
+
+    def __init__(self, taken: Sequence[Taken]) -> None:
+        self.taken = taken
+        regular = [each if isinstance(each, range) else range(0) for each in taken]
+        self._start, self._step, self._length = (
+            np.array([f(each) for each in regular], np.int64) for f in (lambda r: r.start, lambda r: r.step, len)
+        )
+        self._listed = [(rank, each) for rank, each in enumerate(taken) if isinstance(each, np.ndarray)]
+
+    def counts(self, lower: int, upper: int) -> np.ndarray:
+        """Elements that each takes of an interval."""
+        first, last = (
+            np.clip(-((self._start - end) // self._step), 0, self._length) for end in (lower, max(lower, upper))
+        )
+        counts: np.ndarray = last - first
+        for rank, each in self._listed:
+            counts[rank] = np.diff(np.searchsorted(each, (lower, upper)))[0]
+        return counts
+
+
+def _boxes(cells: Cells) -> Iterator[tuple[tuple[int, int], ...]]:
+    """First and last chunk along each axis of every box."""
+    if not cells:
+        yield ()
+    for start, stop, inner in cells:
+        for box in _boxes(inner):
+            yield ((start, stop), *box)
+
+
+def _pairs(along: np.ndarray) -> np.ndarray:
+    """Which pairs of ranks want some chunk along an axis both."""
+    wanted = along.astype(np.float32)
+    return wanted.T @ wanted > 0

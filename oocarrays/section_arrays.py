@@ -1,0 +1,87 @@
+"""Sections of one array, one a rank: what a person holds of a collective read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from dask.utils import format_bytes
+
+from oocarrays import report
+from oocarrays.collective_report import plan_rows, plan_text
+from oocarrays.graphs.parts import RankParts
+from oocarrays.graphs.run import Cluster
+from oocarrays.mapping.selection import Selection
+from oocarrays.notebook import rows_html
+from oocarrays.plan.collective import CollectivePlan
+from oocarrays.rank_arrays import RankArrays
+
+
+class SectionArrays(RankArrays[RankParts]):
+    """One array a rank, of whatever shapes: lazy, a Dask collection. Made by `read_sections`.
+
+    ``compute`` gives a list of numpy arrays; ``persist`` leaves each rank's with its rank.
+    """
+
+    def __init__(
+        self,
+        selections: Sequence[Selection],
+        dtype: np.dtype,
+        build: Callable[[], RankParts],
+        *,
+        plan: CollectivePlan,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+    ) -> None:
+        self._shapes = tuple(selection.shape for selection in selections)
+        super().__init__(self._shapes.__getitem__, len(selections), dtype, build, cluster=cluster, workers=workers)
+        self._plan = plan
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Extent of each axis of each rank's array, in elements."""
+        return self._shapes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(self._plan.part_bytes)
+
+    @property
+    def plan(self) -> CollectivePlan:
+        """Who reads what for whom, and what that takes."""
+        return self._plan
+
+    def compute(self, **kwargs: Any) -> list[np.ndarray]:
+        """Every rank's array, in the memory of this process."""
+        return list(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
+
+    def _named(self) -> str:
+        return f"{self.ranks} sections"
+
+    def __len__(self) -> int:
+        return self.ranks
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return list, ()
+
+    def _rows(self) -> list[tuple[str, str]]:
+        sizes = self._plan.part_bytes
+        least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
+        return [
+            ("a rank holds", most if least == most else f"{least} to {most}"),
+            ("ranks are", self._where()),
+            *plan_rows(self._plan),
+        ]
+
+    def explain(self) -> str:
+        """What each rank gets, who reads it, and what other ways would cost."""
+        return f"{report.table(self._rows())}\n\n{plan_text(self._plan)}"
+
+    def __repr__(self) -> str:
+        head = f"<oocarrays.SectionArrays of {self.ranks} ranks, {self.dtype}, {format_bytes(self.nbytes)}>"
+        return f"{head}\n{report.table(self._rows(), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows(), title="oocarrays.SectionArrays")
