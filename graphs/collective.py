@@ -15,6 +15,7 @@ done again after a worker was lost makes the same of it. Thakur 1995, section 6.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,17 +25,23 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.parts import home_addresses, itself
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.work import this_worker
 
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Selection
+from oocarrays.mapping.selection import Axes, Selection
 from oocarrays.plan.collective import AHEAD, CollectivePlan, part_shape
+from oocarrays.plan.cost import Costs
 from oocarrays.plan.wanted import Place
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections import read_section
 
 if TYPE_CHECKING:
+    from distributed import Client
     from oocarrays.graphs.nearby import Message
+
+READS = ("read", "independent")
+"""What tasks on workers say when they have done it."""
 
 
 @dataclass(slots=True)
@@ -55,12 +62,27 @@ class Reading:
     """Who reads what for whom."""
     meter: Meter
     """What has been read, in each process."""
+    topic: str
+    """The name under which a cluster tells what has been read."""
+    under_way: int = 16
+    """Requests that a rank has under way at one time, to stores that are no local files."""
+    costs: Costs | None = None
+    """What the plan was made with."""
     selections: tuple[Selection, ...] = ()
     """How what each rank wants stands in its array, where that is not as it is read."""
 
     def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        return getattr(self, verb)(*args, *inputs[:buffers])
+        result = getattr(self, verb)(*args, *inputs[:buffers])
+        if verb in READS and (worker := this_worker()):
+            worker.log_event(self.topic, {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()})
+        return result
+
+    def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
+        """What is taken of the file, by this thread alone: ranks are side by side."""
+        return read_section(
+            self.file, axes, out, meter=self.meter, requests=self.under_way, threads=1, costs=self.costs
+        )
 
     # ------------------------------------------------------------------ each for itself, or all on threads
 
@@ -70,7 +92,7 @@ class Reading:
 
     def independent(self, rank: int) -> np.ndarray:
         """A rank's part, read by itself."""
-        return self.filled(rank, read_section(self.file, self.plan.requests[rank], meter=self.meter))
+        return self.filled(rank, self._section(self.plan.requests[rank]))
 
     def gather(self, number: int, source: int, *parts: np.ndarray) -> None:
         """Read what an aggregator reads in a round, and fill the parts of those who want any of it."""
@@ -79,12 +101,11 @@ class Reading:
             self._gather_box(box, {rank: filled[rank] for rank in self.plan.table.ranks(box)})
 
     def _gather_box(self, box: Section, parts: dict[int, np.ndarray]) -> None:
-        read = self.plan.tight(box)
-        if len(parts) == 1:  # what one rank alone wants is read to its place
-            [(rank, part)] = parts.items()
-            read_section(self.file, read, part[(*self.plan.places(box, rank)[0], ...)], meter=self.meter)
+        owner = self.plan.only(box)
+        if owner is not None:  # what one rank alone wants is read to its place
+            self._section(self.plan.tight(box), parts[owner][(*self.plan.places(box, owner)[0], ...)])
             return
-        data = read_section(self.file, read, meter=self.meter)
+        data = self._section(self.plan.tight(box))
         for rank, part in parts.items():
             there, inside = self.plan.places(box, rank)
             part[(*there, ...)] = selected(data, inside)
@@ -103,7 +124,7 @@ class Reading:
     def read(self, number: int, rank: int) -> Read:
         """What an aggregator reads in a round, for all."""
         boxes = self.plan.rounds[number][rank]
-        return Read([read_section(self.file, self.plan.tight(box), meter=self.meter) for box in boxes])
+        return Read([self._section(self.plan.tight(box)) for box in boxes])
 
     def keep(self, number: int, rank: int, part: np.ndarray, read: Read) -> np.ndarray:
         """A rank's part, and in it what it has read for itself."""
@@ -183,6 +204,23 @@ def selected(data: np.ndarray, place: Place) -> np.ndarray:
     return data
 
 
+def topic_of(suffix: str) -> str:
+    """The name under which a cluster tells what is done by tasks with a suffix."""
+    return f"oocarrays-{suffix}"
+
+
+def listen(client: Client, topic: str, meter: Meter) -> None:
+    """Let a meter count what workers tell that they have read, as long as it is there."""
+    there = weakref.ref(meter)
+
+    def hear(event: tuple[float, dict[str, Any]]) -> None:
+        counted = there()
+        if counted is not None and "seconds" in event[1]:
+            counted.put(event[1])
+
+    client.subscribe_topic(topic, hear)
+
+
 # ---------------------------------------------------------------------- the graph
 
 
@@ -206,6 +244,7 @@ def collective_read(
     workers: Sequence[str],
     meter: Meter | None = None,
     selections: Sequence[Selection] = (),
+    **how: Any,
 ) -> CollectiveTasks:
     """The tasks that give each rank what it wants.
 
@@ -217,8 +256,14 @@ def collective_read(
         Counts what this process reads.
     selections : sequence of Selection
         How what each rank wants stands in its array; by default as it is read.
+    **how
+        ``under_way`` and ``costs``, as `Reading` has them.
     """
-    builder = _Builder(Reading(file=file, plan=plan, meter=meter or Meter(), selections=tuple(selections)))
+    suffix = new_suffix()
+    reading = Reading(
+        file=file, plan=plan, meter=meter or Meter(), topic=topic_of(suffix), selections=tuple(selections), **how
+    )
+    builder = _Builder(reading, suffix)
     together = _between_workers if plan.schedule else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
     homes = {builder.suffix: home_addresses(plan.ranks, workers)} if workers else {}
@@ -273,8 +318,8 @@ def _between_workers(builder: _Builder) -> list[Key]:
 class _Builder:
     """Adds the tasks of one collective read."""
 
-    def __init__(self, reading: Reading) -> None:
-        self.suffix = new_suffix()
+    def __init__(self, reading: Reading, suffix: str) -> None:
+        self.suffix = suffix
         self.reading, self.plan = reading, reading.plan
         first = (f"reading-{self.suffix}", 0)  # one result that all tasks take: it travels once to each worker
         self.tasks: dict[Key, Task] = {first: Task(first, itself, reading)}

@@ -20,7 +20,8 @@ from oocarrays.report import array_line
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike, describe
 from oocarrays.storage.formats import dimension_names
-from oocarrays.storage.sections import read_section, write_section
+from oocarrays.storage.section_writes import write_section
+from oocarrays.storage.sections import read_section
 from oocarrays.storage.urls import store_of
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,13 +97,13 @@ def read_sections(
     --------
     >>> import zarr
     >>> z = zarr.create_array({}, data=np.arange(24).reshape(4, 6), chunks=(2, 6))
-    >>> rows = read_sections(z, [np.s_[:3, ::3], np.s_[1:, [5, 0]]], method="two-phase", scheduler="threads")
-    >>> rows.local(1).compute()
+    >>> tiles = read_sections(z, [np.s_[:3, ::3], np.s_[1:, [5, 0]]], method="two-phase", scheduler="threads")
+    >>> tiles.local(1).compute()
     array([[11,  6],
            [17, 12],
            [23, 18]])
-    >>> rows.plan
-    <CollectivePlan two-phase: 2 chunks read by 2 of 2 ranks in 1 rounds, 2 messages of 48 bytes>
+    >>> tiles.plan
+    <CollectivePlan two-phase: 2 chunks read by 1 of 2 ranks in 1 rounds, 1 messages of 48 bytes>
     """
     a = a if isinstance(a, OutOfCoreArray) else open_array(a)
     cluster = cluster_of(scheduler, workers)
@@ -117,9 +117,10 @@ def read_sections(
         aggregators=aggregators,
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
         workers=len(there),
-        **_means(cluster, memory, schedule),
+        **(means := _means(cluster, memory, schedule)),
     )
-    return wanted.arrays(file, plan, cluster, there)
+    how = {"under_way": means["under_way"], "costs": means["costs"]}
+    return wanted.arrays(file, plan, cluster, there, how)
 
 
 def _means(cluster: Cluster | None, memory: Any, schedule: str) -> dict[str, Any]:
@@ -142,17 +143,24 @@ class _Wanted:
     selections: tuple[Selection, ...]
     """How it stands in each rank's array, where it is no layout's."""
 
-    def arrays(self, file: ArrayFile, plan: CollectivePlan, cluster: Cluster | None, workers: Sequence[str]) -> Any:
+    def arrays(
+        self,
+        file: ArrayFile,
+        plan: CollectivePlan,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        how: Mapping[str, Any],
+    ) -> Any:
         """One array a rank."""
         meter = Meter()
-        where: dict[str, Any] = {"cluster": cluster, "workers": workers}
+        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
         if self.layout is not None:
             layout = self.layout
-            made = lambda: _parts(collective_read(file, plan, workers, meter), file, Parts, layout=layout)  # noqa: E731
+            made = lambda: _parts(collective_read(file, plan, workers, meter, **how), file, Parts, layout=layout)  # noqa: E731
             return DistributedArray(layout, file.dtype, made, read=plan, **where)
         selections = self.selections
         build: Callable[[], RankParts] = lambda: _parts(  # noqa: E731
-            collective_read(file, plan, workers, meter, selections), file, RankParts
+            collective_read(file, plan, workers, meter, selections, **how), file, RankParts
         )
         return SectionArrays(selections, file.dtype, build, plan=plan, **where)
 
@@ -178,9 +186,10 @@ def _wanted(
         return _Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
     if grid is not None or within is not None:
         raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
-    given = list(sections)  # type: ignore[arg-type]
+    given = list(sections) if isinstance(sections, Sequence) else []
     if not given or ranks not in (None, len(given)):
-        raise SelectionError(f"{len(given)} sections are not one for each of {ranks or 'some'} ranks")
+        what = f"{len(given)} sections" if given else f"sections={sections!r}"
+        raise SelectionError(f"{what}: a layout, or a sequence of one section for each of {ranks or 'some'} ranks")
     selections = tuple(_selection(section, shape, rank) for rank, section in enumerate(given))
     return _Wanted(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
 

@@ -35,6 +35,7 @@ from oocarrays.plan.collective import CollectivePlan
 from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.plan.schedule import Schedule
 from oocarrays.rank_arrays import RankArrays
+from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -67,8 +68,10 @@ class DistributedArray(RankArrays[Parts]):
         plan: Redistribution | None = None,
         messaging: Messaging | None = None,
         read: CollectivePlan | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        super().__init__(layout.local_shape, layout.ranks, dtype, build, cluster=cluster, workers=workers)
+        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
+        super().__init__(layout.local_shape, layout.ranks, dtype, build, **where)
         self._layout = layout
         self._plan = plan
         self._messaging = messaging

@@ -16,10 +16,12 @@ from dask.task_spec import Alias, TaskRef
 
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
+from oocarrays.graphs.collective import listen, topic_of
 from oocarrays.graphs.parts import RankParts, home_addresses, layered
 from oocarrays.graphs.placement import pin
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.steps import Key
+from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -41,6 +43,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         *,
         cluster: Cluster | None,
         workers: Sequence[str],
+        meter: Meter | None = None,
     ) -> None:
         self._shape_of = shapes
         self._ranks = ranks
@@ -48,6 +51,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         self._build = build
         self._cluster = cluster
         self._workers = tuple(workers)
+        self._meter = meter or Meter()
 
     @cached_property
     def _parts(self) -> Held:
@@ -68,6 +72,11 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     def placement(self) -> dict[int, str]:
         """The worker of each rank; none where ranks are threads."""
         return dict(enumerate(home_addresses(self.ranks, self._workers)))
+
+    @property
+    def meter(self) -> Meter:
+        """What has been read of stored arrays for it so far, by all ranks; nothing where it comes from elsewhere."""
+        return self._meter
 
     def local(self, rank: int) -> da.Array:
         """What ``rank`` holds, in its own order: a Dask array of one block.
@@ -122,7 +131,8 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     def __dask_graph__(self) -> HighLevelGraph:
         if self._cluster:
             for suffix, addresses in self._parts.homes.items():
-                pin(self._cluster.client, suffix, addresses, f"oocarrays-{suffix}")
+                listen(self._cluster.client, topic_of(suffix), self._meter)
+                pin(self._cluster.client, suffix, addresses, topic_of(suffix))
         return self._parts.graph
 
     def __dask_keys__(self) -> list[Key]:

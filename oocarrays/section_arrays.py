@@ -16,6 +16,7 @@ from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import rows_html
 from oocarrays.plan.collective import CollectivePlan
 from oocarrays.rank_arrays import RankArrays
+from oocarrays.storage.meter import Meter
 
 
 class SectionArrays(RankArrays[RankParts]):
@@ -33,9 +34,11 @@ class SectionArrays(RankArrays[RankParts]):
         plan: CollectivePlan,
         cluster: Cluster | None,
         workers: Sequence[str],
+        meter: Meter | None = None,
     ) -> None:
         self._shapes = tuple(selection.shape for selection in selections)
-        super().__init__(self._shapes.__getitem__, len(selections), dtype, build, cluster=cluster, workers=workers)
+        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
+        super().__init__(self._shapes.__getitem__, len(selections), dtype, build, **where)
         self._plan = plan
 
     @property

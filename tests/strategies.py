@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from hypothesis import strategies as st
 
+from oocarrays.mapping import ranges
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.schedule import FORWARDING, Schedule, schedules
 
@@ -55,3 +57,19 @@ def orders(draw: st.DrawFn, ranks: int, *, direct: bool = False) -> Schedule:
     name = draw(st.sampled_from(taking(ranks, direct=direct)))
     meshes = [2**bit for bit in range(ranks.bit_length())] if name in FORWARDING else [None]
     return Schedule.of(name, ranks, columns=draw(st.sampled_from(meshes)))
+
+
+@st.composite
+def taken(draw: st.DrawFn, extent: int) -> range | np.ndarray:
+    """What is taken along one axis: a range, or any indices, ascending."""
+    if draw(st.booleans()):
+        lower = draw(st.integers(0, extent))
+        return ranges.ascending(range(lower, draw(st.integers(lower, extent)), draw(st.integers(1, 5))))
+    return np.array(sorted(draw(st.sets(st.integers(0, extent - 1)))) if extent else [], np.int64)
+
+
+def requests_of(shape: tuple[int, ...], max_ranks: int = 5) -> st.SearchStrategy[list[tuple[range | np.ndarray, ...]]]:
+    """What each of a few ranks takes of an array: common, overlapping, distinct, nothing."""
+    some = st.tuples(*map(taken, shape))
+    whole = st.just(tuple(map(range, shape)))
+    return st.lists(st.one_of(some, some, whole), max_size=max_ranks)

@@ -170,6 +170,30 @@ class CollectivePlan:
             for rank in range(self.ranks)
         )
 
+    def sections(self, rank: int) -> Iterator[tuple[Axes, bool]]:
+        """What a rank reads, one section after the other, and whether that goes to one piece of memory."""
+        if self.method == "independent":
+            yield self.requests[rank], True
+            return
+        for boxes in (each[rank] for each in self.rounds):
+            for box in boxes:
+                owner = None if self.workers else self.only(box)
+                axes = self.tight(box)
+                yield axes, owner is None or _in_one_piece(lengths(axes), part_shape(self, owner))
+
+    def only(self, box: Section) -> int | None:
+        """The one rank that wants any of a box, if it is one: between threads that is read to its place."""
+        found = self.table.ranks(box)
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def taken_bytes(self) -> np.ndarray:
+        """Bytes that each rank takes of what it reads."""
+        if self.method == "independent":
+            return np.array(self.part_bytes, np.int64)
+        taken: np.ndarray = self.read_sizes.sum(axis=0) * self.stored.itemsize
+        return taken
+
     @property
     def part_bytes(self) -> tuple[int, ...]:
         """Bytes of what each rank gets."""
@@ -202,6 +226,16 @@ class CollectivePlan:
 def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
     """Extent of each axis of what a rank gets."""
     return lengths(plan.requests[rank])
+
+
+def _in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a box of some lengths in an array of some shape lies in one piece, in C order.
+
+    >>> _in_one_piece((2, 8), (4, 8)), _in_one_piece((2, 7), (4, 8)), _in_one_piece((1, 7), (4, 8))
+    (True, False, True)
+    """
+    apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]
+    return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
 
 
 def chunks_of(grid: ChunkGrid, axes: Axes) -> int:

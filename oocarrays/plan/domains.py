@@ -2,25 +2,54 @@
 
     requests of ranks     · · 0 0 1 1 · · 2 2 · ·
     static                A A A B B B C C C D D D      the whole array is dealt out: A reads 1, B 3, C 2, D nothing
-    dynamic               · · A A B B C C D D · ·      the bounding section of all requests is dealt out
+    dynamic               · · A A B B · · C C · ·      what is wanted is dealt out: A, B and C have 2 each, D nothing
+      cyclic              · · A B C D · · A B · ·      ... in turn, by runs of chunks
 
-Domains are cut on chunk boundaries, so that each chunk has one owner. Thakur 1995, sections 6.3.1 and 6.4.
+    disks                 p q p q p q p q p q p q      A and B deal with what is on p, C and D with what is on q
+                          · · A C A C · · B D · ·
+
+Domains are cut on chunk boundaries, so that each chunk has one owner: where a file is written and has shards, they are
+cut on those. A dynamic domain has no chunk that nobody wants, also where the bounding section of all requests has some:
+so that as much falls to each aggregator. Chunks are dealt out in file order, that of any orientation. Thakur 1995,
+sections 6.3.1, 6.4 and 6.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import product
+from typing import Literal, get_args
 
-from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div
-from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, hull
+from oocarrays.errors import InputError
+from oocarrays.mapping.grid import ChunkGrid, ceil_div
+from oocarrays.mapping.section import Section, axis_order
+from oocarrays.mapping.selection import Axes
+from oocarrays.mapping.union import Product, Union, product_of, runs_of
 
 Partition = Literal["dynamic", "static"]
-"""Whether the bounding section of all requests is dealt out, or the whole array."""
+"""Whether the chunks are dealt out that some rank wants, or those of the whole array."""
 Deal = Literal["block", "cyclic"]
-"""Whether a rank's part is contiguous in the file, or dealt out in turn."""
+"""Whether an aggregator's part is contiguous in the file, or dealt out in turn."""
+DiskOf = Callable[[tuple[int, ...]], Hashable]
+"""The disk on which a chunk of some index lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Some of the chunks that are dealt out among a few aggregators."""
+
+    chunks: Union
+    """What is dealt out, along the axes of the grid from the slowest to the fastest."""
+    starts: range
+    """The numbers of the first chunks of this share's runs."""
+    run: int
+    """Chunks of a run."""
+
+    def __iter__(self) -> Iterator[range]:
+        """The numbers of the chunks of each run."""
+        return (range(start, min(start + self.run, self.chunks.count)) for start in self.starts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,38 +58,155 @@ class Domain:
 
     rank: int
     """The rank that does it."""
-    boxes: tuple[Section, ...]
-    """In file order; each made of whole chunks, but for the array's edge."""
+    grid: ChunkGrid
+    """The chunks of the file."""
+    order: tuple[int, ...]
+    """The axes in which chunks follow each other in the file, from the slowest to the fastest."""
+    shares: tuple[Share, ...]
+    """What falls to it: one share, or one a disk."""
+
+    @property
+    def count(self) -> int:
+        """Chunks in it."""
+        return sum(len(numbers) for share in self.shares for numbers in share)
+
+    @property
+    def boxes(self) -> tuple[Section, ...]:
+        """What it is made of, in file order; each box made of whole chunks, but for the array's edge."""
+        return tuple(
+            self._section(*box) for share in self.shares for numbers in share for box in share.chunks.boxes(numbers)
+        )
+
+    def rounds(self, chunks: int) -> Iterator[tuple[Section, ...]]:
+        """The same, so many chunks at a time."""
+        held: list[Section] = []
+        left = chunks
+        for share in self.shares:
+            for numbers in share:
+                while numbers:
+                    held += (self._section(*box) for box in share.chunks.boxes(numbers[:left]))
+                    left, numbers = left - len(numbers[:left]), numbers[left:]
+                    if not left:
+                        yield tuple(held)
+                        held, left = [], chunks
+        if held:
+            yield tuple(held)
+
+    def _section(self, first: tuple[int, ...], last: tuple[int, ...]) -> Section:
+        """A box of chunks along the axes in their order, as a section of the array."""
+        lower, upper = [0] * len(first), [0] * len(first)
+        for axis, low, high in zip(self.order, first, last, strict=True):
+            lower[axis], upper[axis] = low, high
+        return self.grid.block(tuple(lower), tuple(upper))
 
 
 def file_domains(
-    grid: ChunkGrid, requests: Sequence[Axes], aggregators: Sequence[int], *, partition: Partition = "dynamic"
+    grid: ChunkGrid,
+    requests: Sequence[Axes],
+    aggregators: Sequence[int],
+    *,
+    partition: Partition = "dynamic",
+    deal: Deal = "block",
+    run: int = 1,
+    orientation: str | Sequence[int] = "row",
+    disk_of: DiskOf | None = None,
 ) -> tuple[Domain, ...]:
     """The domains of ranks: chunks in file order, as many each as can be.
 
+    Parameters
+    ----------
+    grid : ChunkGrid
+        Of the chunks that are read, or of the shards or chunks that are written.
+    aggregators : sequence of int
+        The ranks that read or write; there may be fewer than ranks that want something.
+    deal : "block" or "cyclic"
+        Whether each has contiguous chunks (HPF's BLOCK), or runs of them in turn (CYCLIC(run)).
+    run : int
+        Chunks of such a run.
+    orientation : str or sequence of int
+        The order of chunks in the file: ``"row"`` has the last axis fastest, ``"column"`` the first; or axes from the
+        slowest to the fastest.
+    disk_of : callable, optional
+        Where the store says on which disk a chunk lies: every disk is served by aggregators of its own, or where there
+        are more disks than aggregators, by one that serves several. It is asked of every chunk that is dealt out.
+
+    Raises
+    ------
+    InputError
+        Where one of them is none of these, or there are no aggregators.
+
+    Examples
+    --------
     >>> grid = ChunkGrid.of((12, 4), (1, 4))
     >>> [d.boxes for d in file_domains(grid, [(range(4, 8), range(4))], [0, 1])]
     [(Section(lower=(4, 0), upper=(6, 4)),), (Section(lower=(6, 0), upper=(8, 4)),)]
+    >>> dealt = file_domains(grid, [(range(4, 8), range(4))], [0, 1], deal="cyclic")
+    >>> [[box.lower[0] for box in d.boxes] for d in dealt]
+    [[4, 6], [5, 7]]
     """
-    ndim = len(grid.shape)
-    bounding = hull(requests, ndim) if partition == "dynamic" else Section((0,) * ndim, grid.shape)
-    touched = grid.touched(bounding)
-    counts = tuple(map(len, touched))
-    first = tuple(chunks.start for chunks in touched)
-    count = 1
-    for n in counts:
-        count *= n
-    share = ceil_div(count, len(aggregators))
+    _check(aggregators, partition, deal, run)
+    order = axis_order(orientation, len(grid.shape))
+    wanted = (product_of(axes, grid.chunks) for axes in requests)
+    products = wanted if partition == "dynamic" else iter([tuple(runs_of(range(n)) for n in grid.counts)])
+    chunks = Union.of(_permuted(each, order) for each in products)
+    served = [(chunks, range(len(aggregators)))]
+    if disk_of is not None:
+        served = _by_disk(chunks, order, disk_of, len(aggregators))
+    shares: defaultdict[int, list[Share]] = defaultdict(list)
+    for dealt, serving in served:
+        for place, share in zip(serving, _dealt(dealt, len(serving), deal, run), strict=True):
+            shares[place].append(share)
     return tuple(
-        Domain(rank=rank, boxes=tuple(_box(grid, first, *ends) for ends in boxes(numbers, counts)))
-        for rank, numbers in (
-            (rank, range(min(i * share, count), min((i + 1) * share, count))) for i, rank in enumerate(aggregators)
-        )
+        Domain(rank=rank, grid=grid, order=order, shares=tuple(shares[place])) for place, rank in enumerate(aggregators)
     )
 
 
-def _box(grid: ChunkGrid, first: tuple[int, ...], low: tuple[int, ...], high: tuple[int, ...]) -> Section:
-    """A box of chunks, counted from ``first``, as a section."""
-    return grid.block(
-        tuple(f + i for f, i in zip(first, low, strict=True)), tuple(f + i for f, i in zip(first, high, strict=True))
-    )
+def _check(aggregators: Sequence[int], partition: str, deal: str, run: int) -> None:
+    for name, value, known in (("partition", partition, get_args(Partition)), ("deal", deal, get_args(Deal))):
+        if value not in known:
+            raise InputError(f"{name}={value!r} is unknown: it is {' or '.join(map(repr, known))}")
+    if run < 1:
+        raise InputError(f"run={run}: at least 1 chunk is dealt out at a time")
+    if not aggregators or len(set(aggregators)) < len(aggregators):
+        raise InputError(f"aggregators={list(aggregators)}: at least one rank reads or writes, and each is named once")
+
+
+def _permuted(each: Product, order: Sequence[int]) -> Product:
+    return tuple(each[axis] for axis in order)
+
+
+def _dealt(chunks: Union, parts: int, deal: Deal, run: int) -> list[Share]:
+    """Chunks dealt out in file order: BLOCK is CYCLIC of runs so long that each part has one."""
+    block = max(ceil_div(chunks.count, parts), 1)
+    run = block if deal == "block" or parts == 1 else run
+    return [Share(chunks=chunks, starts=range(part * run, chunks.count, parts * run), run=run) for part in range(parts)]
+
+
+def _by_disk(chunks: Union, order: Sequence[int], disk_of: DiskOf, parts: int) -> list[tuple[Union, Sequence[int]]]:
+    """The chunks of each disk, and which of the parts they are dealt out to: the more there are, the more parts."""
+    found: defaultdict[Hashable, list[Product]] = defaultdict(list)
+    for first, last in chunks.boxes():
+        for index in product(*map(range, first, last)):
+            there = tuple(index[order.index(axis)] for axis in range(len(order)))
+            found[disk_of(there)].append(tuple(runs_of(range(i, i + 1)) for i in index))
+    disks = sorted((Union.of(each) for each in found.values()), key=lambda each: -each.count)
+    serving: list[list[int]] = [[] for _ in disks]
+    held = [0.0] * parts
+    for disk, each in enumerate(disks):
+        least = held.index(min(held))
+        serving[disk].append(least)
+        held[least] += each.count
+    for part in range(len(disks), parts) if disks else ():
+        crowded = max(range(len(disks)), key=lambda disk: disks[disk].count / len(serving[disk]))
+        serving[crowded].append(part)
+    return list(zip(disks, serving, strict=True))
+
+
+def spaced(ranks: int, count: int) -> tuple[int, ...]:
+    """So many of the ranks as aggregators, evenly spaced: neighbours often share a worker.
+
+    >>> spaced(8, 3), spaced(2, 4)
+    ((0, 2, 5), (0, 1))
+    """
+    count = min(count, ranks)
+    return tuple(number * ranks // count for number in range(count))

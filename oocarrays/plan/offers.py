@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective import AHEAD, BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.cost import Costs, speed
-from oocarrays.plan.domains import Partition
+from oocarrays.plan.domains import Partition, spaced
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
 from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.sections import BUFFER_BYTES as SECTION_BYTES
+from oocarrays.plan.sections import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
 from oocarrays.plan.wanted import AccessTable
 
 Aggregators = str | int | Sequence[int]
@@ -152,22 +154,20 @@ def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
         Where there are no such ranks.
     """
     if asked == "auto":
-        return [_spread(n, ranks) for n in dict.fromkeys(ceil_div(ranks, 2**k) for k in range(ranks.bit_length()))]
+        return [spaced(ranks, n) for n in dict.fromkeys(ceil_div(ranks, 2**k) for k in range(ranks.bit_length()))]
     if isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= ranks:
-        return [_spread(asked, ranks)]
+        return [spaced(ranks, asked)]
     if _are_ranks(asked, ranks):
         return [tuple(asked)]  # type: ignore[arg-type]
-    raise InputError(f"aggregators={asked!r} is not 'auto', a number from 1 to {ranks}, or distinct ranks below {ranks}")
+    raise InputError(
+        f"aggregators={asked!r} is not 'auto', a number from 1 to {ranks}, or distinct ranks below {ranks}"
+    )
 
 
 def _are_ranks(asked: Aggregators, ranks: int) -> bool:
     if isinstance(asked, int | str) or not asked or len({*asked}) < len(asked):
         return False
     return all(isinstance(rank, int) and 0 <= rank < ranks for rank in asked)
-
-
-def _spread(count: int, ranks: int) -> tuple[int, ...]:
-    return tuple(i * ranks // count for i in range(count))
 
 
 def _plans(
@@ -240,36 +240,74 @@ def _lanes(plan: CollectivePlan, means: Means) -> int:
     return max(min(tasks, means.costs.cores), 1)
 
 
-def _workspace(stored: Stored) -> int:
-    """Bytes that reading needs beside what is read: a chunk, and what its codec needs."""
-    return stored.chunk_bytes + stored.decode_workspace + stored.travel_bytes + stored.index_workspace
+def _workspace(stored: Stored, means: Means) -> int:
+    """Bytes that a rank needs beside what it reads: buffers of ranges, or a chunk and what its codec needs."""
+    kept = means.under_way * stored.travel_bytes + stored.index_workspace
+    return kept + (
+        stored.chunk_bytes + stored.decode_workspace
+        if stored.coded
+        else IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
+    )
 
 
 def _held(plan: CollectivePlan, means: Means) -> int:
     if not means.workers:
-        return sum(plan.part_bytes) + _lanes(plan, means) * (plan.round_bytes + _workspace(plan.stored))
+        return sum(plan.part_bytes) + _lanes(plan, means) * (plan.round_bytes + _workspace(plan.stored, means))
     here = ceil_div(plan.ranks, means.workers)
     parts = sum(sorted(plan.part_bytes)[-here:])
-    return parts + _copies(plan, means) * plan.round_bytes + here * _workspace(plan.stored)
+    return parts + _copies(plan, means) * plan.round_bytes + here * _workspace(plan.stored, means)
 
 
 # ---------------------------------------------------------------------- what it takes
 
 
-def _reading_seconds(stored: Stored, chunks: np.ndarray, nbytes: np.ndarray, costs: Costs) -> np.ndarray:
-    """Processor's seconds of each reader: requests, decoding, and a copy of what is read."""
-    request = costs.request_seconds if stored.local else costs.store_request_seconds
-    decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
-    return chunks * (costs.piece_seconds + request + decoding) + nbytes / costs.copy_bandwidth
+class _Reads(NamedTuple):
+    """What each rank reads of a file."""
+
+    requests: np.ndarray
+    """Of chunks, or of ranges in them."""
+    asked: np.ndarray
+    """Bytes as they are when decoded."""
+    seconds: np.ndarray
+    """Of a processor: requests, decoding, and a copy."""
 
 
-def _device_seconds(plan: CollectivePlan, means: Means, read_bytes: float) -> float:
+def _reads(plan: CollectivePlan, means: Means) -> _Reads:
+    """What each rank reads: whole chunks where they are coded, and ranges where that can be."""
+    stored, costs, chunks = plan.stored, means.costs, np.array(plan.chunks_read, np.int64)
+    if stored.coded:
+        request = costs.request_seconds if stored.local else costs.store_request_seconds
+        decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
+        taken = plan.taken_bytes / costs.copy_bandwidth
+        return _Reads(chunks, chunks * stored.chunk_bytes, chunks * (costs.piece_seconds + request + decoding) + taken)
+    each = [[_section(plan, axes, packed, means) for axes, packed in plan.sections(r)] for r in range(plan.ranks)]
+    columns = (
+        [sum(getattr(p, name) for p in plans) for plans in each] for name in ("requests", "asked_bytes", "seconds")
+    )
+    return _Reads(*map(np.array, columns))
+
+
+def _section(plan: CollectivePlan, axes: Axes, packed: bool, means: Means) -> SectionPlan:
+    """How a section is read by ranges."""
+    stored = plan.stored
+    return SectionPlan(
+        stored=stored,
+        axes=axes,
+        gap=gap_bytes("auto", stored, means.costs, means.under_way),
+        buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
+        packed=packed and stored.local,
+        costs=means.costs,
+    )
+
+
+def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
     """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
     stored, costs = plan.stored, means.costs
+    read_bytes = float(reads.asked.sum()) * costs.stored_ratio(stored)
     if not stored.remote:
         distinct = stored.nbytes * costs.stored_ratio(stored)
         return min(read_bytes, distinct if distinct <= costs.cache_bytes else math.inf) / costs.read_bandwidth
-    waits = max(ceil_div(chunks, means.under_way) for chunks in plan.chunks_read)
+    waits = math.ceil(int(reads.requests.max(initial=0)) / means.under_way)
     return waits * costs.remote_request_seconds + read_bytes / costs.remote_bandwidth
 
 
@@ -279,54 +317,44 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
 
 
 def _independent_offer(plan: CollectivePlan, means: Means) -> Offer:
-    stored, costs = plan.stored, means.costs
-    chunks, parts = np.array(plan.chunks_read, np.int64), np.array(plan.part_bytes, np.int64)
-    read = chunks * stored.chunk_bytes if stored.coded else np.minimum(parts, chunks * stored.chunk_bytes)
-    own = _reading_seconds(stored, chunks, parts, costs) + parts / costs.touch_bandwidth
+    stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
+    own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
     overhead = costs.graph_seconds if means.workers else plan.ranks * costs.task_seconds
     here = ceil_div(plan.ranks, means.workers) if means.workers else plan.ranks
     lanes = here if means.workers else min(plan.ranks, costs.cores)
-    return Offer(
-        method="independent",
-        partition=None,
-        aggregators=len(plan.aggregators),
-        rounds=1,
-        read_requests=int(chunks.sum()),
-        read_bytes=int(read.sum() * costs.stored_ratio(stored)),
-        decoded_bytes=int(chunks.sum()) * stored.chunk_bytes if stored.coded else 0,
-        messages=0,
-        exchanged_bytes=0,
-        held_bytes=sum(sorted(plan.part_bytes)[-here:]) + lanes * _workspace(stored),
-        seconds=max(_at_once(own, costs), _device_seconds(plan, means, float(read.sum()))) + overhead,
-    )
+    seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
+    parts = sum(sorted(plan.part_bytes)[-here:])
+    return _offer(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
 
 
 def _two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
-    stored, costs = plan.stored, means.costs
-    chunks, parts = np.array(plan.chunks_read, np.int64), np.array(plan.part_bytes, np.int64)
-    wanted = plan.read_sizes.sum(axis=0) * stored.itemsize
-    read = chunks * stored.chunk_bytes if stored.coded else wanted
-    own = _reading_seconds(stored, chunks, wanted, costs)
-    touched = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
+    costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
+    filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
     if means.workers:
-        exchange = _exchange_seconds(plan, costs) + costs.graph_seconds
-        processor = _at_once(own, costs) + _at_once(touched, costs)
+        overhead = _exchange_seconds(plan, costs) + costs.graph_seconds
+        processor = _at_once(reads.seconds, costs) + _at_once(filled, costs)
     else:
         tasks = sum(bool(boxes) for each in plan.rounds for boxes in each)
-        exchange = (tasks + 2 * plan.ranks) * costs.task_seconds
-        processor = float(own.sum() + touched.sum()) / max(min(costs.cores, tasks), 1)
+        overhead = (tasks + 2 * plan.ranks) * costs.task_seconds
+        processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
+    seconds = max(processor, _device_seconds(plan, means, reads)) + overhead
+    return _offer(plan, reads, means, held=_held(plan, means), seconds=seconds)
+
+
+def _offer(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> Offer:
+    stored, together = plan.stored, plan.method == "two-phase"
     return Offer(
-        method="two-phase",
-        partition=plan.partition,
+        method=plan.method,
+        partition=plan.partition if together else None,
         aggregators=len(plan.aggregators),
-        rounds=len(plan.rounds),
-        read_requests=int(chunks.sum()),
-        read_bytes=int(read.sum() * costs.stored_ratio(stored)),
-        decoded_bytes=int(chunks.sum()) * stored.chunk_bytes if stored.coded else 0,
+        rounds=len(plan.rounds) if together else 1,
+        read_requests=int(reads.requests.sum()),
+        read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
+        decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
         messages=plan.messages,
         exchanged_bytes=plan.exchanged_bytes,
-        held_bytes=_held(plan, means),
-        seconds=max(processor, _device_seconds(plan, means, float(read.sum()))) + exchange,
+        held_bytes=held,
+        seconds=seconds,
     )
 
 

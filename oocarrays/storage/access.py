@@ -85,7 +85,7 @@ class ChunkReader:
             try:
                 if blob is not None and not isinstance(blob, StoreBlob):
                     self._check_bytes(blob.name, blob.size)
-                for part in _cut(piece, tile):
+                for part in cut(piece, tile):
                     yield part, self._read_tile(blob, part.relative_to(origin), bounce)
             except MissingBlob:
                 yield piece, None
@@ -252,7 +252,7 @@ class ChunkWriter:
         """Buffers for shards: pages that are there already cost a tenth of new ones."""
         self._blobs = blobs_of(file.zarr, past_cache=past_cache, requests=requests)
         self._codec, self._shard = file.chain.compressor, file.chain.shard
-        self._fill = np.full(1, file.fill_value, file.dtype).tobytes()
+        self._fill = fill_bits(file)
 
     def _turn(self) -> AbstractContextManager[Any]:
         """Wait for the device, where chunks go to it uncoded and past the cache: one rank writes, the others read.
@@ -284,6 +284,16 @@ class ChunkWriter:
                         written.result()
             if written:
                 written.result()
+
+    def replace(self, index: Index, chunk: np.ndarray) -> None:
+        """Store one whole chunk, or remove what is there where it holds nothing but the fill value, and then return."""
+        if self._is_fill(chunk):
+            self._blobs.remove(self.file.chunk_key(index))
+            self.meter.add(skipped_chunks=1)
+        elif self._codec is None:
+            self._put(index, chunk)
+        else:
+            self._put_bytes(index, self._encode(chunk), chunk.nbytes)
 
     def _room(self, chunk: np.ndarray) -> np.ndarray | None:
         """Memory for the bytes of a shard; None where chunks stand alone."""
@@ -340,15 +350,24 @@ class ChunkWriter:
             raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
 
     def _is_fill(self, chunk: np.ndarray) -> bool:
-        """Whether every element has the very bits of the fill value."""
-        elements = chunk.reshape(-1)
-        if elements[:1].tobytes() != self._fill or elements[-1:].tobytes() != self._fill:
-            return False
-        bits = elements.view(np.uint8).reshape(len(elements), -1)
-        return bool((bits == np.frombuffer(self._fill, np.uint8)).all())
+        return is_fill(chunk, self._fill)
 
 
-def _cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
+def fill_bits(file: ArrayFile) -> bytes:
+    """The bytes of an element that is not stored."""
+    return np.full(1, file.fill_value, file.dtype).tobytes()
+
+
+def is_fill(chunk: np.ndarray, fill: bytes) -> bool:
+    """Whether every element has the very bits of the fill value."""
+    elements = chunk.reshape(-1)
+    if elements[:1].tobytes() != fill or elements[-1:].tobytes() != fill:
+        return False
+    bits = elements.view(np.uint8).reshape(len(elements), -1)
+    return bool((bits == np.frombuffer(fill, np.uint8)).all())
+
+
+def cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
     """The tiles of a piece, the last axis running fastest."""
     counts = [ceil_div(n, t) for n, t in zip(piece.shape, tile, strict=True)]
     for index in product(*map(range, counts)):

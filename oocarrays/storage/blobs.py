@@ -18,7 +18,8 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -38,6 +39,10 @@ STAGING_BYTES = 2**21
 """Bytes that a rank copies to memory on sectors at a time."""
 MOST_BYTES = 2**30
 """Bytes of one system call; the kernel stops at 2 GiB."""
+
+
+Piece = tuple[int, memoryview]
+"""Bytes of a chunk, and where they begin in it."""
 
 
 def byte_view(array: np.ndarray) -> memoryview:
@@ -178,16 +183,73 @@ class LocalBlobs:
         StoreFailure
             Where the file cannot be written.
         """
+        with self._replacing(key) as partial:
+            self._write(partial, data)
+
+    def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
+        """Replace the chunk under ``key`` by pieces, each written as it comes, at once when all are there.
+
+        Returns
+        -------
+        bool
+            Whether there were any; where not, nothing is done.
+        """
+        first = next(pieces, None)
+        if first is None:
+            return False
+        with self._replacing(key) as partial:
+            file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                write_pieces(file, chain((first,), pieces))
+            finally:
+                os.close(file)
+        return True
+
+    def change(self, key: str, pieces: Iterable[Piece]) -> None:
+        """Write pieces of a chunk that is there where they are: a reader, or a crash, can come between two.
+
+        Raises
+        ------
+        MissingBlob
+            Where there is none.
+        """
+        path = os.path.join(self.root, key)
+        try:
+            file = os.open(path, os.O_WRONLY)
+            try:
+                write_pieces(file, pieces)
+            finally:
+                os.close(file)
+        except FileNotFoundError:
+            raise MissingBlob(path) from None
+        except OSError as error:
+            raise write_error(path, error) from error
+
+    def remove(self, key: str) -> None:
+        """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
+        path = os.path.join(self.root, key)
+        try:
+            os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise write_error(path, error) from error
+
+    @contextmanager
+    def _replacing(self, key: str) -> Iterator[str]:
+        """The name of a file that becomes the chunk under ``key`` in the end, and is gone where that fails."""
         path = os.path.join(self.root, key)
         partial = f"{path}.{uuid.uuid4().hex}.partial"
         try:
             self._make_folder(os.path.dirname(path))
-            self._write(partial, data)
+            yield partial
             os.replace(partial, path)
-        except OSError as error:
+        except BaseException as error:
             with suppress(OSError):
                 os.unlink(partial)
-            raise write_error(path, error) from error
+            if isinstance(error, OSError):
+                raise write_error(path, error) from error
+            raise
 
     def _make_folder(self, folder: str) -> None:
         if folder not in self._folders:
@@ -259,6 +321,15 @@ def write_all(file: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
         done += os.write(file, data[done : done + MOST_BYTES])
+
+
+def write_pieces(file: int, pieces: Iterable[Piece]) -> None:
+    """Write pieces of an open file, each at its offset."""
+    pwrite = os.pwrite
+    for offset, data in pieces:
+        done = pwrite(file, data[:MOST_BYTES], offset)
+        while done < len(data):
+            done += pwrite(file, data[done : done + MOST_BYTES], offset + done)
 
 
 def _on_sectors(data: memoryview) -> bool:
@@ -375,6 +446,15 @@ class StoreBlobs:
         try:
             buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
             sync(self.store.set(self._key(key), buffer))
+        except OSError as error:
+            raise write_error(f"{self._key(key)} of {self.store}", error) from error
+
+    def remove(self, key: str) -> None:
+        """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
+        try:
+            sync(self.store.delete(self._key(key)))
+        except FileNotFoundError:
+            pass
         except OSError as error:
             raise write_error(f"{self._key(key)} of {self.store}", error) from error
 

@@ -1,7 +1,7 @@
 """Sections of one array file: what is taken of it, whatever its shape and that of the chunks.
 
-    chunk       ░░█░░█░░█░░                 what is taken of a chunk is copied to its place in the result;
-    result      ███                         what is written to it is copied into it, and the chunk replaced
+    chunk       ░░█░░█░░█░░                 what is taken of a chunk is copied to its place in the result
+    result      ███
 
 Thakur 1995, section 5.5.1 (data sieving).
 """
@@ -9,20 +9,34 @@ Thakur 1995, section 5.5.1 (data sieving).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product, repeat
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
-from oocarrays.storage.access import ChunkReader, ChunkWriter, Index
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.sections import BUFFER_BYTES, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sieve import Method
+from oocarrays.storage.access import ChunkReader, Index
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.sieved import SectionReader
 
 
 def read_section(
-    file: ArrayFile, axes: Axes, out: np.ndarray | None = None, *, meter: Meter | None = None
+    file: ArrayFile,
+    axes: Axes,
+    out: np.ndarray | None = None,
+    *,
+    meter: Meter | None = None,
+    method: Method = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = 16,
+    threads: int = 2,
+    costs: Costs | None = None,
 ) -> np.ndarray:
     """What is taken of an array file: ``result.shape == lengths(axes)``.
 
@@ -32,34 +46,87 @@ def read_section(
         What is taken along each axis, as `oocarrays.mapping.selection.Selection` has it.
     out : numpy.ndarray, optional
         What is filled and returned.
+    method : str
+        ``"direct"`` asks for each contiguous run, ``"sieve"`` for all from the first to the last that is wanted,
+        ``"auto"`` for what costs least. Coded chunks are read whole.
+    buffer_bytes : int
+        Bytes of one buffer, of which there are four at most.
+    requests : int
+        Requests that are under way at one time, in stores that are not local files.
+    threads : int
+        Threads that read local files, and decode.
     """
     out = np.empty(lengths(axes), file.dtype) if out is None else out
-    reader, grid = ChunkReader(file, meter or Meter()), file.stored.grid
-    places = {index: (there, inside) for index, there, inside in pieces(grid, axes)}
-    buffer = np.empty(grid.chunks, file.dtype)
-    for index, chunk in reader.whole(places, repeat(buffer)):
-        there, inside = places[index]
-        out[there] = file.fill_value if chunk is None else chunk[inside]
+    meter = meter or Meter()
+    plan = section_plan(file, axes, out, method=method, buffer_bytes=buffer_bytes, requests=requests, costs=costs)
+    if not out.size:
+        return out
+    if plan is None:
+        _read_whole(file, axes, out, meter, requests, threads)
+    elif file.stored.local:
+        SectionReader(file, plan, out, meter).read_local(threads)
+    else:
+        SectionReader(file, plan, out, meter).read_store(requests)
     return out
 
 
-def write_section(file: ArrayFile, axes: Axes, values: np.ndarray, *, meter: Meter | None = None) -> None:
-    """Write what is taken of an array file, and leave the rest as it is.
+def section_plan(
+    file: ArrayFile,
+    axes: Axes,
+    out: np.ndarray | None = None,
+    *,
+    method: Method = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = 16,
+    costs: Costs | None = None,
+) -> SectionPlan | None:
+    """How `read_section` reads a section; None where chunks are read whole."""
+    stored, costs = file.stored, costs or Costs()
+    gap = gap_bytes(method, stored, costs, requests)
+    if file.chain.pipeline != "plain":
+        return None
+    packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
+    buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)
+    return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)
 
-    Parameters
-    ----------
-    file : ArrayFile
-        Described as written: the unit is a shard, where there are any.
-    values : numpy.ndarray
-        ``values.shape == lengths(axes)``.
-    """
-    writer, grid = ChunkWriter(file, meter or Meter()), file.stored.grid
-    for index, there, inside in pieces(grid, axes):
-        chunk = np.full(grid.chunks, file.fill_value, file.dtype)
-        section = grid.section(index)
-        chunk[section.relative_to(section.lower).slices] = file.zarr[section.slices]
-        chunk[inside] = values[there]
-        writer.write_all([(index, chunk)])
+
+def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int, threads: int) -> None:
+    """Read coded chunks, each whole, and take what is wanted."""
+    reader = ChunkReader(file, meter, requests=requests)
+    places = {index: (there, inside) for index, there, inside in pieces(file.stored.grid, axes)}
+    shares = [list(places)[number::threads] for number in range(min(threads, len(places)))]
+    if len(shares) == 1 or not file.stored.local:
+        _take_whole(reader, list(places), places, out)
+        return
+    with ThreadPoolExecutor(threads, "decode") as pool:
+        for each in [pool.submit(_take_whole, reader, share, places, out) for share in shares]:
+            each.result()
+
+
+def _take_whole(
+    reader: ChunkReader, indices: list[Index], places: dict[Index, tuple[Any, Any]], out: np.ndarray
+) -> None:
+    grid, file = reader.grid, reader.file
+    buffer = np.empty(0, file.dtype)
+
+    def rooms() -> Iterator[np.ndarray]:
+        """Where each chunk is decoded: at its place, where it is wanted whole and lies there in one piece."""
+        nonlocal buffer
+        for index in indices:
+            there = out[places[index][0]]
+            if there.shape == grid.chunks and there.flags.c_contiguous and out.dtype == file.dtype:
+                yield there
+                continue
+            if buffer.shape != grid.chunks:
+                buffer = np.empty(grid.chunks, file.dtype)
+            yield buffer
+
+    for index, chunk in reader.whole(indices, rooms()):
+        there, inside = places[index]
+        if chunk is None:
+            out[there] = file.fill_value
+        elif not np.shares_memory(chunk, out):
+            out[there] = chunk[inside]
 
 
 def pieces(grid: ChunkGrid, axes: Axes) -> Iterator[tuple[Index, Any, Any]]:

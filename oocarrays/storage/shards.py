@@ -195,7 +195,7 @@ class ShardedBlobs:
         MissingBlob
             Where it, or its shard, is not stored.
         """
-        place = self._place(key)
+        place = self.place(key)
         if place is None:
             raise MissingBlob(key.shard)
         offset, nbytes = place
@@ -206,7 +206,7 @@ class ShardedBlobs:
                 blob.want(offset, nbytes)
         return PartBlob(blob, offset, nbytes)
 
-    def _place(self, key: ShardKey) -> tuple[int, int] | None:
+    def place(self, key: ShardKey) -> tuple[int, int] | None:
         """Where a chunk begins in its shard, and how long it is, in bytes; None where it is not stored."""
         offset, nbytes = map(int, self._index(key.shard)[key.number])
         return None if offset == nbytes == NOT_STORED else (offset, nbytes)
@@ -217,7 +217,7 @@ class ShardedBlobs:
         return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
 
     def _in_shard(self, key: ShardKey, part: RangeByteRequest | None) -> Wanted | None:
-        place = self._place(key)
+        place = self.place(key)
         if place is None:
             return None
         start, nbytes = place
@@ -293,18 +293,43 @@ def pack_shard(
     tuple of int
         Bytes of the shard, and elements of the chunks that are stored in it.
     """
-    entries = np.full((layout.count, 2), NOT_STORED, np.uint64)
-    at, elements = 0 if layout.at_end else layout.index_bytes, 0
+    nbytes, stored = lay_out(layout, _coded(layout, shard, encode, is_fill), out)
+    return nbytes, stored * math.prod(layout.chunks)
+
+
+def _coded(
+    layout: ShardLayout, shard: np.ndarray, encode: Callable[[np.ndarray], Any], is_fill: Callable[[np.ndarray], bool]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The stored bytes of the chunks of a shard, by their numbers."""
     for number, section in enumerate(layout.sections()):
         place: Any = (*section, ...)
         chunk = np.ascontiguousarray(shard[place])
-        if is_fill(chunk):
-            continue
-        data = encode(chunk)
-        out[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        if not is_fill(chunk):
+            yield number, np.frombuffer(encode(chunk), np.uint8)
+
+
+def lay_out(layout: ShardLayout, chunks: Iterable[tuple[int, np.ndarray]], out: np.ndarray) -> tuple[int, int]:
+    """Lay stored chunks out in ``out``, one behind the other, with their index.
+
+    Parameters
+    ----------
+    chunks : iterable of (int, numpy.ndarray)
+        The number of each chunk in the shard, and its bytes, which are copied before the next is asked for.
+    out : numpy.ndarray
+        Bytes enough.
+
+    Returns
+    -------
+    tuple of int
+        Bytes of the shard, and chunks that are stored in it.
+    """
+    entries = np.full((layout.count, 2), NOT_STORED, np.uint64)
+    at, stored = 0 if layout.at_end else layout.index_bytes, 0
+    for number, data in chunks:
+        out[at : at + len(data)] = data
         entries[number] = at, len(data)
-        at, elements = at + len(data), elements + chunk.size
+        at, stored = at + len(data), stored + 1
     index = np.frombuffer(layout.write_index(entries), np.uint8)
     start = at if layout.at_end else 0
     out[start : start + len(index)] = index
-    return at + layout.index_bytes * layout.at_end, elements
+    return at + layout.index_bytes * layout.at_end, stored

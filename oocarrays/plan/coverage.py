@@ -1,0 +1,114 @@
+"""What ranks write of each chunk together: whether that is all of it, and whose elements stay where they overlap.
+
+    rank 0   █ █ █ █ · · · ·         chunks        a · · · │ b · · ·
+    rank 1   · · ░ ░ ░ ░ · ·         covered       yes     │ no: it is read before it is written
+                                     stays         0 0 1 1 │ 1 1 · ·     the highest rank's
+
+Both are found in closed form: what the requests hold together, and what they leave out, are unions of products, whose
+sizes do not grow with the array's. Thakur 1995, section 6.3.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from oocarrays.mapping import ranges
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Taken, common
+from oocarrays.mapping.union import Runs, Union, product_of, touched
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """What ranks write of each chunk together.
+
+    >>> grid = ChunkGrid.of((8,), (4,))
+    >>> coverage = Coverage(units=grid, chunks=grid, requests=((range(4),), (range(2, 6),)))
+    >>> coverage.wanted.count, [index for index in [(0,), (1,)] if coverage.needs(index)], coverage.reads
+    (2, [(1,)], 1)
+    >>> coverage.standing(Section((0,), (4,)))
+    [(0, (range(0, 4),)), (1, (range(2, 4),))]
+    """
+
+    units: ChunkGrid
+    """Of what is written at once: shards, where there are any."""
+    chunks: ChunkGrid
+    """Of what is read at once: the chunks in them."""
+    requests: tuple[Axes, ...]
+    """What each rank writes."""
+
+    @cached_property
+    def wanted(self) -> Union:
+        """The units of which anything is written."""
+        return Union.of(product_of(axes, self.units.chunks) for axes in self.requests)
+
+    @cached_property
+    def _left(self) -> Union:
+        """The chunks of which some element is not written."""
+        written = Union.of(map(product_of, self.requests))
+        return Union.of(touched(self.chunks, written.complement(self.chunks.shape)))
+
+    def needs(self, chunk: tuple[int, ...]) -> bool:
+        """Whether a chunk of a unit that is written has to be read first."""
+        return chunk in self._left
+
+    @cached_property
+    def reads(self) -> int:
+        """Chunks that are read first: those in units that are written, less those that are covered."""
+        inside = (tuple(map(_within, each, self.units.chunks, self.units.shape)) for each in self.wanted.products())
+        return Union.of(touched(self.chunks, inside)).count - (self.chunks.count - self._left.count)
+
+    @cached_property
+    def shared(self) -> bool:
+        """Whether two ranks write to one unit: then they do not conform."""
+        return sum(Union.of([product_of(axes, self.units.chunks)]).count for axes in self.requests) > self.wanted.count
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """First element along each axis of what each rank writes, and one past the last; those of nothing meet none."""
+        axes = len(self.units.shape)
+        ends = [
+            [(int(taken[0]), int(taken[-1]) + 1) for taken in request] if all(map(len, request)) else [(0, 0)] * axes
+            for request in self.requests
+        ]
+        bounds = np.array(ends, np.int64).reshape(len(ends), axes, 2)
+        return bounds[:, :, 0], bounds[:, :, 1]
+
+    def standing(self, box: Section) -> list[tuple[int, Axes]]:
+        """The ranks that write something of a box that stays, lowest first, and what of it.
+
+        One of which all is covered by what a higher rank writes there is left out: nobody needs to send that.
+        """
+        lower, upper = self._bounds
+        near = np.flatnonzero(((lower < np.array(box.upper)) & (upper > np.array(box.lower))).all(axis=1))
+        held: list[tuple[int, Axes]] = []
+        for rank in reversed(near.tolist()):
+            axes = common(self.requests[rank], box)
+            if all(map(len, axes)) and not any(_covers(higher, axes) for _, higher in held):
+                held.append((rank, axes))
+        return held[::-1]
+
+
+def _within(units: Runs, unit: int, extent: int) -> Runs:
+    """The elements of some units along an axis."""
+    return np.minimum(units * unit, extent)
+
+
+def _covers(outer: Axes, inner: Axes) -> bool:
+    return all(map(_holds, outer, inner))
+
+
+def _holds(outer: Taken, inner: Taken) -> bool:
+    """Whether all of ``inner`` is in ``outer``.
+
+    >>> _holds(range(0, 9, 2), range(2, 7, 4)), _holds(range(0, 9, 2), np.array([2, 3]))
+    (True, False)
+    """
+    if isinstance(outer, range) and isinstance(inner, range):
+        return ranges.common(outer, inner) == ranges.ascending(inner)
+    return len(inner) <= len(outer) and bool(np.isin(np.asarray(inner), np.asarray(outer), assume_unique=True).all())
+

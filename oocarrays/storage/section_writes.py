@@ -1,0 +1,281 @@
+"""Writing sections of one array file: what is between the strides stays, and each chunk is replaced at once.
+
+    InWindows    uncompressed chunks in local files     read, changed and written a window of the buffer at a time
+    InPlace      the same, if asked for                 only what is written is written, where it is
+    Whole        coded chunks, and any other store      decoded, changed and coded again
+    Sharded      shards                                 what is not written goes along as it is stored
+
+Thakur 1995, section 5.5.1 (writing array sections).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import zarr
+
+from oocarrays.errors import CorruptChunkError, InputError, SelectionError
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.sieve_writes import SectionWritePlan, WriteMethod, plan_section_write, runs_of
+from oocarrays.storage.access import ChunkReader, ChunkWriter, cut, fill_bits, is_fill
+from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view
+from oocarrays.storage.chunk_locks import chunk_lock
+from oocarrays.storage.codec import Chain
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.shard_writes import Sharded
+from oocarrays.storage.write_units import Buffers, Unit
+
+
+def write_section(
+    file: ArrayFile,
+    axes: Axes,
+    values: np.ndarray,
+    *,
+    meter: Meter | None = None,
+    method: WriteMethod = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = 1,
+) -> SectionWritePlan:
+    """Write what is taken of an array file, and leave the rest as it is.
+
+    Others may write to the same chunks meanwhile: threads of this process to any store, other processes to local
+    files. A chunk that holds nothing but the fill value is not stored afterwards.
+
+    Parameters
+    ----------
+    file : ArrayFile
+        Described as written: the unit is a shard, where there are any.
+    values : numpy.ndarray
+        ``values.shape == lengths(axes)``; of another type they are cast, as numpy's assignment does.
+    method : str
+        ``"auto"`` and ``"sieve"`` replace each chunk at once; ``"direct"`` writes runs where they are.
+    buffer_bytes : int, optional
+        Bytes to hold at most, beside the values.
+    requests : int
+        Chunks to have under way at one time, as far as the buffer goes.
+
+    Returns
+    -------
+    SectionWritePlan
+        What was done, as it was planned.
+
+    Raises
+    ------
+    InputError
+        Where the array is open for reading.
+    SelectionError
+        For values of another shape.
+    UnsupportedError, BudgetError
+        As `plan_section_write` does.
+    """
+    check_writable(file)
+    if values.shape != lengths(axes):
+        raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
+    file = _read_by_zarr(file)
+    plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
+    _each(_writer(file, plan, meter or Meter()), _units(file, plan, axes, values), plan.at_once)
+    return plan
+
+
+def check_writable(file: ArrayFile) -> None:
+    """Refuse an array that was opened for reading.
+
+    Raises
+    ------
+    InputError
+        It names the mode to open it with.
+    """
+    if file.zarr.read_only:
+        raise InputError(f"{file.name} is open for reading: open it with mode='r+' to write to it")
+
+
+def _read_by_zarr(file: ArrayFile) -> ArrayFile:
+    """The same file, its chunks replaced at once: zarrs writes them where they are."""
+    if file.chain.pipeline != "zarrs":
+        return file
+    place = file.zarr.store_path
+    again = zarr.open_array(place.store, path=place.path, mode="r+")
+    return replace(file, zarr=again, chain=Chain(pipeline="zarr"))
+
+
+def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarray) -> Iterator[Unit]:
+    return (Unit(file.stored.grid, parts, axes, values) for parts in plan.units())
+
+
+def _each(work: Callable[[Unit], None], units: Iterable[Unit], at_once: int) -> None:
+    """Do the work of each unit, so many of them at a time."""
+    if at_once == 1:
+        for unit in units:
+            work(unit)
+        return
+    with ThreadPoolExecutor(at_once, "write") as pool:
+        under_way: deque[Future[None]] = deque()
+        for unit in units:
+            if len(under_way) == at_once:
+                under_way.popleft().result()
+            under_way.append(pool.submit(work, unit))
+        while under_way:
+            under_way.popleft().result()
+
+
+# ---------------------------------------------------------------------- the ways to write a chunk
+
+
+class _Writer(Protocol):
+    def __call__(self, unit: Unit) -> None:
+        """Write what is written of one unit."""
+
+
+def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter) -> _Writer:
+    if plan.method == "direct":
+        return InPlace(file, plan.window, meter)
+    if file.chain.shard is not None:
+        return Sharded(file, meter)
+    return InWindows(file, plan.window, meter) if file.folder and file.chain.pipeline == "plain" else Whole(file, meter)
+
+
+class Whole:
+    """Decodes, changes and replaces chunks, of any codec in any store."""
+
+    def __init__(self, file: ArrayFile, meter: Meter) -> None:
+        self.file = file
+        self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
+        self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
+        self._buffers = Buffers(file.stored.grid.chunks, file.dtype)
+
+    def __call__(self, unit: Unit) -> None:
+        """Write what is written of one chunk."""
+        with chunk_lock(self.file, unit.index):
+            buffer = self._buffers.take()
+            if not unit.covers(self._box):
+                buffer[...] = self.file.fill_value
+            if not unit.whole:
+                self._read(unit, buffer)
+            unit.put_in(buffer, self._box)
+            self._writer.replace(unit.index, buffer)
+            self._buffers.give(buffer)
+
+    def _read(self, unit: Unit, buffer: np.ndarray) -> None:
+        ((_, chunk),) = self._reader.whole([unit.index], [buffer])
+        if chunk is not None:
+            buffer[(*map(slice, chunk.shape), ...)] = chunk
+
+
+class InWindows:
+    """Reads, changes and writes uncompressed chunks of local files a window at a time, and replaces them at once."""
+
+    def __init__(self, file: ArrayFile, window: tuple[int, ...], meter: Meter) -> None:
+        self.file, self.meter = file, meter
+        self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
+        assert file.folder is not None, "only local files are read and written in part"
+        self.blobs = LocalBlobs(file.folder)
+        self._buffers = Buffers(window, file.dtype)
+        self._fill = fill_bits(file)
+
+    def __call__(self, unit: Unit) -> None:
+        """Write what is written of one chunk."""
+        with chunk_lock(self.file, unit.index):
+            self.rewrite(unit)
+
+    def rewrite(self, unit: Unit) -> None:
+        """Replace a chunk whose lock is held."""
+        key, buffer = self.file.chunk_key(unit.index), self._buffers.take()
+        old = None if unit.whole else self._open(key)
+        try:
+            if not self.blobs.put_pieces(key, self._pieces(unit, old, buffer)):
+                self.blobs.remove(key)
+                self.meter.add(skipped_chunks=1)
+        finally:
+            if old is not None:
+                old.close()
+        self._buffers.give(buffer)
+
+    def _open(self, key: str) -> LocalBlob | None:
+        try:
+            blob = self.blobs.open(key)
+        except MissingBlob:
+            return None
+        if blob.size != self.file.stored.chunk_bytes:
+            blob.close()
+            raise CorruptChunkError(f"{blob.name} has {blob.size} bytes; a chunk has {self.file.stored.chunk_bytes}")
+        return blob
+
+    def _pieces(self, unit: Unit, old: LocalBlob | None, buffer: np.ndarray) -> Iterator[Piece]:
+        """The windows of a chunk as they become; none where all hold the fill value only."""
+        held_back: list[tuple[int, int]] | None = []
+        for box, offset in self.windows:
+            data = self._window(unit, box, offset, old, buffer)
+            if held_back is not None and is_fill(data, self._fill):
+                held_back.append((offset, box.size))
+                continue
+            yield self._counted(offset, data)
+            if held_back:
+                buffer[...] = self.file.fill_value
+                yield from (self._counted(at, _first(buffer, (size,))) for at, size in held_back)
+            held_back = None
+
+    def _counted(self, offset: int, data: np.ndarray) -> Piece:
+        self.meter.add(write_requests=1, written_bytes=data.nbytes)
+        return offset, byte_view(data)
+
+    def _window(self, unit: Unit, box: Section, offset: int, old: LocalBlob | None, buffer: np.ndarray) -> np.ndarray:
+        """The elements of a window as they become: the values themselves, where they lie as they are stored."""
+        covered = unit.covers(box)
+        if covered:
+            given = unit.values(box)
+            if given.dtype == self.file.dtype and given.flags.c_contiguous:
+                return given
+        data = _first(buffer, box.shape)
+        if old is not None:
+            old.read_into(offset, byte_view(data))
+            self.meter.add(read_requests=1, read_bytes=data.nbytes)
+        elif not covered:
+            data[...] = self.file.fill_value
+        unit.put_in(data, box)
+        return data
+
+
+class InPlace(InWindows):
+    """Writes each run of an uncompressed chunk where it is; chunks that are wholly written, or missing, as others."""
+
+    def rewrite(self, unit: Unit) -> None:
+        """Change a chunk whose lock is held."""
+        old = None if unit.whole else self._open(self.file.chunk_key(unit.index))
+        if old is None:
+            super().rewrite(unit)
+            return
+        old.close()
+        starts, data, ends = self._runs(unit)
+        runs = zip(starts, [0, *ends], ends, strict=False)
+        self.blobs.change(self.file.chunk_key(unit.index), ((at, data[start:stop]) for at, start, stop in runs))
+        self.meter.add(write_requests=len(starts), written_bytes=len(data))
+
+    def _runs(self, unit: Unit) -> tuple[list[int], memoryview, list[int]]:
+        """Where each run begins in the chunk, all their bytes, and where each ends in these."""
+        chunks, size = self.file.stored.grid.chunks, self.file.dtype.itemsize
+        box = Section((0,) * len(chunks), chunks)
+        _, inside = unit.places(box)
+        starts, lengths = runs_of([np.arange(n)[part] for part, n in zip(inside, chunks, strict=True)], chunks)
+        data = byte_view(np.ascontiguousarray(unit.values(box), self.file.dtype))
+        return (starts * size).tolist(), data, (np.cumsum(lengths) * size).tolist()
+
+
+def _windows(chunks: tuple[int, ...], window: tuple[int, ...], itemsize: int) -> Iterator[tuple[Section, int]]:
+    """A chunk cut in windows, and the byte at which each begins: they follow one another in it."""
+    offset = 0
+    for box in cut(Section((0,) * len(chunks), chunks), window):
+        yield box, offset
+        offset += box.size * itemsize
+
+
+def _first(buffer: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The first elements of a buffer, in a shape."""
+    return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)

@@ -1,0 +1,144 @@
+"""Plans of collective reads: who reads which chunk, in which round, and what goes to whom."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oocarrays.errors import BudgetError, InputError, ScheduleError
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, common, lengths
+from oocarrays.plan.collective import CollectivePlan, two_phase
+from oocarrays.plan.offers import plan_collective
+from oocarrays.plan.wanted import requests_of
+from tests.plan.test_wanted import SHAPES, marked
+from tests.selections import requests
+from tests.strategies import chunks_for, stored
+
+GRID = ChunkGrid.of((64, 64), (8, 64))
+
+
+def size(axes: Axes, box: Section) -> int:
+    return math.prod(lengths(common(axes, box)))
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data(), SHAPES, st.booleans())
+def test_every_wanted_element_is_read_once_by_an_aggregator(
+    data: st.DataObject, shape: tuple[int, ...], coded: bool
+) -> None:
+    file = stored(ChunkGrid.of(shape, data.draw(chunks_for(shape))), itemsize=1, coded=coded)
+    wants, buffer_bytes = data.draw(requests(shape)), data.draw(st.integers(1, 60))
+    chosen = data.draw(st.sets(st.integers(0, len(wants) - 1), min_size=1))
+    partition: Any = data.draw(st.sampled_from(["static", "dynamic"]))
+    plan = two_phase(file, wants, aggregators=sorted(chosen), partition=partition, buffer_bytes=buffer_bytes)
+    boxes = [(rank, box) for each in plan.rounds for rank, some in enumerate(each) for box in some]
+    assert {rank for rank, _ in boxes} <= chosen
+    times = np.zeros(shape, int)
+    readers: dict[tuple[int, ...], set[int]] = {}
+    for rank, box in boxes:
+        times[box.slices] += 1
+        for index in file.grid.indices(box):
+            readers.setdefault(index, set()).add(rank)
+    wanted = np.logical_or.reduce([marked(shape, axes) for axes in wants])
+    assert times.max(initial=0) <= 1
+    assert (times[wanted] == 1).all()
+    assert all(len(ranks) == 1 for ranks in readers.values()), "one aggregator a chunk"
+    for number, each in enumerate(plan.rounds):
+        counted = [[sum(size(axes, box) for box in some) for axes in wants] for some in each]
+        assert plan.sizes(number).tolist() == counted
+        for some in each:
+            read = sum(math.prod(lengths(plan.tight(box))) for box in some)
+            alone = math.prod(map(len, file.grid.touched(some[0]))) if len(some) == 1 else 0
+            assert read <= buffer_bytes or (coded and alone == 1), "a round is no more than a buffer, or one chunk"
+
+
+def test_rounds_are_in_file_order_and_as_large_as_the_buffer() -> None:
+    plan = two_phase(stored(GRID), requests_of(Layout.of((64, 64), "(*, block)", ranks=2)), buffer_bytes=2 * 8 * 64 * 4)
+    first = [[box.lower[0] for box in each[0]] for each in plan.rounds]
+    assert first == [[0], [16]]
+    assert plan.round_bytes == 2 * 8 * 64 * 4
+    assert plan.all_sizes.sum(axis=0).tolist() == [[32 * 32, 32 * 32]] * 2
+
+
+# ---------------------------------------------------------------------- which way
+
+
+def planned(layout: str, *, ranks: int = 4, coded: bool = True, **options: Any) -> CollectivePlan:
+    file = stored(ChunkGrid.of((4096, 4096), (256, 4096)), coded=coded)
+    return plan_collective(file, requests_of(Layout.of((4096, 4096), layout, ranks=ranks)), **options)
+
+
+def test_each_reads_for_itself_where_requests_conform_and_all_for_all_where_chunks_are_coded_and_shared() -> None:
+    assert planned("(block, *)").method == "independent"
+    for layout in ("(*, block)", "(*, cyclic)", "(cyclic, *)"):
+        plan = planned(layout)
+        assert plan.method == "two-phase"
+        assert plan.price is not None
+        assert plan.price.decoded_bytes == 4096 * 4096 * 4
+        own = next(offer for offer in plan.offers if offer.method == "independent")
+        assert own.decoded_bytes == 4 * 4096 * 4096 * 4
+
+
+def test_dynamic_domains_are_never_predicted_to_take_longer() -> None:
+    file = stored(ChunkGrid.of((64, 64), (2, 64)), coded=True)
+    wants = [(range(8 * p, 8 * p + 12), range(10 * p, 10 * p + 30)) for p in range(4)]
+    how: dict[str, Any] = {"method": "two-phase", "aggregators": 4, "workers": 4}
+    both = {p: plan_collective(file, wants, partition=p, **how) for p in ("static", "dynamic")}
+    assert max(both["dynamic"].chunks_read) < max(both["static"].chunks_read)
+    assert [plan.offers[0].seconds for plan in both.values()] == sorted(
+        (plan.offers[0].seconds for plan in both.values()), reverse=True
+    )
+
+
+def test_a_few_ranks_read_for_all_where_messages_cost_more_than_reading() -> None:
+    wants = requests_of(Layout.of((64, 64), "(*, block)", ranks=16))
+    plan = plan_collective(stored(GRID), wants, method="two-phase", workers=16)
+    assert len(plan.aggregators) < 16
+    assert {offer.aggregators for offer in plan.offers} >= {1, 2, 4, 8}
+    asked = plan_collective(stored(GRID), wants, method="two-phase", workers=16, aggregators=[3, 5])
+    assert asked.aggregators == (3, 5)
+    assert Counter(asked.chunks_read) == {0: 14, 4: 2}
+
+
+def test_a_plan_keeps_its_budget_by_smaller_rounds_or_says_what_it_needs() -> None:
+    for workers in (0, 4):
+        how: dict[str, Any] = {"workers": workers, "method": "two-phase", "aggregators": 4}
+        whole = planned("(*, block)", **how)
+        assert whole.price is not None
+        least = whole.price.held_bytes - whole.round_bytes // 2
+        less = planned("(*, block)", **how, budget=least)
+        assert less.price is not None
+        assert less.price.held_bytes <= least
+        assert len(less.rounds) > len(whole.rounds)
+        with pytest.raises(BudgetError, match="this collective read needs at least") as caught:
+            planned("(*, block)", **how, budget=1)
+        planned("(*, block)", **how, budget=caught.value.least)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"method": "direct"}, InputError, "direct"),
+        ({"partition": "half"}, InputError, "half"),
+        ({"aggregators": 5}, InputError, "aggregators=5"),
+        ({"aggregators": 0}, InputError, "aggregators=0"),
+        ({"aggregators": [1, 1]}, InputError, "[1, 1]"),
+        ({"aggregators": [4]}, InputError, "below 4"),
+        ({"schedule": "pax", "workers": 4}, ScheduleError, "pax"),
+    ],
+    ids=str,
+)
+def test_what_there_is_not_is_refused_in_one_line(options: dict[str, Any], error: type, said: str) -> None:
+    with pytest.raises(error) as caught:
+        planned("(*, block)", **options)
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
