@@ -25,6 +25,7 @@ What workers read is what the kernel says of their calls. Every result is checke
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -102,7 +103,7 @@ def distributions(options: argparse.Namespace) -> list[dict]:
             far = Far(server, options.latency) if store == "latency" else Near(place, cache)
             rows = {name: _row(client, name, place, case, file, far, options) for name in options.distributions}
             title = f"{file} slabs, {store}, {cache}"
-            print("", report.distributions(title, case, rows), sep="\n", flush=True)
+            print("", report.distributions(title, case, far.nbytes(), rows), sep="\n", flush=True)
             found.append({"file": file, "store": store, "cache": cache, "case": asdict(case), "rounds": plain(rows)})
         return found
 
@@ -133,7 +134,8 @@ def _round(number: int, calls: dict, far) -> dict[str, Run]:
     for way in order[first:] + order[:first]:
         far.ready()
         found[way] = calls[way]()
-        found[way].told |= far.counts()
+        found[way].store = far.counts()
+        print(f"{way}: {found[way].seconds:.2f} s, {found[way].verdict}", file=sys.stderr)
     return found
 
 
@@ -178,9 +180,8 @@ def sections(options: argparse.Namespace) -> list[dict]:
             read = [case.scaled(options.scale) for case in thesis_sections.cases(table) if case.operation == "read"]
             each = [(case, _read(case, store, client if on == "workers" else None, options)) for case in read]
             if each:
-                print(
-                    "", report.sections(f"Table {table.replace('_', '.')}, {store}, {on}", each), sep="\n", flush=True
-                )
+                title = f"Table {table.replace('_', '.')}, {store}, {on}"
+                print("", report.sections(title, each), sep="\n", flush=True)
             found += [
                 {"case": case.name, "store": store, "on": on, "rounds": plain({"": runs})[""]} for case, runs in each
             ]

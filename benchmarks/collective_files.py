@@ -52,10 +52,18 @@ class Near:
     """A folder, brought into a state of the page cache before each run."""
 
     def __init__(self, place: str, cache: str) -> None:
+        self.place = place
         self.ready = lambda: {"cold": machine.make_cold, "warm": machine.make_warm}[cache](place)
 
-    def counts(self) -> dict:
+    def counts(self) -> dict[str, int]:
+        """Nobody counts here."""
         return {}
+
+    def nbytes(self) -> int:
+        """Bytes of its files."""
+        return sum(
+            os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(self.place) for name in names
+        )
 
 
 class Far:
@@ -65,8 +73,14 @@ class Far:
         self.server, self.latency = server, latency
 
     def ready(self) -> None:
+        """From now on it is far away, and counts anew."""
         self.server.tell(self.latency)
         self.server.counts()
 
-    def counts(self) -> dict:
+    def counts(self) -> dict[str, int]:
+        """Requests by kind, since it was last asked."""
         return self.server.counts()
+
+    def nbytes(self) -> int:
+        """Nobody weighs here."""
+        return 0

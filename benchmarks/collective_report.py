@@ -16,8 +16,8 @@ from thesis_sections import counts as asked_of
 Rounds = Sequence[Mapping[str, Run]]
 
 
-def distributions(title: str, case: Case, rows: Mapping[str, Rounds]) -> str:
-    """One of Tables 8 to 11 of 1993: milliseconds, and what workers read over what is asked for."""
+def distributions(title: str, case: Case, stored: int, rows: Mapping[str, Rounds]) -> str:
+    """One of Tables 8 to 11 of 1993: milliseconds, and how often workers read what is stored, in ``stored`` bytes."""
     ways = [way for way in next(iter(rows.values()))[0] if way not in ("conforming", "redistribution", "two-phase")]
     head = ["distribution", "conforming ms", "redistribution", "two-phase", "× conforming", "read ×"]
     head += [word for way in ways for word in (way, "read ×")]
@@ -26,10 +26,14 @@ def distributions(title: str, case: Case, rows: Mapping[str, Rounds]) -> str:
     for name, found in rows.items():
         best, both = (_ms(found, way) for way in ("conforming", "two-phase"))
         cells = [name, f"{best:.0f}", f"{_ms(found, 'redistribution'):.0f}", f"{both:.0f}", f"{both / best:.2f}"]
-        cells += [_reads(found, "two-phase")]
-        cells += [cell for way in ways for cell in (f"{_ms(found, way):.0f}", _reads(found, way))]
+        cells += [_reads(found, "two-phase", case, stored)]
+        cells += [cell for way in ways for cell in (f"{_ms(found, way):.0f}", _reads(found, way, case, stored))]
         lines.append(row([*cells, f"{_ms(found, 'direct') / both:.2f}" if "direct" in ways else "–"]))
-    return "\n".join([*lines, *_wrong(rows)])
+    return "\n".join([*lines, truth(_runs(rows.values())), *_wrong(rows)])
+
+
+def _runs(rows: Iterable[Rounds]) -> Iterable[Run]:
+    return (run for found in rows for each in found for run in each.values())
 
 
 def _head(names: Sequence[str]) -> tuple[str, str]:
@@ -40,12 +44,28 @@ def _ms(found: Rounds, way: str) -> float:
     return 1e3 * median(each[way].seconds for each in found)
 
 
-def _reads(found: Rounds, way: str) -> str:
-    """Requests to a store far away, or bytes of files over those of the conforming read."""
-    runs = [each[way] for each in found]
-    if runs[0].told:
-        return f"{runs[0].told.get('GET', 0)} GET"
-    return f"{median(run.read_bytes for run in runs) / median(each['conforming'].read_bytes for each in found):.2f}"
+def _reads(found: Rounds, way: str, case: Case, stored: int) -> str:
+    """Requests to a store far away; of files, bytes over those that are stored, or decoded over those of the array."""
+    run = found[0][way]
+    if run.store:
+        return f"{run.store.get('GET', 0)} GET"
+    if run.metered:
+        return f"{(run.metered['decoded_bytes'] or run.metered['read_bytes']) / case.nbytes:.2f}"
+    return f"{run.read_bytes / stored:.2f}"
+
+
+def truth(runs: Iterable[Run]) -> str:
+    """Whether the plans' requests and bytes are what the meter counted."""
+    ours = [run for run in runs if run.predicted]
+    off = [run for run in ours if _counted(run.predicted) != _counted(run.metered)]
+    lines = [f"\npredicted = metered in {len(ours) - len(off)} of {len(ours)} reads"]
+    lines += [f"{run.way}: predicted {run.predicted}, metered {run.metered}" for run in off]
+    return "\n".join(lines)
+
+
+def _counted(counts: Mapping[str, int]) -> tuple[int, ...]:
+    """What is foretold exactly: the bytes of coded chunks are an estimate."""
+    return counts["read_requests"], counts["decoded_bytes"] or counts["read_bytes"]
 
 
 def _wrong(rows: Mapping[str, Rounds]) -> Iterable[str]:
@@ -88,7 +108,8 @@ def sections(title: str, found: Sequence[tuple[Sections, Rounds]]) -> str:
             printed = case.seconds.get(way, 0.0) / case.seconds["dynamic"]
             cells += [f"{ms[way] / ms['dynamic']:.2f}", f"{printed:.2f}" if printed else "–"]
         lines.append(row(cells))
-    return "\n".join([*lines, *_wrong({case.name: runs for case, runs in found})])
+    wrong = _wrong({case.name: runs for case, runs in found})
+    return "\n".join([*lines, truth(_runs(runs for _, runs in found)), *wrong])
 
 
 def draw(file: Path) -> None:
