@@ -4,8 +4,9 @@
                        make ─┼─► gather 2 ─┼─► part      parts of all who want it, and is gone
                              └─► …         │
 
-    between workers    read 1 ─► keep, send ─╳─► receive ─► …      the exchange of a round goes on while the next is
-                       read 2 ─► …                                 read; round k + 2, when round k has been taken
+    between workers    read 1 ─► message ─╳─► fill 1 ─► fill 2 …     all messages of a round at one time
+                       read 1 ─► keep, send ─╳─► receive ─► …        or by a schedule; meanwhile the next round is read,
+                       read 2 ─► …                                   and round k + 2 when round k has been taken
 
     independent        read for itself ─► part
 
@@ -15,9 +16,12 @@ done again after a worker was lost makes the same of it. Thakur 1995, section 6.
 
 from __future__ import annotations
 
+import math
+import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +32,7 @@ from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carrie
 from oocarrays.graphs.work import this_worker
 
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Selection
+from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.collective import AHEAD, CollectivePlan, part_shape
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.wanted import Place
@@ -52,6 +56,48 @@ class Read:
     """The tight section of each box."""
 
 
+@dataclass(slots=True)
+class Part:
+    """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on."""
+
+    array: np.ndarray
+    """What the rank wants, in the order in which it is read."""
+
+
+class Buffers:
+    """Memory of rounds, used again when nobody looks at it any more: pages that are there already cost a tenth of new
+    ones.
+
+    >>> buffers = Buffers()
+    >>> first = buffers.take(8)
+    >>> second = buffers.take(8)
+    >>> np.shares_memory(first, second)
+    False
+    >>> place = first.ctypes.data
+    >>> del first
+    >>> buffers.take(6).ctypes.data == place
+    True
+    """
+
+    def __init__(self) -> None:
+        self._all: list[tuple[np.ndarray, weakref.ref[np.ndarray]]] = []
+        """Memory, and what every view of it refers to."""
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> np.ndarray:
+        """A buffer of ``nbytes``, whatever is in it; it is in use as long as there are views of it."""
+        with self._lock:
+            free = (each for each in self._all if each[1]() is None and len(each[0]) >= nbytes)
+            found = next(free, None)
+            memory = np.empty(nbytes, np.uint8) if found is None else found[0]
+            buffer = np.frombuffer(memory.data, np.uint8, nbytes) if nbytes else memory[:0]
+            self._all = [each for each in self._all if each is not found] + [(memory, weakref.ref(buffer))]
+            return buffer
+
+    def __reduce__(self) -> Any:
+        return Buffers, ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What the tasks of a collective read do."""
@@ -68,6 +114,8 @@ class Reading:
     """Requests that a rank has under way at one time, to stores that are no local files."""
     costs: Costs | None = None
     """What the plan was made with."""
+    buffers: Buffers = field(default_factory=Buffers)
+    """Memory of rounds, in each process."""
     selections: tuple[Selection, ...] = ()
     """How what each rank wants stands in its array, where that is not as it is read."""
 
@@ -121,57 +169,88 @@ class Reading:
 
     # ------------------------------------------------------------------ between workers
 
+    def begin(self, rank: int) -> Part:
+        """A rank's part, still empty."""
+        return Part(self.make(rank))
+
+    def end(self, rank: int, part: Part) -> np.ndarray:
+        """A rank's array, when all has come that it wants."""
+        return self.filled(rank, part.array)
+
     def read(self, number: int, rank: int) -> Read:
         """What an aggregator reads in a round, for all."""
-        boxes = self.plan.rounds[number][rank]
-        return Read([self._section(self.plan.tight(box)) for box in boxes])
+        sections = [self.plan.tight(box) for box in self.plan.rounds[number][rank]]
+        sizes = [math.prod(lengths(axes)) * self.file.dtype.itemsize for axes in sections]
+        pieces = np.split(self.buffers.take(sum(sizes)), np.cumsum(sizes)[:-1])
+        rooms = (
+            piece.view(self.file.dtype).reshape(lengths(axes)) for piece, axes in zip(pieces, sections, strict=True)
+        )
+        return Read([self._section(axes, room) for axes, room in zip(sections, rooms, strict=True)])
 
-    def keep(self, number: int, rank: int, part: np.ndarray, read: Read) -> np.ndarray:
+    def keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
         """A rank's part, and in it what it has read for itself."""
-        part = part if part.flags.writeable else part.copy()
         for box, data in self._wanted(number, rank, rank, read):
             there, inside = self.plan.places(box, rank)
-            part[(*there, ...)] = selected(data, inside)
+            part.array[(*there, ...)] = selected(data, inside)
         return part
 
     def _wanted(self, number: int, source: int, rank: int, read: Read) -> list[tuple[Section, np.ndarray]]:
         boxes = zip(self.plan.rounds[number][source], read.boxes, strict=True)
         return [(box, data) for box, data in boxes if self.plan.table.counts(box)[rank]]
 
+    def pack(self, number: int, rank: int, read: Read, final: int) -> list[np.ndarray]:
+        """What another rank wants of each box that this one has read: a view, where it lies in one piece."""
+        wanted = self._wanted(number, rank, final, read)
+        return [np.ascontiguousarray(selected(data, self.plan.places(box, final)[1])) for box, data in wanted]
+
+    def unpack(self, number: int, source: int, rank: int, part: Part, pieces: Sequence[np.ndarray]) -> None:
+        """Put what has come from another rank into a rank's part."""
+        boxes = (box for box in self.plan.rounds[number][source] if self.plan.table.counts(box)[rank])
+        for box, data in zip(boxes, pieces, strict=True):
+            place = part.array[(*self.plan.places(box, rank)[0], ...)]
+            place[...] = data.reshape(place.shape)
+
+    # ------------------------------------------------------------------ all messages of a round at one time
+
+    def message(self, number: int, final: int, rank: int, read: Read) -> Message:
+        """What goes to another rank."""
+        from oocarrays.graphs.nearby import Message
+
+        pieces = self.pack(number, rank, read, final)
+        return Message(pieces, [(rank, final)] * len(pieces))
+
+    def fill(self, number: int, rank: int, part: Part, read: Read | None, *messages: Message) -> Part:
+        """A rank's part, and in it what it and others have read of a round."""
+        if read is not None:
+            self.keep(number, rank, part, read)
+        for message in messages:
+            self.unpack(number, message.labels[0][0], rank, part, message.arrays)
+        return part
+
+    def took(self, number: int, rank: int) -> None:
+        """Say that all has been received of a round."""
+
+    # ------------------------------------------------------------------ by a schedule
+
     def send(self, number: int, stage: int, rank: int, read: Read | None, carried: Carried | None) -> Message | None:
         """The message of a step, packed when it goes."""
-        assert self.plan.schedule is not None, "threads send nothing"
+        assert self.plan.schedule is not None, "there are steps"
         return sent_parts(self.plan.schedule, stage, rank, _Packed(self, number, rank, read), carried)
-
-    def pack(self, number: int, rank: int, read: Read, final: int) -> np.ndarray | None:
-        """What another rank wants of what this one has read, as bytes: a view, where it lies in one piece."""
-        if final == rank:
-            return None
-        pieces = []
-        for box, data in self._wanted(number, rank, final, read):
-            inside = self.plan.places(box, final)[1]
-            pieces.append(np.ascontiguousarray(selected(data, inside)).reshape(-1).view(np.uint8))
-        return np.concatenate(pieces) if len(pieces) > 1 else pieces[0] if pieces else None
 
     def carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
         """What this rank holds for others."""
-        assert self.plan.schedule is not None, "threads send nothing"
+        assert self.plan.schedule is not None, "there are steps"
         return carried_parts(self.plan.schedule, stage, rank, carried, messages)
 
     def taken(self, number: int, stage: int, rank: int) -> None:
         """Say that a step's message has been received."""
 
-    def receive(self, number: int, stage: int, rank: int, part: np.ndarray, *messages: Message | None) -> np.ndarray:
+    def receive(self, number: int, stage: int, rank: int, part: Part, *messages: Message | None) -> Part:
         """A rank's part, and in it what has come."""
-        part = part if part.flags.writeable else part.copy()
         for source, data in arrived_parts(rank, messages).items():
-            elements = data.view(self.file.dtype)
-            for box in self.plan.rounds[number][source]:
-                if self.plan.table.counts(box)[rank]:
-                    there = self.plan.places(box, rank)[0]
-                    place = part[(*there, ...)]
-                    place[...] = elements[: place.size].reshape(place.shape)
-                    elements = elements[place.size :]
+            counts = [self.plan.table.counts(box)[rank] for box in self.plan.rounds[number][source]]
+            ends = np.cumsum([count for count in counts if count])[:-1]
+            self.unpack(number, source, rank, part, np.split(data.view(self.file.dtype), ends))
         return part
 
 
@@ -185,9 +264,11 @@ class _Packed(Sequence[np.ndarray | None]):
         return self._reading.plan.ranks
 
     def __getitem__(self, final: Any) -> Any:
-        if self._read is None or final >= len(self):
+        if self._read is None or final >= len(self) or final == self._rank:
             return None
-        return self._reading.pack(self._number, self._rank, self._read, final)
+        pieces = [piece.reshape(-1) for piece in self._reading.pack(self._number, self._rank, self._read, final)]
+        data = np.concatenate(pieces) if len(pieces) > 1 else pieces[0] if pieces else None
+        return None if data is None else data.view(np.uint8)
 
 
 def selected(data: np.ndarray, place: Place) -> np.ndarray:
@@ -264,7 +345,8 @@ def collective_read(
         file=file, plan=plan, meter=meter or Meter(), topic=topic_of(suffix), selections=tuple(selections), **how
     )
     builder = _Builder(reading, suffix)
-    together = _between_workers if plan.schedule else _between_threads
+    between_workers = _in_steps if plan.schedule else _at_one_time
+    together = between_workers if plan.workers else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
     homes = {builder.suffix: home_addresses(plan.ranks, workers)} if workers else {}
     return CollectiveTasks(suffix=builder.suffix, tasks=builder.tasks, keys=keys, homes=homes)
@@ -288,22 +370,38 @@ def _between_threads(builder: _Builder) -> list[Key]:
     return [builder.add("filled", rank, buffers=(parts[rank],), after=done[rank]) for rank in ranks]
 
 
-def _between_workers(builder: _Builder) -> list[Key]:
-    """An exchange a round, one after the other."""
+def _at_one_time(builder: _Builder) -> list[Key]:
+    """All messages of a round at one time: fewest tasks, and no order."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
-    assert plan.schedule is not None, "workers send messages"
-    exchange = Exchange(plan.schedule, builder.add)
-    parts: list[Key] = [builder.add("make", rank) for rank in ranks]
-    taken: list[list[list[Key]]] = []
+    parts = [builder.add("begin", rank) for rank in ranks]
     for number, each in enumerate(plan.rounds):
-        before = taken[number - AHEAD] if number >= AHEAD else [[] for _ in ranks]
-        read = [builder.add("read", number, rank, after=before[rank]) if each[rank] else None for rank in ranks]
-        sizes = plan.sizes(number)
-        kept = [
-            builder.add("keep", number, rank, buffers=(parts[rank], read[rank])) if sizes[rank, rank] else parts[rank]
-            for rank in ranks
-        ]
-        pad = [None] * (plan.schedule.ranks - plan.ranks)
+        sizes, before = plan.sizes(number), builder.before(number - AHEAD)
+        read = [builder.add("read", number, r, after=before[r]) if each[r] else None for r in ranks]
+        for rank in ranks:
+            others = [source for source in ranks if source != rank and sizes[source, rank]]
+            own = read[rank] if sizes[rank, rank] else None
+            if own is None and not others:
+                continue
+            came = [builder.add("message", number, rank, source, buffers=(read[source],)) for source in others]
+            parts[rank] = builder.add("fill", number, rank, buffers=(parts[rank], own, *came))
+            if number + AHEAD < len(plan.rounds):
+                took = builder.add("took", number, rank, after=[parts[rank]])
+                for source in (*others, rank):
+                    builder.taken[number, source].append(took)
+    return [builder.add("end", rank, buffers=(parts[rank],)) for rank in ranks]
+
+
+def _in_steps(builder: _Builder) -> list[Key]:
+    """An exchange a round by a schedule, one after the other."""
+    plan, ranks = builder.plan, range(builder.plan.ranks)
+    assert plan.schedule is not None, "there are steps"
+    exchange = Exchange(plan.schedule, builder.add)
+    parts: list[Key] = [builder.add("begin", rank) for rank in ranks]
+    pad = [None] * (plan.schedule.ranks - plan.ranks)
+    for number, each in enumerate(plan.rounds):
+        sizes, before = plan.sizes(number), builder.before(number - AHEAD)
+        read = [builder.add("read", number, r, after=before[r]) if each[r] else None for r in ranks]
+        kept = [builder.add("keep", number, r, buffers=(parts[r], read[r])) if sizes[r, r] else parts[r] for r in ranks]
         made = exchange.build(
             number,
             outboxes=[*read, *pad],
@@ -311,8 +409,9 @@ def _between_workers(builder: _Builder) -> list[Key]:
             wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
         )
         parts = [part for part in made if part is not None]
-        taken.append([[*exchange.before(rank), kept[rank]] for rank in ranks])
-    return [builder.add("filled", rank, buffers=(parts[rank],)) for rank in ranks]
+        for rank in ranks:
+            builder.taken[number, rank] += [*exchange.before(rank), kept[rank]]
+    return [builder.add("end", rank, buffers=(parts[rank],)) for rank in ranks]
 
 
 class _Builder:
@@ -324,6 +423,12 @@ class _Builder:
         first = (f"reading-{self.suffix}", 0)  # one result that all tasks take: it travels once to each worker
         self.tasks: dict[Key, Task] = {first: Task(first, itself, reading)}
         self._first = TaskRef(first)
+        self.taken: defaultdict[tuple[int, int], list[Key]] = defaultdict(list)
+        """Of a round and an aggregator: what says that all has been taken that it read."""
+
+    def before(self, number: int) -> list[list[Key]]:
+        """What each rank waits for before it reads as much as in a round again."""
+        return [self.taken.get((number, rank), []) for rank in range(self.plan.ranks)]
 
     def add(
         self, verb: str, *args: Any, name: str = "", buffers: tuple[Key | None, ...] = (), after: Iterable[Key] = ()

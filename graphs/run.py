@@ -67,7 +67,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         self._result = result
         self._cluster = cluster
         if cluster:
-            _check_reach(run)
+            check_reach(run.stores)
         self._addresses: Sequence[str] = put(run.plan.ranks, cluster.workers()) if cluster else ()
         self._build()
         self.measured_seconds: float | None = None
@@ -238,15 +238,15 @@ def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
 
 
-def _check_reach(run: Work) -> None:
+def check_reach(stores: Mapping[str, Any]) -> None:
     """Refuse stores in the memory of this process: every worker would have a copy of its own.
 
     Raises
     ------
     PlacementError
-        Where source or target is one.
+        Where one of them is.
     """
-    for name, store in run.stores.items():
+    for name, store in stores.items():
         here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
         while isinstance(store, WrapperStore):
             store = store._store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,11 +17,13 @@ from oocarrays.graphs import settings
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import array_html
+from oocarrays.plan.sieve_writes import WriteMethod
+from oocarrays.reading_ahead import AHEAD, Prefetched
 from oocarrays.report import array_line
+from oocarrays.section_writing import selection_of, write
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike, describe
 from oocarrays.storage.formats import dimension_names
-from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.sections import read_section
 from oocarrays.storage.urls import store_of
 
@@ -94,8 +97,75 @@ class OutOfCoreArray:
         return taken.arranged(read_section(describe(self._array), taken.axes))[()]
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        taken = Selection.of(key, self.shape)
-        write_section(describe(self._array, written=True), taken.axes, taken.spread(values))
+        self.write(key, values)
+
+    def write(
+        self,
+        section: Any,
+        values: Any,
+        *,
+        method: WriteMethod = "auto",
+        memory: int | float | str | None = None,
+    ) -> None:
+        """Write values to a section, as ``a[section] = values``; the rest of the chunks that it touches stays.
+
+        Others may write to the same chunks at the same time: threads of this process, and to local files other
+        processes, lose nothing. Between processes nothing protects chunks in other stores.
+
+        Parameters
+        ----------
+        section : index or Section
+            As in ``a[section]``.
+        values : array or scalar
+            Broadcast and cast as numpy does.
+        method : str
+            ``"sieve"`` reads, changes and replaces each chunk at once, and so does ``"auto"``. ``"direct"`` writes
+            each run of an uncompressed chunk in a local file where it is: a reader, or a crash, can come between two.
+        memory : int or str, optional
+            Bytes to hold at most beside the values; by default 256 MiB, or what one chunk needs.
+
+        Raises
+        ------
+        InputError
+            Where the array is open for reading.
+        SelectionError
+            For an index out of range, or values that do not fit.
+        UnsupportedError
+            For ``"direct"`` where chunks cannot be changed in place.
+        BudgetError
+            Where ``memory`` is too small for one chunk.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = OutOfCoreArray(zarr.create_array({}, shape=(4, 6), chunks=(2, 6), dtype="i4"))
+        >>> a.write(np.s_[::3, 1:3], [7, 8])
+        >>> a[::3, :4]
+        array([[0, 7, 8, 0],
+               [0, 7, 8, 0]], dtype=int32)
+        """
+        write(self._array, section, values, method=method, memory=memory)
+
+    def prefetch(self, section: Any) -> Prefetched:
+        """Begin to read a section in a thread, and go on; ``.result()`` is the array.
+
+        At most ``oocarrays.read-ahead`` bytes (256 MiB) are read and not taken yet: what is more waits for its turn.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(8), chunks=(2,)))
+        >>> ahead = a.prefetch(np.s_[::3])
+        >>> ahead.result()
+        array([0, 3, 6])
+        """
+        taken = selection_of(section, self.shape)
+
+        def read() -> Any:
+            return taken.arranged(read_section(describe(self._array), taken.axes))[()]
+
+        nbytes = math.prod(map(len, taken.axes)) * self.dtype.itemsize
+        return AHEAD.add(read, nbytes, settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[...], dtype=dtype)

@@ -16,7 +16,7 @@ from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.collective import CollectiveTasks, collective_read
 from oocarrays.graphs.parts import Parts, RankParts, layered
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, check_reach
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
@@ -48,7 +48,7 @@ def read_sections(
     method: str = "auto",
     partition: str = "auto",
     aggregators: str | int | Sequence[int] = "auto",
-    schedule: str = "auto",
+    schedule: str | None = "auto",
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -73,8 +73,8 @@ def read_sections(
         Whether the bounding section of what is wanted is shared out to the aggregators, or the whole array.
     aggregators : "auto", int or sequence of int
         How many ranks read for all, or which.
-    schedule : str
-        The order of the messages between workers, as in `redistribute`.
+    schedule : str, optional
+        The order of the messages of a round between workers, as in `redistribute`; None for all at one time.
     memory : int, float or str, optional
         Bytes that this process may hold, or each worker, parts included: ``"1GiB"``. What an aggregator reads at one
         time fits in it, and is no more than the setting ``oocarrays.collective-buffer``.
@@ -108,6 +108,8 @@ def read_sections(
     a = a if isinstance(a, OutOfCoreArray) else open_array(a)
     cluster = cluster_of(scheduler, workers)
     there = [worker.address for worker in cluster.workers()] if cluster else []
+    if cluster:
+        check_reach({"array": a.zarr.store_path.store})
     wanted = _wanted(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     plan = plan_collective(
         (file := describe(a.zarr)).stored,
@@ -123,10 +125,10 @@ def read_sections(
     return wanted.arrays(file, plan, cluster, there, how)
 
 
-def _means(cluster: Cluster | None, memory: Any, schedule: str) -> dict[str, Any]:
-    means = means_of(cluster, memory, None if schedule == "auto" else schedule)
-    kept = {name: means[name] for name in ("budget", "costs", "schedule")}
-    return kept | {"under_way": means["requests"]}
+def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
+    means = means_of(cluster, memory)
+    asked = settings.setting("schedule") if schedule == "auto" else schedule
+    return {"budget": means["budget"], "costs": means["costs"], "under_way": means["requests"], "schedule": asked}
 
 
 # ---------------------------------------------------------------------- what is wanted

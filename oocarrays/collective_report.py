@@ -38,9 +38,10 @@ def _way(plan: CollectivePlan) -> str:
 
 
 def _sent(plan: CollectivePlan, price: Offer) -> str:
-    if plan.schedule is None:
+    if not plan.workers:
         return f"{format_bytes(price.exchanged_bytes)}, without messages"
-    return f"{format_bytes(price.exchanged_bytes)} in {price.messages} messages, {plan.schedule.name}"
+    order = plan.schedule.name if plan.schedule else "all of a round at one time"
+    return f"{format_bytes(price.exchanged_bytes)} in {price.messages} messages, {order}"
 
 
 def why(plan: CollectivePlan) -> str:

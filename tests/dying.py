@@ -28,12 +28,17 @@ from oocarrays.storage import array_file, copies, group_file
 from oocarrays.storage.blobs import LocalBlobs
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.kept import KeptMessages
+from oocarrays.storage.section_writes import InWindows
+from oocarrays.storage.shard_writes import Sharded
 
 POINTS: dict[str, tuple[Any, str, str]] = {
     "journal": (Journal, "begin", "before"),  # the target is made, and has no journal yet
     "begun": (Journal, "begin", "after"),
     "chunk": (LocalBlobs, "put", "before"),  # of the target or of a scratch array
     "partial": (LocalBlobs, "_write", "after"),  # its file has not got its name yet
+    "window": (InWindows, "_window", "after"),  # some of a chunk of which a part is written has been read and changed
+    "shard": (Sharded, "_read", "after"),
+    "pieces": (LocalBlobs, "put_pieces", "after"),
     "unrecorded": (Journal, "record", "before"),
     "entry": (Journal, "record", "after"),
     "message": (KeptMessages, "_write", "after"),
@@ -113,7 +118,7 @@ class Server:
         return json.loads(self._process.stdout.readline())
 
     def start(self, call: str, *args: Any, at: str = "", after: int = 1, wait: bool = False, **options: Any) -> Child:
-        """Begin ``rechunk``, ``resume`` or ``main`` with these arguments, and end it, or let it wait, at a point."""
+        """Begin ``rechunk``, ``resume``, ``write`` or ``main``, and end it, or let it wait, at a point."""
         self._children += 1
         folder = self.folder / str(self._children)
         folder.mkdir()
@@ -177,11 +182,21 @@ def do(order: dict[str, Any], folder: Path) -> int:
     """The call itself."""
     if order["call"] == "main":
         return main(order["args"])
+    if order["call"] == "write":
+        write(*order["args"], **order["options"])
+        return 0
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in order["options"].items()}
     job = getattr(ooc, order["call"])(*order["args"], **options)
     (folder / "plan").write_bytes(pickle.dumps(job.plan))
     job.run()
     return 0
+
+
+def write(path: str, sections: list[list[list[int | None]]], value: int, **options: Any) -> None:
+    """Write one value to sections of an array, one after the other; each is a start, stop and step an axis."""
+    array = ooc.open_array(path, mode="r+")
+    for section in sections:
+        array.write(tuple(slice(*each) for each in section), value, **options)
 
 
 def interrupted(folder: Path) -> None:

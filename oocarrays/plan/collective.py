@@ -93,7 +93,7 @@ class CollectivePlan:
     rounds: tuple[Round, ...] = ()
     """What is read at one time."""
     schedule: Schedule | None = None
-    """The order of messages; None between threads, which send none."""
+    """The order of messages; None for all of a round at one time, and between threads, which send none."""
     buffer_bytes: int = BUFFER_BYTES
     """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
     workers: int = 0
@@ -149,15 +149,16 @@ class CollectivePlan:
     @cached_property
     def messages(self) -> int:
         """Messages between different ranks, where they are on workers and the schedule forwards none."""
-        return int((self._between > 0).sum()) if self.schedule else 0
+        return int((self.between > 0).sum()) if self.workers else 0
 
     @property
     def exchanged_bytes(self) -> int:
         """Bytes that one rank has read for another."""
-        return int(self._between.sum()) * self.stored.itemsize
+        return int(self.between.sum()) * self.stored.itemsize
 
     @property
-    def _between(self) -> np.ndarray:
+    def between(self) -> np.ndarray:
+        """Elements that each rank has read in each round for each other rank."""
         return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
 
     @cached_property
@@ -219,7 +220,7 @@ class CollectivePlan:
             return f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
         return (
             f"<CollectivePlan two-phase: {chunks} chunks read by {len(self.aggregators)} of {self.ranks} ranks in "
-            f"{len(self.rounds)} rounds, {int((self._between > 0).sum())} messages of {self.exchanged_bytes} bytes>"
+            f"{len(self.rounds)} rounds, {int((self.between > 0).sum())} messages of {self.exchanged_bytes} bytes>"
         )
 
 

@@ -24,6 +24,7 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective import AHEAD, BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.domains import Partition, spaced
+from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
 from oocarrays.plan.schedule import Schedule
@@ -31,6 +32,8 @@ from oocarrays.plan.sections import BUFFER_BYTES as SECTION_BYTES
 from oocarrays.plan.sections import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
 from oocarrays.plan.wanted import AccessTable
 
+TRIES = 5
+"""Sizes of a buffer that are tried, until what is held keeps the budget."""
 Aggregators = str | int | Sequence[int]
 """How many ranks read for all, which, or "auto"."""
 
@@ -45,8 +48,8 @@ class Means:
     """What the machine takes."""
     workers: int
     """Workers that ranks are put on in turn; 0 for threads."""
-    schedule: str
-    """The order of messages by name, or "auto"."""
+    schedule: str | None
+    """The order of messages by name, or "auto"; None for all of a round at one time."""
     under_way: int
     """Requests that a rank has under way at one time, to stores over a network."""
     buffer_bytes: int
@@ -60,7 +63,7 @@ def plan_collective(
     method: str = "auto",
     partition: str = "auto",
     aggregators: Aggregators = "auto",
-    schedule: str = "auto",
+    schedule: str | None = "auto",
     buffer_bytes: int = BUFFER_BYTES,
     workers: int = 0,
     budget: int = 2**62,
@@ -195,7 +198,7 @@ def _fitted(
 ) -> CollectivePlan:
     """A plan whose buffers are as large as the budget allows."""
     buffer_bytes = means.buffer_bytes
-    for _ in range(3):
+    for _ in range(TRIES):
         plan = two_phase(
             stored,
             table.requests,
@@ -205,33 +208,30 @@ def _fitted(
             workers=means.workers,
             table=table,
         )
-        plan = _with(plan, schedule=_schedule(plan, means) if means.workers else None)
-        plan = _with(plan, price=_two_phase_offer(plan, means))
-        over = _price(plan).held_bytes - means.budget
-        if over <= 0:
+        orders = _orders(plan, means)
+        offers = [_with(plan, schedule=order) for order in orders]
+        offers = [_with(each, price=_two_phase_offer(each, means)) for each in offers]
+        best = min(offers, key=lambda each: (_price(each).held_bytes > means.budget, _price(each).seconds))
+        if _price(best).held_bytes <= means.budget or buffer_bytes <= stored.itemsize:
             break
-        buffer_bytes = max(plan.round_bytes - ceil_div(over, _copies(plan, means)), stored.itemsize)
-    return plan
+        fixed = _fixed(best, means)
+        left = max(means.budget - fixed, 0) / max(_price(best).held_bytes - fixed, 1)
+        buffer_bytes = max(int(best.round_bytes * left), stored.itemsize)
+    return best
 
 
-def _schedule(plan: CollectivePlan, means: Means) -> Schedule:
-    """The order of the messages of every round."""
+def _orders(plan: CollectivePlan, means: Means) -> list[Schedule | None]:
+    """The orders of messages that are looked at: all at one time, and one partner a step; or what is asked for."""
+    if not means.workers or means.schedule is None:
+        return [None]
     if means.schedule.lower() != "auto":
-        return Schedule.of(means.schedule, plan.ranks)
+        return [Schedule.of(means.schedule, plan.ranks)]
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
-    return cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs))
+    return [None, cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs))]
 
 
 # ---------------------------------------------------------------------- what each holds
-
-
-def _copies(plan: CollectivePlan, means: Means) -> int:
-    """What is as large as a round that a process holds at one time: on threads what is read by tasks side by side, in a
-    worker what its ranks have read and others not yet taken, and messages."""
-    if not means.workers:
-        return _lanes(plan, means)
-    return ceil_div(plan.ranks, means.workers) * (min(AHEAD, max(len(plan.rounds), 1)) + 2)
 
 
 def _lanes(plan: CollectivePlan, means: Means) -> int:
@@ -243,19 +243,35 @@ def _lanes(plan: CollectivePlan, means: Means) -> int:
 def _workspace(stored: Stored, means: Means) -> int:
     """Bytes that a rank needs beside what it reads: buffers of ranges, or a chunk and what its codec needs."""
     kept = means.under_way * stored.travel_bytes + stored.index_workspace
-    return kept + (
-        stored.chunk_bytes + stored.decode_workspace
-        if stored.coded
-        else IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
-    )
+    ranges = IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
+    return kept + (stored.chunk_bytes + stored.decode_workspace if stored.coded else ranges)
+
+
+def _fixed(plan: CollectivePlan, means: Means) -> int:
+    """Bytes that are held whatever a round reads: parts, and what reading needs."""
+    if not means.workers:
+        return sum(plan.part_bytes) + _lanes(plan, means) * _workspace(plan.stored, means)
+    here = ceil_div(plan.ranks, means.workers)
+    return sum(sorted(plan.part_bytes)[-here:]) + here * _workspace(plan.stored, means)
 
 
 def _held(plan: CollectivePlan, means: Means) -> int:
+    """Bytes that this process holds, or the worker that holds most."""
     if not means.workers:
-        return sum(plan.part_bytes) + _lanes(plan, means) * (plan.round_bytes + _workspace(plan.stored, means))
+        return _fixed(plan, means) + _lanes(plan, means) * plan.round_bytes
+    at_once = min(AHEAD, len(plan.rounds))
+    rounds = (at_once + 1) * plan.round_bytes  # one that is still being let go
     here = ceil_div(plan.ranks, means.workers)
-    parts = sum(sorted(plan.part_bytes)[-here:])
-    return parts + _copies(plan, means) * plan.round_bytes + here * _workspace(plan.stored, means)
+    return _fixed(plan, means) + here * (rounds + _messages(plan, at_once) * plan.stored.itemsize)
+
+
+def _messages(plan: CollectivePlan, at_once: int) -> int:
+    """Elements of messages that a rank holds, its own and those that come: of a step, or of rounds."""
+    between = plan.between
+    if plan.schedule is None:
+        return int(at_once * between.sum(axis=2).max(initial=0) + between.sum(axis=1).max(initial=0))
+    carried = max((Exchange.of(plan.schedule, sizes).buffer_bytes for sizes in between), default=0)
+    return int(2 * between.max(initial=0)) + carried
 
 
 # ---------------------------------------------------------------------- what it takes
@@ -359,10 +375,13 @@ def _offer(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seco
 
 
 def _exchange_seconds(plan: CollectivePlan, costs: Costs) -> float:
-    """Seconds of all rounds: as of one exchange of all, and what every step more begins with."""
-    assert plan.schedule is not None, "workers send messages"
-    sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
-    np.fill_diagonal(sizes, 0)
+    """Seconds of all rounds: as of one exchange of all, and what every step more begins with; messages that go at one
+    time begin once a round, and each is one task."""
+    sizes = plan.between.sum(axis=0) * plan.stored.itemsize
     constants = flat_constants(costs)
+    if plan.schedule is None:
+        most = max(int(sizes.sum(axis=0).max(initial=0)), int(sizes.sum(axis=1).max(initial=0)))
+        tasks = plan.messages + 2 * plan.ranks * len(plan.rounds)
+        return len(plan.rounds) * constants[0].startup + tasks * constants[0].task + most * constants[0].exchange
     whole = schedule_seconds(plan.schedule, sizes, FlatCluster.of(plan.schedule.ranks), constants)
     return whole + max(len(plan.rounds) - 1, 0) * len(plan.schedule) * constants[0].startup

@@ -1,14 +1,15 @@
-"""A section of a stored array: which chunks are touched, what is asked of each, and in which rounds.
+"""A section of a stored array: which chunks are touched, what is asked of each, and how much at a time.
 
     chunks     ┌─ cut ─┐┌─ cut ─┐┌─ another ─┐
     sieve      one for all that are cut alike
-    round      as many chunks as a buffer holds, or a part of one that is larger
+    batch      as many chunks as a buffer holds, or a larger one in parts, a round each
 
 Thakur 1995, section 5.5.1: no. of requests = ⌈(u₂ − l₂ + 1) / n⌉ where n columns fit in memory.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ from typing import NamedTuple
 from oocarrays.errors import InputError
 from oocarrays.mapping.grid import Stored, boxes
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.plan.cost import Costs
-from oocarrays.plan.sieve import METHODS, MOST_RANGES, Cut, Method, Sieve, cuts
+from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.sieve import METHODS, MOST_RANGES, RANGE_BYTES, Cut, Method, Sieve, cuts
 
 BUFFER_BYTES = 2**20
 """Bytes of one buffer, by default: what is read into it is still in a core's second cache when it is sieved."""
@@ -28,19 +29,35 @@ STORE_BUFFER_BYTES = 2**23
 """The same, where requests go to a store."""
 IN_FLIGHT = 4
 """Buffers that are filled or being sieved at one time, at most."""
+MOST_FILES = 64
+"""Chunks of one batch, each in a file of its own, which is open meanwhile."""
 
 
-class Round(NamedTuple):
-    """What is asked for at one time: the same of each of some chunks."""
+class Part(NamedTuple):
+    """What is taken of a chunk, or a part of it that a buffer holds."""
+
+    sieve: Sieve
+    """What is asked for."""
+    at: tuple[int, ...]
+    """Its first element among all that are taken of the chunk, along each axis."""
+    straight: bool
+    """Whether ranges are read to their places in the result, without a buffer."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of a buffer that one chunk takes."""
+        return 0 if self.straight else self.sieve.held_bytes
+
+
+class Batch(NamedTuple):
+    """Chunks that are read together, the same of each."""
 
     chunks: tuple[range, ...]
     """Their indices along each axis."""
-    sieve: Sieve
-    """What is asked of each."""
     first: tuple[int, ...]
     """The place of the first element in the result, along each axis."""
-    straight: bool
-    """Whether ranges are read to their places in the result, without a buffer."""
+    parts: tuple[Part, ...]
+    """What is taken of each, one round after the other."""
 
     @property
     def count(self) -> int:
@@ -48,9 +65,16 @@ class Round(NamedTuple):
         return math.prod(map(len, self.chunks))
 
     @property
-    def held_bytes(self) -> int:
+    def buffer_bytes(self) -> int:
         """Bytes of its buffer."""
-        return 0 if self.straight else self.count * self.sieve.held_bytes
+        return self.count * max(part.buffer_bytes for part in self.parts)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of its buffer, of what is picked from it, and of the ranges themselves."""
+        most = max(part.sieve.requests for part in self.parts)
+        picked = max(part.sieve.picked_bytes for part in self.parts)
+        return self.buffer_bytes + self.count * (picked + most * RANGE_BYTES)
 
 
 def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -> float:
@@ -86,32 +110,141 @@ def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SectionPlan:
-    """How a section of a plain array is read."""
+    """How a section of an array is read.
+
+    Examples
+    --------
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> stored = Stored(grid=ChunkGrid.of((64, 1024), (16, 1024)), itemsize=8, local=True)
+    >>> plan = SectionPlan(stored=stored, axes=(range(0, 64, 8), range(0, 1024, 2)), gap=100)
+    >>> plan.chunks, plan.requests, plan.asked_bytes, plan.useful_bytes
+    (4, 8, 65472, 32768)
+    """
 
     stored: Stored
     """The array."""
     axes: Axes
     """What is taken along each axis."""
-    gap: float
+    gap: float = 0.0
     """Bytes: holes up to this length are read."""
-    buffer_bytes: int
-    """Bytes of one buffer."""
+    buffer_bytes: int = BUFFER_BYTES
+    """Bytes of one buffer, of which there are `IN_FLIGHT` at most."""
     packed: bool = True
-    """Whether the result lies in one piece, in C order."""
+    """Whether the result lies in one piece, in C order, and takes what local files are asked for."""
     costs: Costs = field(default_factory=Costs)
     """What work costs."""
 
     @cached_property
-    def kinds(self) -> list[tuple[Kind, list[Part]]]:
-        """The kinds of chunks, by how they are cut, each with its parts."""
+    def kinds(self) -> list[Kind]:
+        """The kinds of chunks, by how they are cut."""
+        if not all(map(len, self.axes)):
+            return []
         grid = self.stored.grid
         along = [cuts(taken, n, c) for taken, n, c in zip(self.axes, grid.shape, grid.chunks, strict=True)]
-        found = (Kind(each) for each in product(*along)) if all(map(len, self.axes)) else ()
-        return [(kind, list(self._parts(tuple(cut.inside for cut in kind.cuts)))) for kind in found]
+        return [Kind(self, each) for each in product(*along)]
 
-    def _parts(self, inside: Axes, at: tuple[int, ...] | None = None) -> Iterator[Part]:
-        """What is taken of a chunk, in parts that a buffer holds."""
-        at = at or (0,) * len(inside)
+    def batches(self) -> Iterator[Batch]:
+        """What is read together, one after the other."""
+        for kind in self.kinds:
+            yield from kind.batches()
+
+    @cached_property
+    def chunks(self) -> int:
+        """Chunks that are touched."""
+        return sum(kind.count for kind in self.kinds)
+
+    @cached_property
+    def requests(self) -> int:
+        """Ranges that are asked for; chunks, where they are coded."""
+        if self.stored.coded:
+            return self.chunks
+        return sum(kind.count * part.sieve.requests for kind in self.kinds for part in kind.parts)
+
+    @cached_property
+    def asked_bytes(self) -> int:
+        """Stored bytes that are asked for: an estimate, where chunks are coded."""
+        if self.stored.coded:
+            return int(self.decoded_bytes * self.costs.stored_ratio(self.stored))
+        return sum(kind.count * part.sieve.asked_bytes for kind in self.kinds for part in kind.parts)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes that come out of codecs."""
+        return self.chunks * self.stored.chunk_bytes if self.stored.coded else 0
+
+    @property
+    def useful_bytes(self) -> int:
+        """Bytes of the elements that are wanted."""
+        return math.prod(lengths(self.axes)) * self.stored.itemsize
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """Bytes that are held beside the result, at most; of coded chunks two are decoded at one time."""
+        if self.stored.coded:
+            return min(self.chunks, 2) * (self.stored.chunk_bytes + self.stored.decode_workspace)
+        return sum(heapq.nlargest(IN_FLIGHT, (batch.held_bytes for batch in self.batches())))
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of one processor, and of the way to a store that is not on this machine."""
+        costs, stored = self.costs, self.stored
+        request = costs.range_seconds if stored.local else costs.store_request_seconds
+        return (
+            self.requests * request
+            + self.chunks * costs.piece_seconds
+            + self.asked_bytes / costs.copy_bandwidth
+            + self.decoded_bytes / speed(costs.decode_bandwidth, stored.codec)
+            + self.asked_bytes / (costs.remote_bandwidth if stored.remote else math.inf)
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """What is asked of each kind of chunk, under a row of names."""
+        names = ("chunks", "way", "requests", "bytes asked", "bytes useful")
+        return [names, *(kind.row() for kind in self.kinds)]
+
+    def explain(self) -> str:
+        """What is read and held, and how: lines for whoever looks.
+
+        >>> from oocarrays.mapping.grid import ChunkGrid
+        >>> stored = Stored(grid=ChunkGrid.of((64, 1024), (16, 1024)), itemsize=8, local=True)
+        >>> print(SectionPlan(stored=stored, axes=(range(0, 64, 8), range(0, 1024, 2)), gap=100).explain())
+        8 requests for 65472 bytes, of which 32768 are wanted; 66496 bytes are held
+        chunks  way     requests  bytes asked  bytes useful
+        4       ranges  8         65472        32768
+        """
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            [
+                f"{self.requests} requests for {self.asked_bytes} bytes, of which {self.useful_bytes} are wanted; "
+                f"{self.held_bytes} bytes are held",
+                *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
+            ]
+        )
+
+
+class Kind:
+    """Chunks that are cut alike along every axis, and what is asked of each.
+
+    Parameters
+    ----------
+    cuts : tuple of Cut
+        One an axis.
+    """
+
+    def __init__(self, plan: SectionPlan, cuts: tuple[Cut, ...]) -> None:
+        self.plan = plan
+        self.cuts = cuts
+        self.inside = tuple(cut.inside for cut in cuts)
+        self.counts = tuple(len(cut.chunks) for cut in cuts)
+        self.count = math.prod(self.counts)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What is taken of each, in parts that a buffer holds."""
+        return tuple(self._parts(self.inside, (0,) * len(self.inside)))
+
+    def _parts(self, inside: Axes, at: tuple[int, ...]) -> Iterator[Part]:
         part = self._part(inside, at)
         long = next((axis for axis, taken in enumerate(inside) if len(taken) > 1), None)
         if long is None or self._fits(part):
@@ -132,112 +265,42 @@ class SectionPlan:
         return low
 
     def _part(self, inside: Axes, at: tuple[int, ...]) -> Part:
-        sieve = Sieve.of(inside, self.stored.grid.chunks, self.stored.itemsize, self.gap)
-        return Part(sieve, at, self.packed and self._straight(sieve, inside))
-
-    def _straight(self, sieve: Sieve, inside: Axes) -> bool:
-        """Whether each range lies in one piece in the result too."""
-        if sieve.holes or any(pick is not None for pick in sieve.picks):
-            return False
-        run = list(zip(inside, self.axes, strict=True))[sieve.run_axis :]
-        while run and len(run[0][0]) == 1:
-            run = run[1:]
-        return all(len(part) == len(whole) for part, whole in run[1:])
+        plan = self.plan
+        sieve = Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap)
+        return Part(sieve, at, plan.packed and sieve.is_straight(inside, lengths(plan.axes)))
 
     def _fits(self, part: Part) -> bool:
-        held = 0 if part.straight else part.sieve.held_bytes
-        return held <= self.buffer_bytes and part.sieve.requests <= MOST_RANGES
+        return part.buffer_bytes <= self.plan.buffer_bytes and part.sieve.requests <= MOST_RANGES
 
-    def rounds(self) -> Iterator[Round]:
-        """What is asked for, one round after the other."""
-        for kind, parts in self.kinds:
-            each = self._at_once(parts)
-            for low in range(0, kind.count, each):
-                for first, last in boxes(range(low, min(low + each, kind.count)), kind.counts):
-                    for sieve, at, straight in parts:
-                        yield Round(*kind.box(first, last, at, sieve, straight))
+    def batches(self) -> Iterator[Batch]:
+        """Those that are read together."""
+        each = self._at_once(self.parts)
+        for low in range(0, self.count, each):
+            for first, last in boxes(range(low, min(low + each, self.count)), self.counts):
+                chunks = tuple(cut.chunks[i:j] for cut, i, j in zip(self.cuts, first, last, strict=True))
+                places = tuple(cut.first + i * len(cut.inside) for cut, i in zip(self.cuts, first, strict=True))
+                yield Batch(chunks, places, self.parts)
 
     def _at_once(self, parts: Sequence[Part]) -> int:
-        """Chunks of one round."""
+        """Chunks of one batch."""
         if len(parts) > 1:
             return 1
-        (part,) = parts
-        held = part.sieve.useful_bytes if part.straight else part.sieve.held_bytes
-        return max(min(self.buffer_bytes // held, MOST_RANGES // part.sieve.requests), 1)
+        sieve = parts[0].sieve
+        most = min(self.plan.buffer_bytes // sieve.held_bytes, MOST_RANGES // sieve.requests)
+        return max(most if self.plan.stored.shards else min(most, MOST_FILES), 1)
 
-    @cached_property
-    def chunks(self) -> int:
-        """Chunks that are touched."""
-        return sum(kind.count for kind, _ in self.kinds)
-
-    @property
-    def requests(self) -> int:
-        """Ranges that are asked for."""
-        return self._sum("requests")
-
-    @property
-    def asked_bytes(self) -> int:
-        """Bytes that are asked for."""
-        return self._sum("asked_bytes")
-
-    @property
-    def useful_bytes(self) -> int:
-        """Bytes of the elements that are wanted."""
-        return math.prod(lengths(self.axes)) * self.stored.itemsize
-
-    def _sum(self, name: str) -> int:
-        return sum(kind.count * getattr(part.sieve, name) for kind, parts in self.kinds for part in parts)
-
-    @cached_property
-    def held_bytes(self) -> int:
-        """Bytes that are held beside the result, at most."""
-        held = sorted((each.held_bytes for each in self.rounds()), reverse=True)
-        return sum(held[:IN_FLIGHT])
-
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds of one processor."""
-        costs, stored = self.costs, self.stored
-        request = costs.range_seconds if stored.local else costs.store_request_seconds
-        return (
-            self.requests * request
-            + self.chunks * costs.piece_seconds
-            + self.asked_bytes / costs.copy_bandwidth
-            + self.asked_bytes / (costs.remote_bandwidth if stored.remote else math.inf)
-        )
+    def row(self) -> tuple[str, ...]:
+        """How many, in what way they are read, and what that asks for."""
+        stored, useful = self.plan.stored, math.prod(lengths(self.inside)) * self.plan.stored.itemsize
+        if stored.coded:
+            asked = int(stored.chunk_bytes * self.plan.costs.stored_ratio(stored))
+            return _texts(self.count, "decoded", self.count, self.count * asked, self.count * useful)
+        requests = sum(part.sieve.requests for part in self.parts)
+        asked = sum(part.sieve.asked_bytes for part in self.parts)
+        way = "sieve" if requests == len(self.parts) else "ranges"
+        way = "whole" if useful == stored.chunk_bytes else "direct" if asked == useful else way
+        return _texts(self.count, way, self.count * requests, self.count * asked, self.count * useful)
 
 
-class Part(NamedTuple):
-    """A part of what is taken of a chunk."""
-
-    sieve: Sieve
-    """What is asked for."""
-    at: tuple[int, ...]
-    """Its first element among all that are taken of the chunk, along each axis."""
-    straight: bool
-    """Whether ranges are read to their places in the result."""
-
-
-class Kind:
-    """Chunks that are cut alike along every axis.
-
-    Parameters
-    ----------
-    cuts : tuple of Cut
-        One an axis.
-    """
-
-    def __init__(self, cuts: tuple[Cut, ...]) -> None:
-        self.cuts = cuts
-        self.counts = tuple(len(cut.chunks) for cut in cuts)
-        self.count = math.prod(self.counts)
-
-    def box(
-        self, first: tuple[int, ...], last: tuple[int, ...], at: tuple[int, ...], sieve: Sieve, straight: bool
-    ) -> tuple[tuple[range, ...], Sieve, tuple[int, ...], bool]:
-        """A box of them as a round."""
-        chunks = tuple(cut.chunks[low:high] for cut, low, high in zip(self.cuts, first, last, strict=True))
-        places = tuple(
-            cut.first + low * len(cut.inside) + here for cut, low, here in zip(self.cuts, first, at, strict=True)
-        )
-        return chunks, sieve, places, straight
+def _texts(*row: object) -> tuple[str, ...]:
+    return tuple(map(str, row))

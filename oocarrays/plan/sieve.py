@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,9 @@ Method = Literal["auto", "direct", "sieve"]
 """How holes are treated: those shorter than the gap are read, none is, or all are."""
 METHODS = ("auto", "direct", "sieve")
 MOST_RANGES = 2048
-"""Ranges that are asked for in one round: more would take longer to describe than to hold."""
+"""Ranges that are asked for in one round."""
+RANGE_BYTES = 128
+"""Bytes that it takes to describe a range while it is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +153,14 @@ class Sieve:
         axis, length, groups = _merged(inside, steps, itemsize, gap)
         starts = np.zeros(1, np.int64)
         for a, (taken, step) in enumerate(zip(inside, steps, strict=True)):
-            along = groups[0] if groups and a == axis - 1 else _places(taken) if a < axis else _places(taken)[:1]
+            along = groups[0] if groups and a == axis - 1 else _places(taken if a < axis else taken[:1])
             starts = (starts[:, None] + along * step).reshape(-1)
-        return _laid_out(cls, inside, steps, itemsize, axis, length, groups, starts)
+        return cls(
+            starts=starts,
+            useful_bytes=math.prod(lengths(inside)) * itemsize,
+            run_axis=axis,
+            **_laid_out(inside, steps, axis, length, groups)._asdict(),
+        )
 
     @property
     def requests(self) -> int:
@@ -166,9 +173,34 @@ class Sieve:
         return int(self.lengths.sum())
 
     @property
-    def holes(self) -> bool:
-        """Whether anything is asked for that is not wanted."""
-        return self.asked_bytes > self.useful_bytes
+    def counts(self) -> tuple[int, ...]:
+        """Elements that are wanted along each axis."""
+        return tuple(n if pick is None else len(pick) for n, pick in zip(self.shape, self.picks, strict=True))
+
+    @property
+    def picked_bytes(self) -> int:
+        """Bytes that are copied out of the buffer first, where what is wanted of it is not regular."""
+        return 0 if all(pick is None for pick in self.picks) else self.useful_bytes
+
+    def is_straight(self, inside: Axes, result: tuple[int, ...]) -> bool:
+        """Whether each range has no hole, and lies in one piece in a result of that shape too."""
+        if self.asked_bytes > self.useful_bytes or self.picked_bytes:
+            return False
+        run = list(zip(lengths(inside), result, strict=True))[self.run_axis :]
+        while run and run[0][0] == 1:
+            run = run[1:]
+        return all(part == whole for part, whole in run[1:])
+
+
+class Layout(NamedTuple):
+    """Where ranges lie in a buffer, by the names that a `Sieve` has for it."""
+
+    places: np.ndarray
+    lengths: np.ndarray
+    held_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    picks: tuple[np.ndarray | None, ...]
 
 
 Groups = tuple[np.ndarray, np.ndarray]
@@ -176,7 +208,9 @@ Groups = tuple[np.ndarray, np.ndarray]
 
 
 def _places(taken: Taken) -> np.ndarray:
-    return np.asarray(taken, np.int64)
+    if isinstance(taken, range):
+        return np.arange(taken.start, taken.stop, taken.step)
+    return taken.astype(np.int64)
 
 
 def _merged(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> tuple[int, int, Groups | None]:
@@ -198,50 +232,34 @@ def _merged(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> 
     return 0, length, None
 
 
-def _laid_out(
-    kind: type[Sieve],
-    inside: Axes,
-    steps: tuple[int, ...],
-    itemsize: int,
-    axis: int,
-    length: int,
-    groups: Groups | None,
-    starts: np.ndarray,
-) -> Sieve:
+def _laid_out(inside: Axes, steps: tuple[int, ...], axis: int, length: int, groups: Groups | None) -> Layout:
     """Ranges one after the other in a buffer, and the elements in it as a strided array."""
-    shape, strides = [0] * len(inside), [0] * len(inside)
-    picks: list[np.ndarray | None] = [None] * len(inside)
-    for a in range(axis, len(inside)):
-        taken = inside[a]
-        regular = isinstance(taken, range)
-        shape[a] = len(taken) if regular else int(taken[-1] - taken[0]) + 1
-        strides[a] = steps[a] * (taken.step if isinstance(taken, range) else 1)
-        picks[a] = None if regular else _places(taken) - int(taken[0])
-    held, outer, places = length, axis, np.zeros(1, np.int64)
-    sizes = np.full(1, length, np.int64)
+    shape, strides, picks = map(list, zip(*map(_in_range, inside, steps), strict=True)) if inside else ([], [], [])
+    places, sizes = np.zeros(1, np.int64), np.full(1, length)
     if groups:  # at the chunk's own pitch, so that one strided array holds all of them
-        first, last = groups
-        outer, pitch, rows = axis - 1, steps[axis - 1], last - first + 1
-        before = np.cumsum(rows) - rows
-        taken = _places(inside[outer])
-        group = np.searchsorted(first, taken, "right") - 1
-        picks[outer], shape[outer], strides[outer] = before[group] + taken - first[group], int(rows.sum()), pitch
-        places, sizes = before * pitch, (rows - 1) * pitch + length
-        held = (int(rows.sum()) - 1) * pitch + length
-    one = held
-    for a in reversed(range(outer)):
-        shape[a], strides[a] = len(inside[a]), held
+        axis, pitch = axis - 1, steps[axis - 1]
+        shape[axis], picks[axis], before, rows = _grouped(_places(inside[axis]), groups)
+        strides[axis], places, sizes = pitch, before * pitch, (rows - 1) * pitch + length
+    held = one = int(places[-1] + sizes[-1])
+    for a in reversed(range(axis)):
+        shape[a], strides[a], picks[a] = len(inside[a]), held, None
         held *= len(inside[a])
-    times = held // one
-    places = (np.arange(times)[:, None] * one + places).reshape(-1)
-    return kind(
-        starts=starts,
-        lengths=np.tile(sizes, times),
-        places=places,
-        held_bytes=held,
-        useful_bytes=math.prod(lengths(inside)) * itemsize,
-        run_axis=axis,
-        shape=tuple(shape),
-        strides=tuple(strides),
-        picks=tuple(picks),
-    )
+    places = (np.arange(0, held, one)[:, None] + places).reshape(-1)
+    return Layout(places, np.tile(sizes, held // one), held, tuple(shape), tuple(strides), tuple(picks))
+
+
+def _in_range(taken: Taken, step: int) -> tuple[int, int, np.ndarray | None]:
+    """Shape, stride and picks of an axis that is in the range from the first to the last."""
+    if isinstance(taken, range):
+        return len(taken), step * taken.step, None
+    places = _places(taken) - int(taken[0])
+    return int(places[-1]) + 1, step, places
+
+
+def _grouped(taken: np.ndarray, groups: Groups) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of all groups, the row of each that is taken, the rows before each group, and its own."""
+    first, last = groups
+    rows = last - first + 1
+    before = np.cumsum(rows) - rows
+    group = np.searchsorted(first, taken, "right") - 1
+    return int(rows.sum()), before[group] + taken - first[group], before, rows

@@ -30,7 +30,7 @@ from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, StoreBlob
 from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import allocate, can_map
-from oocarrays.storage.shards import PartBlob, ShardedBlobs, ShardKey, pack_shard
+from oocarrays.storage.shards import PartBlob, ShardedBlobs, pack_shard
 
 Index = tuple[int, ...]
 Blob = LocalBlob | StoreBlob | PartBlob
@@ -61,17 +61,10 @@ class ChunkReader:
         if file.chain.shard:
             self._blobs = ShardedBlobs(self._blobs, file.chain.shard, meter)
 
-    def _key(self, index: Index) -> str | ShardKey:
-        """Where a chunk is: in a file or object of its own, or in a shard."""
-        if self.file.chain.shard is None:
-            return self.file.chunk_key(index)
-        shard, number = self.file.chain.shard.place(index)
-        return ShardKey(self.file.chunk_key(shard), number)
-
     def announce(self, indices: Iterable[Index]) -> None:
         """Let the system fetch what will be read next, while something else is done."""
         if self._read_ahead:
-            self._blobs.announce(map(self._key, indices))
+            self._blobs.announce(map(self.file.place_of, indices))
 
     def tiles(
         self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]
@@ -98,7 +91,7 @@ class ChunkReader:
             origin, piece = self._piece(index, within)
             spans.append((piece, *_span(piece.relative_to(origin), self.grid.chunks, self.dtype.itemsize)))
         assert self._fetches, "local files are planned to be mapped, or read in ranges"
-        keys = map(self._key, wanted)
+        keys = map(self.file.place_of, wanted)
         ranges = (RangeByteRequest(start, stop) for _, start, stop in spans)
         for (piece, start, stop), data in zip(spans, self._blobs.fetched(zip(keys, ranges, strict=True)), strict=True):
             if data is None:
@@ -135,7 +128,7 @@ class ChunkReader:
 
     def _opened(self, indices: Iterable[Index]) -> Iterator[tuple[Index, Blob | None]]:
         wanted = list(indices)
-        keys = map(self._key, wanted)
+        keys = map(self.file.place_of, wanted)
         return zip(wanted, open_ahead(self._blobs, keys, read_ahead=self._read_ahead), strict=True)
 
     def _read_tile(self, blob: Blob | None, part: Section, bounce: np.ndarray) -> np.ndarray:
@@ -171,7 +164,7 @@ class ChunkReader:
     def _whole_fetched(
         self, indices: list[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
-        keys = ((self._key(index), None) for index in indices)
+        keys = ((self.file.place_of(index), None) for index in indices)
         for index, data, out in zip(indices, self._blobs.fetched(keys), chunks, strict=False):
             section = self.grid.section(index)
             if data is not None:
@@ -202,7 +195,7 @@ class ChunkReader:
 
     def _name(self, index: Index) -> str:
         """A chunk's key, and its number where it is in a shard."""
-        key = self._key(index)
+        key = self.file.place_of(index)
         return key if isinstance(key, str) else f"{key.number} in {key.shard}"
 
     def _check_bytes(self, name: str, nbytes: int) -> None:

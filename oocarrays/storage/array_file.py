@@ -45,7 +45,7 @@ from oocarrays.storage.codec import (
 from oocarrays.storage.making_room import replace_local
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.remote import RemoteStore, is_remote
-from oocarrays.storage.shards import most_indices
+from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import store_of
 
 StoreLike = str | os.PathLike[str] | Store | StorePath
@@ -113,6 +113,13 @@ class ArrayFile:
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """The key of a chunk below the array, or of a shard."""
         return self.zarr.metadata.encode_chunk_key(index)
+
+    def place_of(self, index: tuple[int, ...]) -> str | ShardKey:
+        """Where a chunk is: in a file or object of its own, or in a shard."""
+        if self.chain.shard is None:
+            return self.chunk_key(index)
+        shard, number = self.chain.shard.place(index)
+        return ShardKey(self.chunk_key(shard), number)
 
 
 def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool) -> ArrayFile:

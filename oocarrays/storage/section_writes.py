@@ -166,7 +166,7 @@ class Whole:
     def _read(self, unit: Unit, buffer: np.ndarray) -> None:
         ((_, chunk),) = self._reader.whole([unit.index], [buffer])
         if chunk is not None:
-            buffer[(*map(slice, chunk.shape), ...)] = chunk
+            buffer[tuple(slice(n) for n in chunk.shape)] = chunk
 
 
 class InWindows:
@@ -203,9 +203,10 @@ class InWindows:
             blob = self.blobs.open(key)
         except MissingBlob:
             return None
-        if blob.size != self.file.stored.chunk_bytes:
+        nbytes, due = blob.size, self.file.stored.chunk_bytes
+        if nbytes != due:
             blob.close()
-            raise CorruptChunkError(f"{blob.name} has {blob.size} bytes; a chunk has {self.file.stored.chunk_bytes}")
+            raise CorruptChunkError(f"{blob.name} has {nbytes} bytes; a chunk has {due}")
         return blob
 
     def _pieces(self, unit: Unit, old: LocalBlob | None, buffer: np.ndarray) -> Iterator[Piece]:

@@ -11,22 +11,24 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from zarr.abc.store import RangeByteRequest
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.plan.sections import IN_FLIGHT, Round, SectionPlan
+from oocarrays.plan.sections import IN_FLIGHT, Batch, Part, SectionPlan
+from oocarrays.plan.sieve import Sieve
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.blobs import blobs_of
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.ranges import NOT_READY, read_ranges
-from oocarrays.storage.shards import ShardedBlobs, ShardKey
+from oocarrays.storage.shards import ShardedBlobs
 
+T = TypeVar("T")
 Index = tuple[int, ...]
 ALONE_BYTES = 2**19
 """A section of which less is asked is read by one thread."""
@@ -40,8 +42,7 @@ class Places:
         self._file = file
         self._blobs: Any = blobs_of(file.zarr)
         self._root = self._blobs.root
-        self._shard = file.chain.shard
-        self._indices = ShardedBlobs(self._blobs, self._shard, meter) if self._shard else None
+        self._indices: Any = ShardedBlobs(self._blobs, file.chain.shard, meter) if file.chain.shard else None
 
     def opened(self, index: Index, files: dict[str, int]) -> tuple[int, int] | None:
         """A chunk's file, and where it begins in it; None where it is not stored.
@@ -51,18 +52,16 @@ class Places:
         files : dict
             Files that are open already, by their keys; what is opened is added.
         """
-        if self._shard is None or self._indices is None:
-            key, offset, nbytes = self._file.chunk_key(index), 0, self._file.stored.chunk_bytes
+        named, place = self._file.place_of(index), (0, self._file.stored.chunk_bytes)
+        if isinstance(named, str):
+            key = named
         else:
-            shard, number = self._shard.place(index)
-            key = self._file.chunk_key(shard)
-            place = self._indices.place(ShardKey(key, number))
-            if place is None:
-                return None
-            offset, nbytes = place
+            key, place = named.shard, self._indices.place(named)
+        if place is None:
+            return None
         if key not in files:
             files[key] = self._open(key)
-        return None if files[key] < 0 else (self._checked(key, files[key], offset, nbytes), offset)
+        return None if files[key] < 0 else (self._checked(key, files[key], *place), place[0])
 
     def _open(self, key: str) -> int:
         """An open file; -1 where there is none."""
@@ -75,7 +74,7 @@ class Places:
 
     def _checked(self, key: str, file: int, offset: int, nbytes: int) -> int:
         size, expected = os.fstat(file).st_size, self._file.stored.chunk_bytes
-        if self._shard is None and size != expected:
+        if self._indices is None and size != expected:
             raise CorruptChunkError(f"{self._root}/{key} has {size} bytes; a chunk has {expected}")
         if offset + nbytes > size:
             raise CorruptChunkError(
@@ -87,15 +86,30 @@ class Places:
 
 
 class Asked:
-    """A round that is under way."""
+    """A batch that is under way."""
 
-    def __init__(self, each: Round, buffer: np.ndarray | None) -> None:
-        self.round = each
+    def __init__(self, batch: Batch, buffer: np.ndarray | None) -> None:
+        self.batch = batch
         self.buffer = buffer
         self.files: dict[str, int] = {}
+        """Open files, by their keys; -1 where there is none."""
         self.missing: list[Index] = []
-        self.ranges: list[np.ndarray] = []
-        """Files, offsets, lengths and places of what has not come yet."""
+        """Chunks that are not stored."""
+        self.here = self.file = self.offset = np.zeros(0, np.int64)
+        """Of those that are: their numbers in the batch, their files, and where they begin in them."""
+        self.left: list[np.ndarray] = []
+        """Files, offsets, lengths and places of the ranges that have not come yet."""
+
+    def open(self, places: Places) -> None:
+        """Find its chunks."""
+        where = [(index, places.opened(index, self.files)) for index in product(*self.batch.chunks)]
+        self.missing = [index for index, place in where if place is None]
+        found = [(number, *place) for number, (_, place) in enumerate(where) if place is not None]
+        self.here, self.file, self.offset = np.array(found, np.int64).reshape(-1, 3).T
+
+    def into(self, part: Part, result: np.ndarray) -> np.ndarray:
+        """Where ranges of a part go: bytes of the result, or of the buffer."""
+        return result if part.straight or self.buffer is None else self.buffer
 
     def close(self) -> None:
         """Close its files."""
@@ -126,199 +140,181 @@ class SectionReader:
 
     def read_local(self, threads: int) -> None:
         """Read from local files, with so many threads."""
-        rounds, lock = self.plan.rounds(), threading.Lock()
         places = Places(self.file, self.meter)
-
-        def taken() -> Iterator[Round]:
-            while True:
-                with lock:
-                    each = next(rounds, None)
-                if each is None:
-                    return
-                yield each
-
         if self.plan.requests * PAGE + self.plan.asked_bytes < ALONE_BYTES or threads < 2:
-            self._work(rounds, places, IN_FLIGHT)
+            self._work(self.plan.batches(), places, IN_FLIGHT)
             return
+        shared = Shared(self.plan.batches())
         with ThreadPoolExecutor(threads, "sieve") as pool:
-            work = [pool.submit(self._work, taken(), places, IN_FLIGHT // threads) for _ in range(threads)]
-            try:
-                for each in work:
-                    each.result()
-            except BaseException:
-                with lock:
-                    deque(rounds, 0)
-                raise
+            work = [pool.submit(self._work, shared, places, max(IN_FLIGHT // threads, 1)) for _ in range(threads)]
+            for each in work:
+                each.add_done_callback(shared.end_if_failed)
+            for each in work:
+                each.result()
 
-    def _work(self, rounds: Iterator[Round], places: Places, most: int) -> None:
+    def _work(self, batches: Iterable[Batch], places: Places, most: int) -> None:
         waiting: deque[Asked] = deque()
         free: list[np.ndarray] = []
         try:
-            for each in rounds:
+            for batch in batches:
                 while len(waiting) >= most:
-                    self._finish(waiting.popleft(), free)
-                asked = Asked(each, _buffer(free, each.held_bytes))
-                waiting.append(asked)
-                self._ask(asked, places)
-                if not asked.ranges:
-                    self._finish(waiting.pop(), free)
+                    self._finish(waiting[0], free)
+                    waiting.popleft()
+                waiting.append(Asked(batch, _buffer(free, batch.buffer_bytes)))
+                self._ask(waiting[-1], places)
+                if not waiting[-1].left:
+                    self._finish(waiting[-1], free)
+                    waiting.pop()
             while waiting:
-                self._finish(waiting.popleft(), free)
+                self._finish(waiting[0], free)
+                waiting.popleft()
         finally:
             for asked in waiting:
                 asked.close()
 
     def _ask(self, asked: Asked, places: Places) -> None:
-        """Copy what the cache has, and let the device bring the rest."""
-        each = asked.round
-        opened = [places.opened(index, asked.files) for index in product(*each.chunks)]
-        asked.missing = [index for index, place in zip(product(*each.chunks), opened, strict=True) if place is None]
-        here = np.array([number for number, place in enumerate(opened) if place is not None], np.int64)
-        if not len(here):
-            return
-        where = np.array([place for place in opened if place is not None], np.int64)
-        sieve = each.sieve
-        count = len(here) * sieve.requests
-        ranges = [
-            np.repeat(where[:, 0], sieve.requests),
-            (where[:, 1, None] + sieve.starts).reshape(-1),
-            np.broadcast_to(sieve.lengths, (len(here), sieve.requests)).reshape(-1),
-            self._places(each)[here].reshape(-1),
-        ]
-        self.meter.add(read_requests=count, read_bytes=len(here) * sieve.asked_bytes)
-        into = self._bytes if asked.buffer is None else asked.buffer
-        got = read_ranges(ranges[0], ranges[1], ranges[2], into, ranges[3], wait=False)
-        asked.ranges = self._left(ranges, got)
+        """Copy what the cache has of the first part, and let the device bring the rest."""
+        asked.open(places)
+        part = asked.batch.parts[0]
+        asked.left = self._read(asked.into(part, self._bytes), self._ranges(asked, part), wait=False)
 
-    def _places(self, each: Round) -> np.ndarray:
+    def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
+        """Wait for what has not come, and take what is wanted; then the other parts."""
+        for number, part in enumerate(asked.batch.parts):
+            left = asked.left if number == 0 else self._ranges(asked, part)
+            while left:
+                left = self._read(asked.into(part, self._bytes), left, wait=True)
+            self._take(asked.batch, part, asked.buffer, asked.missing)
+        asked.close()
+        if asked.buffer is not None:
+            free.append(asked.buffer)
+
+    def _ranges(self, asked: Asked, part: Part) -> list[np.ndarray]:
+        """Files, offsets, lengths and places of the ranges of a part."""
+        sieve, chunks = part.sieve, len(asked.here)
+        self.meter.add(read_requests=chunks * sieve.requests, read_bytes=chunks * sieve.asked_bytes)
+        return [
+            np.repeat(asked.file, sieve.requests),
+            (asked.offset[:, None] + sieve.starts).reshape(-1),
+            np.broadcast_to(sieve.lengths, (chunks, sieve.requests)).reshape(-1),
+            self._places(asked.batch, part)[asked.here].reshape(-1),
+        ]
+
+    def _places(self, batch: Batch, part: Part) -> np.ndarray:
         """Where the ranges of each chunk go, in bytes: ``shape == (chunks, requests)``."""
-        if not each.straight:
-            return np.arange(each.count)[:, None] * each.sieve.held_bytes + each.sieve.places
-        chunk = np.zeros(1, np.int64)
-        run = np.zeros(1, np.int64)
-        for axis, (first, step, inside) in enumerate(zip(each.first, self._steps, each.sieve.shape, strict=True)):
-            chunk = (chunk[:, None] + (first + np.arange(len(each.chunks[axis])) * inside) * step).reshape(-1)
-            if axis < each.sieve.run_axis:
+        sieve = part.sieve
+        if not part.straight:
+            return np.arange(batch.count)[:, None] * sieve.held_bytes + sieve.places
+        chunk, run = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        for axis, (first, at, step) in enumerate(zip(batch.first, part.at, self._steps, strict=True)):
+            inside = sieve.shape[axis]
+            chunk = (chunk[:, None] + (first + at + np.arange(len(batch.chunks[axis])) * inside) * step).reshape(-1)
+            if axis < sieve.run_axis:
                 run = (run[:, None] + np.arange(inside) * step).reshape(-1)
         return chunk[:, None] + run
 
-    def _left(self, ranges: list[np.ndarray], got: np.ndarray) -> list[np.ndarray]:
-        """What has not come, or not wholly."""
-        failed = got[got < 0]
-        hard = failed[~np.isin(failed, NOT_READY)]
-        if len(hard):
-            raise StoreFailure(f"cannot read {self.file.name}: {os.strerror(-int(hard[0]))}")
-        part = np.flatnonzero(got != ranges[2])
+    def _read(self, into: np.ndarray, ranges: list[np.ndarray], *, wait: bool) -> list[np.ndarray]:
+        """Read ranges; those that have not come, or not wholly."""
+        files, offsets, nbytes, places = ranges
+        got = read_ranges(files, offsets, nbytes, into, places, wait=wait)
+        part = np.flatnonzero(got != nbytes)
         if not len(part):
             return []
-        files, offsets, lengths, places = (each[part] for each in ranges)
-        done = np.maximum(got[part], 0)
-        return [files, offsets + done, lengths - done, places + done]
-
-    def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
-        """Wait for what has not come, and take what is wanted."""
-        into = self._bytes if asked.buffer is None else asked.buffer
-        try:
-            while asked.ranges:
-                files, offsets, lengths, places = asked.ranges
-                got = read_ranges(files, offsets, lengths, into, places)
-                if (got == 0).any():
-                    raise CorruptChunkError(f"a chunk of {self.file.name} is cut short")
-                _refuse(got, self.file.name)
-                asked.ranges = self._left(asked.ranges, got)
-        finally:
-            asked.close()
-        self._take(asked.round, asked.buffer, asked.missing)
-        if asked.buffer is not None:
-            free.append(asked.buffer)
+        got = got[part]
+        hard = [number for number in got[got < 0].tolist() if wait or number not in NOT_READY]
+        if hard:
+            raise StoreFailure(f"cannot read {self.file.name}: {os.strerror(-hard[0])}")
+        if not got.all():
+            raise CorruptChunkError(f"a chunk of {self.file.name} is cut short while it is read")
+        done = np.maximum(got, 0)
+        return [files[part], offsets[part] + done, nbytes[part] - done, places[part] + done]
 
     # ------------------------------------------------------------------------------------------------ stores
 
     def read_store(self, requests: int) -> None:
-        """Read from any store, with so many requests under way."""
-        blobs: Any = blobs_of(self.file.zarr, requests=requests)
+        """Read from any store, with so many requests under way, or as many as buffers hold."""
+        longest = max(int(part.sieve.lengths.max()) for kind in self.plan.kinds for part in kind.parts)
+        most = max(min(requests, IN_FLIGHT * self.plan.buffer_bytes // longest), 1)
+        blobs: Any = blobs_of(self.file.zarr, requests=most)
         if self.file.chain.shard:
             blobs = ShardedBlobs(blobs, self.file.chain.shard, self.meter)
-        come = blobs.fetched(self._wanted())
-        free: list[np.ndarray] = []
-        for each in self.plan.rounds():
-            buffer = _buffer(free, each.held_bytes)
-            missing = self._receive(each, buffer, come)
-            self._take(each, buffer, missing)
-            if buffer is not None:
-                free.append(buffer)
+        come, free = blobs.fetched(self._wanted()), []
+        for batch in self.plan.batches():
+            for part in batch.parts:
+                buffer = _buffer(free, batch.buffer_bytes)
+                self._take(batch, part, buffer, self._receive(batch, part, buffer, come))
+                free = [] if buffer is None else [buffer]
 
     def _wanted(self) -> Iterator[tuple[Any, RangeByteRequest]]:
-        shard = self.file.chain.shard
-        for each in self.plan.rounds():
-            ranges = list(zip(each.sieve.starts.tolist(), each.sieve.lengths.tolist(), strict=True))
-            for index in product(*each.chunks):
-                if shard is None:
-                    key: Any = self.file.chunk_key(index)
-                else:
-                    place, number = shard.place(index)
-                    key = ShardKey(self.file.chunk_key(place), number)
-                yield from ((key, RangeByteRequest(start, start + nbytes)) for start, nbytes in ranges)
+        """A key and a range of it, one after the other."""
+        for batch in self.plan.batches():
+            for part in batch.parts:
+                starts, nbytes = part.sieve.starts.tolist(), part.sieve.lengths.tolist()
+                for index in product(*batch.chunks):
+                    key = self.file.place_of(index)
+                    yield from ((key, RangeByteRequest(at, at + n)) for at, n in zip(starts, nbytes, strict=True))
 
-    def _receive(self, each: Round, buffer: np.ndarray | None, come: Iterator[np.ndarray | None]) -> list[Index]:
+    def _receive(
+        self, batch: Batch, part: Part, buffer: np.ndarray | None, come: Iterator[np.ndarray | None]
+    ) -> list[Index]:
         """Put what comes where it belongs; the chunks that are missing."""
-        into, missing = self._bytes if buffer is None else buffer, []
-        lengths = each.sieve.lengths.tolist()
-        for index, places in zip(product(*each.chunks), self._places(each).tolist(), strict=True):
-            data = [next(come) for _ in lengths]
-            if any(part is None for part in data):
+        into, missing, nbytes = self._bytes if buffer is None else buffer, [], part.sieve.lengths.tolist()
+        for index, places in zip(product(*batch.chunks), self._places(batch, part).tolist(), strict=True):
+            data = [next(come) for _ in nbytes]
+            if any(each is None for each in data):
                 missing.append(index)
                 continue
-            for part, place, length in zip(data, places, lengths, strict=True):
-                if part is None or len(part) != length:
+            for each, place, n in zip(data, places, nbytes, strict=True):
+                if each is None or len(each) != n:
                     raise CorruptChunkError(f"chunk {index} of {self.file.name} is cut short")
-                into[place : place + length] = part
-            self.meter.add(read_requests=len(lengths), read_bytes=sum(lengths))
+                into[place : place + n] = each
+            self.meter.add(read_requests=len(nbytes), read_bytes=sum(nbytes))
         return missing
 
     # ------------------------------------------------------------------------------------------------- result
 
-    def _take(self, each: Round, buffer: np.ndarray | None, missing: list[Index]) -> None:
+    def _take(self, batch: Batch, part: Part, buffer: np.ndarray | None, missing: list[Index]) -> None:
         """Copy what is wanted from a buffer to the result, and the fill value for chunks that are missing."""
-        if buffer is not None and len(missing) < each.count:
-            self._sieved(each, buffer)
-        inside = self._inside(each)
+        inside = part.sieve.counts
+        lower = tuple(first + at for first, at in zip(batch.first, part.at, strict=True))
+        if buffer is not None and not part.straight and len(missing) < batch.count:
+            counts = tuple(map(len, batch.chunks))
+            place: Any = tuple(slice(l, l + g * n) for l, g, n in zip(lower, counts, inside, strict=True))
+            _sieved(self.out[(*place, ...)], part.sieve, counts, buffer)
         for index in missing:
-            place: Any = tuple(
-                slice(first + chunks.index(i) * n, first + (chunks.index(i) + 1) * n)
-                for first, chunks, i, n in zip(each.first, each.chunks, index, inside, strict=True)
-            )
+            numbers = (chunks.index(i) for chunks, i in zip(batch.chunks, index, strict=True))
+            place = tuple(slice(l + i * n, l + (i + 1) * n) for l, i, n in zip(lower, numbers, inside, strict=True))
             self.out[(*place, ...)] = self.file.fill_value
 
-    def _inside(self, each: Round) -> tuple[int, ...]:
-        """Elements that are taken of each chunk along each axis."""
-        return tuple(
-            n if pick is None else len(pick) for n, pick in zip(each.sieve.shape, each.sieve.picks, strict=True)
-        )
 
-    def _sieved(self, each: Round, buffer: np.ndarray) -> None:
-        sieve, counts = each.sieve, tuple(map(len, each.chunks))
-        ndim = len(counts)
-        apart = tuple(math.prod(counts[axis + 1 :]) * sieve.held_bytes for axis in range(ndim))
-        data: np.ndarray = np.ndarray(counts + sieve.shape, self.out.dtype, buffer.data, strides=apart + sieve.strides)
-        if any(pick is not None for pick in sieve.picks):
-            every = (np.arange(n) if pick is None else pick for n, pick in zip(sieve.shape, sieve.picks, strict=True))
-            data = data[np.ix_(*map(np.arange, counts), *every)]
-        inside = self._inside(each)
-        place: Any = tuple(slice(f, f + g * n) for f, g, n in zip(each.first, counts, inside, strict=True))
-        into = self.out[(*place, ...)]
-        if math.prod(counts) == 1:
-            into[...] = data.reshape(inside) if ndim == 0 else data[(0,) * ndim]
-            return
-        into = into.reshape([n for pair in zip(counts, inside, strict=True) for n in pair])
-        into[...] = data.transpose([axis for a in range(ndim) for axis in (a, a + ndim)])
+class Shared(Iterator[T]):
+    """What several threads take from, each the next; nothing is left for the others once one has failed."""
+
+    def __init__(self, source: Iterator[T]) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+
+    def __next__(self) -> T:
+        with self._lock:
+            return next(self._source)
+
+    def end_if_failed(self, work: Future[None]) -> None:
+        """Leave nothing, if one who takes has failed."""
+        if work.exception():
+            with self._lock:
+                self._source = iter(())
 
 
-def _refuse(got: np.ndarray, name: str) -> None:
-    """An error that waiting does not help."""
-    failed = got[got < 0]
-    if len(failed):
-        raise StoreFailure(f"cannot read {name}: {os.strerror(-int(failed[0]))}")
+def _sieved(into: np.ndarray, sieve: Sieve, counts: Index, buffer: np.ndarray) -> None:
+    """Copy what is wanted of the chunks in a buffer to a part of the result, in one strided copy."""
+    ndim = len(counts)
+    apart = tuple(math.prod(counts[axis + 1 :]) * sieve.held_bytes for axis in range(ndim))
+    data: np.ndarray = np.ndarray(counts + sieve.shape, into.dtype, buffer.data, strides=apart + sieve.strides)
+    if sieve.picked_bytes:
+        picks = (np.arange(n) if pick is None else pick for n, pick in zip(sieve.shape, sieve.picks, strict=True))
+        data = data[np.ix_(*map(np.arange, counts), *picks)]
+    into = into.reshape([n for pair in zip(counts, sieve.counts, strict=True) for n in pair])
+    into[...] = data.transpose([axis for a in range(ndim) for axis in (a, a + ndim)])
 
 
 def _buffer(free: list[np.ndarray], nbytes: int) -> np.ndarray | None:

@@ -1,0 +1,155 @@
+"""Many writers of one chunk, or shard, lose nothing; one that dies leaves each chunk whole, and nobody waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import ZstdCodec
+from zarr.storage import MemoryStore
+
+import oocarrays as ooc
+from tests.dying import Server
+from tests.test_failures import can_mount
+
+TIMES, WRITERS = 200, 4
+CODINGS: dict[str, dict[str, Any]] = {
+    "plain": {"chunks": (TIMES, 8), "compressors": None},
+    "zstd": {"chunks": (TIMES, 8), "compressors": ZstdCodec()},
+    "shard": {"chunks": (TIMES // 4, 4), "shards": (TIMES, 8), "compressors": ZstdCodec()},
+    "format 2": {"chunks": (TIMES, 8), "compressors": None, "zarr_format": 2},
+}
+each_coding = pytest.mark.parametrize("coding", CODINGS)
+
+
+def make(store: Any, coding: str) -> ooc.OutOfCoreArray:
+    """All elements lie in one chunk, or in one shard."""
+    return ooc.open_array(zarr.create_array(store, shape=(TIMES, 8), dtype="i4", fill_value=0, **CODINGS[coding]))
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["local", "in memory"])
+@each_coding
+def test_threads_that_write_to_one_chunk_lose_nothing(tmp_path: Path, coding: str, local: bool) -> None:
+    array = make(tmp_path / "a.zarr" if local else MemoryStore(), coding)
+
+    def write(rank: int) -> None:
+        for row in range(TIMES):
+            array[row, rank::WRITERS] = rank + 1
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(write, range(WRITERS)))
+    np.testing.assert_array_equal(array[...], np.tile(np.arange(8) % WRITERS + 1, (TIMES, 1)))
+
+
+@pytest.mark.parametrize("method", ["auto", "direct"])
+@each_coding
+def test_processes_that_write_to_one_chunk_lose_nothing(tmp_path: Path, runs: Server, coding: str, method: str) -> None:
+    if method == "direct" and coding in ("zstd", "shard"):
+        pytest.skip("coded chunks are not changed in place")
+    array = make(tmp_path / "a.zarr", coding)
+    files = sorted(tmp_path.rglob("*"))
+    children = [
+        runs.start(
+            "write",
+            tmp_path / "a.zarr",
+            [[[row, row + 1, None], [rank, None, WRITERS]] for row in range(TIMES)],
+            rank + 1,
+            method="auto" if rank == 0 else method,  # one replaces the chunk while others change it
+        )
+        for rank in range(WRITERS)
+    ]
+    assert [child.wait() for child in children] == [0] * WRITERS, children[0].err
+    np.testing.assert_array_equal(array[...], np.tile(np.arange(8) % WRITERS + 1, (TIMES, 1)))
+    new = {path.relative_to(tmp_path).as_posix() for path in set(tmp_path.rglob("*")) - set(files)}
+    assert new <= {"a.zarr/c", "a.zarr/c/0", "a.zarr/c/0/0", "a.zarr/0.0"}, "locks leave nothing"
+
+
+@pytest.mark.parametrize(
+    ("coding", "point", "after"),
+    [
+        ("plain", "window", 1),
+        ("plain", "window", 2),
+        ("plain", "pieces", 2),
+        ("zstd", "chunk", 2),
+        ("zstd", "partial", 2),
+        ("shard", "shard", 2),
+        ("shard", "chunk", 1),
+        ("shard", "partial", 1),
+    ],
+)
+def test_a_writer_that_is_killed_leaves_each_chunk_old_or_new(
+    tmp_path: Path, runs: Server, coding: str, point: str, after: int
+) -> None:
+    path = tmp_path / "a.zarr"
+    chunks = {"chunks": (4, 4), "shards": (8, 8)} if coding == "shard" else {"chunks": (8, 8)}
+    before = np.arange(1, 257).reshape(16, 16)
+    zarr.create_array(path, data=before, **(CODINGS[coding] | chunks))
+    changed = before.copy()
+    changed[1::2, 3:13:3] = -1
+    memory = {"memory": 256} if point == "window" and after > 1 else {}
+    runs.run("write", path, [[[1, None, 2], [3, 13, 3]]], -1, at=point, after=after, **memory)
+    array = ooc.open_array(path, mode="r+")
+    for i in range(0, 16, 8):
+        for j in range(0, 16, 8):
+            chunk = array[i : i + 8, j : j + 8]
+            assert any((chunk == all_of_it[i : i + 8, j : j + 8]).all() for all_of_it in (before, changed))
+    array[1::2, 3:13:3] = -1  # the dead hold no locks
+    np.testing.assert_array_equal(array[...], changed)
+    for partial in tmp_path.rglob("*.partial"):
+        os.utime(partial, (0, 0))  # what is a minute old is nobody's any more
+    ooc.clean(tmp_path)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+ON_A_SMALL_DISK = """
+import json, os, subprocess, sys
+from pathlib import Path
+import numpy as np
+
+small, mount, coding = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+if mount == "mount":
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=320k", "tmpfs", small], check=True)
+
+import zarr
+import oocarrays as ooc
+from oocarrays.errors import OocError
+
+before = np.random.default_rng(0).integers(1, 2**31, (2, 32768), dtype="i4")  # chunks of 128 KiB that do not compress
+how = {"plain": {"chunks": (1, 32768), "compressors": None}, "zstd": {"chunks": (1, 32768)},
+       "shard": {"chunks": (1, 4096), "shards": (1, 32768), "compressors": None}}[coding]
+zarr.create_array(small / "a.zarr", data=before, **how)
+if mount != "mount":  # no mount is allowed here: what is written from now on goes to the device that is always full
+    write, pwrite, full = os.write, os.pwrite, os.open("/dev/full", os.O_WRONLY)
+    os.write, os.pwrite = (lambda file, data: write(full, data)), (lambda file, data, at: pwrite(full, data, at))
+else:
+    (small / "other").write_bytes(bytes(40960))
+told = {}
+try:
+    ooc.open_array(small / "a.zarr", mode="r+")[:, ::2] = 7
+except OocError as error:
+    told = {"error": type(error).__name__, "message": str(error)}
+left = [str(path) for path in small.rglob("*.partial")]
+print(json.dumps(told | {"left": left, "same": bool((ooc.open_array(small / "a.zarr")[...] == before).all())}))
+"""
+
+
+@pytest.mark.parametrize("coding", ["plain", "zstd", "shard"])
+def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, coding: str) -> None:
+    (tmp_path / "small").mkdir()
+    words = can_mount(tmp_path / "small")
+    mount = "mount" if words else "full device"
+    call = [*(words or []), sys.executable, "-c", ON_A_SMALL_DISK, tmp_path / "small", mount, coding]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert (told["error"], told["left"], told["same"]) == ("DiskFullError", [], True)
+    assert "small" in told["message"]
+    assert "\n" not in told["message"]
