@@ -1,4 +1,4 @@
-"""The sections of Thakur 1995, chapter 6, as the benchmark reads and counts them, against the printed text and masks."""
+"""The sections of Thakur 1995, chapter 6, as the benchmark reads and counts them, against the text and masks."""
 
 from __future__ import annotations
 
