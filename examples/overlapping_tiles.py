@@ -26,23 +26,20 @@ def mean(x: np.ndarray, width: int) -> np.ndarray:
 
 if __name__ == "__main__":
     image = np.random.default_rng(0).random((384, 320), dtype="f4")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=SIDE**2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster),
-    ):
+    with tempfile.TemporaryDirectory() as folder, dask.config.set(temporary_directory=folder):
         store = Path(folder) / "image.zarr"
         zarr.create_array(store, data=image, chunks=(48, 320), compressors=zarr.codecs.ZstdCodec())
 
-        rows, columns = (range(0, n, n // SIDE) for n in image.shape)
-        lengths = [n // SIDE for n in image.shape]
-        corners = [(max(i - DEPTH, 0), max(j - DEPTH, 0), i + lengths[0], j + lengths[1]) for i in rows for j in columns]
-        sections = [np.s_[top : bottom + DEPTH, left : right + DEPTH] for top, left, bottom, right in corners]
+        height, width = (n // SIDE for n in image.shape)
+        corners = [(i * height, j * width) for i in range(SIDE) for j in range(SIDE)]
+        rows = [slice(max(i - DEPTH, 0), i + height + DEPTH) for i, _ in corners]
+        columns = [slice(max(j - DEPTH, 0), j + width + DEPTH) for _, j in corners]
 
-        tiles = ooc.read_sections(store, sections, method="two-phase")
-        print(tiles.explain())
-        smooth = [dask.delayed(mean)(tiles.local(rank), 2 * DEPTH + 1) for rank in range(tiles.ranks)]
-        parts = dask.compute(*smooth)
+        with LocalCluster(SIDE**2, processes=False, dashboard_address=":0") as cluster, Client(cluster):
+            tiles = ooc.read_sections(store, list(zip(rows, columns, strict=True)), method="two-phase")
+            print(tiles.explain())
+            smooth = [dask.delayed(mean)(tiles.local(rank), 2 * DEPTH + 1) for rank in range(tiles.ranks)]
+            parts = dask.compute(*smooth)
 
     whole = np.block([[parts[SIDE * i + j] for j in range(SIDE)] for i in range(SIDE)])
     print(f"\n{whole.shape} as numpy's: {np.allclose(whole, mean(image, 2 * DEPTH + 1))}")

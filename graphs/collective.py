@@ -20,7 +20,7 @@ import math
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -278,7 +278,8 @@ def selected(data: np.ndarray, place: Place) -> np.ndarray:
     array([[1, 2],
            [7, 8]])
     """
-    data = data[(*(part if isinstance(part, slice) else slice(None) for part in place), ...)]
+    slices: Any = tuple(part if isinstance(part, slice) else slice(None) for part in place)
+    data = data[(*slices, ...)]
     for axis, part in enumerate(place):
         if not isinstance(part, slice):
             data = data.take(part, axis)
@@ -315,7 +316,7 @@ class CollectiveTasks:
     """All of them."""
     keys: tuple[Key, ...]
     """The part of each rank."""
-    homes: dict[str, Sequence[str]]
+    homes: Mapping[str, Sequence[str]]
     """The worker of each rank, by suffix; none on threads."""
 
 

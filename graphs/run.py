@@ -158,7 +158,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
             idle_since = {why: idle_since.get(why, now) for why in idle}
             for why, since in idle_since.items():
                 if now - since > parse_timedelta(setting("give-up")):
-                    raise RunError(f"{why} for {now - since:.0f} s; {self._run.destination.store} is left: resume it")
+                    raise RunError(f"{why} for {now - since:.0f} s; {self._run.leaves}")
 
     def _cancel(self, client: Client, future: Any) -> None:
         """Stop, and wait until no worker is in the middle of a task; where the scheduler is gone, workers end too."""
@@ -272,13 +272,11 @@ def _explained(error: BaseException, client: Client, run: Work) -> BaseException
     """What a person is told where a cluster, and not the work, was what failed."""
     from distributed import KilledWorker
 
-    begun = array_file.unfinished_run(run.destination.store) == run.id
-    left = f"{run.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
     if isinstance(error, KilledWorker):
-        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {left}")
+        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {run.leaves}")
     if isinstance(error, OocError) or not isinstance(error, Exception) or not _is_lost(client):
         return error
-    return RunError(f"the scheduler at {_address(client)} is gone; {left}")
+    return RunError(f"the scheduler at {_address(client)} is gone; {run.leaves}")
 
 
 def _address(client: Client) -> str:

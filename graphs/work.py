@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from oocarrays.storage.array_file import StoreLike
+from oocarrays.storage.array_file import StoreLike, unfinished_run
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
 
@@ -61,6 +61,12 @@ class Work:
     def stores(self) -> dict[str, Any]:
         """Where it writes, and where it reads, if that is a store."""
         return {"target": self.destination.store}
+
+    @property
+    def leaves(self) -> str:
+        """What a run that was cut short leaves."""
+        begun = unfinished_run(self.destination.store) == self.id
+        return f"{self.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
 
     @property
     def topic(self) -> str:

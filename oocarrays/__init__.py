@@ -17,6 +17,7 @@ from oocarrays import errors
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.collective import read_sections
+from oocarrays.collective_writes import CollectiveWriteJob, write_sections
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
@@ -32,6 +33,7 @@ __version__ = "0.3.0"
 __all__ = [
     "Block",
     "Collapsed",
+    "CollectiveWriteJob",
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
@@ -55,4 +57,5 @@ __all__ = [
     "rechunk",
     "redistribute",
     "resume",
+    "write_sections",
 ]

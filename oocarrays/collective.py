@@ -110,7 +110,7 @@ def read_sections(
     there = [worker.address for worker in cluster.workers()] if cluster else []
     if cluster:
         check_reach({"array": a.zarr.store_path.store})
-    wanted = _wanted(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
+    wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     plan = plan_collective(
         (file := describe(a.zarr)).stored,
         wanted.requests,
@@ -135,7 +135,7 @@ def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class Wanted:
     """What every rank wants, as it was asked for."""
 
     requests: tuple[Any, ...]
@@ -173,19 +173,19 @@ def _parts(made: CollectiveTasks, file: ArrayFile, kind: Any, **more: Any) -> An
     return kind(dtype=file.dtype, graph=graph, name=name, keys=made.keys, homes=made.homes, **more)
 
 
-def _wanted(
+def wanted_by_ranks(
     shape: tuple[int, ...],
     sections: SectionsLike,
     ranks: int | None,
     grid: Sequence[int] | None,
     within: Section | None,
     about: int,
-) -> _Wanted:
+) -> Wanted:
     """What every rank wants, checked."""
     if _is_layout(sections):
         whole = _inside(within, shape)
         layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
-        return _Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
+        return Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
     if grid is not None or within is not None:
         raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
     given = list(sections) if isinstance(sections, Sequence) else []
@@ -193,7 +193,7 @@ def _wanted(
         what = f"{len(given)} sections" if given else f"sections={sections!r}"
         raise SelectionError(f"{what}: a layout, or a sequence of one section for each of {ranks or 'some'} ranks")
     selections = tuple(_selection(section, shape, rank) for rank, section in enumerate(given))
-    return _Wanted(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
+    return Wanted(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
 
 
 def _is_layout(sections: Any) -> bool:

@@ -59,6 +59,25 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         return self._build()
 
     @property
+    def tasks(self) -> Held:
+        """What makes the parts."""
+        return self._parts
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Where ranks are; None for threads of this process."""
+        return self._cluster
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The workers that ranks are put on in turn."""
+        return self._workers
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """Elements in each axis of what ``rank`` holds."""
+        return self._shape_of(rank)
+
+    @property
     def dtype(self) -> np.dtype:
         """Of the elements."""
         return self._dtype

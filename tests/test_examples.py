@@ -60,3 +60,9 @@ def test_xarray_finds_the_same_warming(tmp_path: Path) -> None:
     printed = run(EXAMPLES / "xarray_series.py", tmp_path).stdout
     assert f"Toronto: {WARMING} in 240 years" in printed
     assert "<xarray.Dataset>" in printed
+
+
+def test_a_mosaic_has_no_seams(tmp_path: Path) -> None:
+    printed = run(EXAMPLES / "mosaic.py", tmp_path).stdout
+    assert "100 chunks written, 0 of them read first; tile after tile it would be 196" in printed
+    assert "9 tiles, and no seam between them: True" in printed

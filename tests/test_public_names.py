@@ -16,6 +16,7 @@ import oocarrays
 PUBLIC = [
     "Block",
     "Collapsed",
+    "CollectiveWriteJob",
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
@@ -39,6 +40,7 @@ PUBLIC = [
     "rechunk",
     "redistribute",
     "resume",
+    "write_sections",
 ]
 
 

@@ -62,8 +62,10 @@ class Selection:
         SelectionError
             For an index out of range, too many axes, or what is no index.
         """
-        entries, order, axes, result = _one_an_axis(key, len(shape)), [], [], []
-        for entry in entries:
+        axes: list[Taken] = []
+        order: list[slice | np.ndarray] = []
+        result: list[int | None] = []
+        for entry in _one_an_axis(key, len(shape)):
             if entry is None:
                 result.append(None)
                 continue

@@ -19,58 +19,55 @@ from oocarrays.mapping import ranges
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common
-from oocarrays.mapping.union import Runs, Union, product_of, touched
+from oocarrays.mapping.union import Union, product_of, touched
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
     """What ranks write of each chunk together.
 
-    >>> grid = ChunkGrid.of((8,), (4,))
-    >>> coverage = Coverage(units=grid, chunks=grid, requests=((range(4),), (range(2, 6),)))
-    >>> coverage.wanted.count, [index for index in [(0,), (1,)] if coverage.needs(index)], coverage.reads
+    >>> coverage = Coverage(grid=ChunkGrid.of((8,), (4,)), requests=((range(4),), (range(2, 6),)))
+    >>> coverage.wanted.count, [chunk for chunk in [(0,), (1,)] if coverage.needs(chunk)], coverage.reads
     (2, [(1,)], 1)
     >>> coverage.standing(Section((0,), (4,)))
     [(0, (range(0, 4),)), (1, (range(2, 4),))]
     """
 
-    units: ChunkGrid
-    """Of what is written at once: shards, where there are any."""
-    chunks: ChunkGrid
-    """Of what is read at once: the chunks in them."""
+    grid: ChunkGrid
+    """Of chunks, or of the shards in which they lie."""
     requests: tuple[Axes, ...]
     """What each rank writes."""
 
     @cached_property
     def wanted(self) -> Union:
-        """The units of which anything is written."""
-        return Union.of(product_of(axes, self.units.chunks) for axes in self.requests)
+        """The chunks of which anything is written."""
+        return Union.of(product_of(axes, self.grid.chunks) for axes in self.requests)
 
     @cached_property
     def _left(self) -> Union:
         """The chunks of which some element is not written."""
         written = Union.of(map(product_of, self.requests))
-        return Union.of(touched(self.chunks, written.complement(self.chunks.shape)))
+        return Union.of(touched(self.grid, written.complement(self.grid.shape)))
 
     def needs(self, chunk: tuple[int, ...]) -> bool:
-        """Whether a chunk of a unit that is written has to be read first."""
+        """Whether a chunk that is written has to be read first."""
         return chunk in self._left
 
-    @cached_property
+    @property
     def reads(self) -> int:
-        """Chunks that are read first: those in units that are written, less those that are covered."""
-        inside = (tuple(map(_within, each, self.units.chunks, self.units.shape)) for each in self.wanted.products())
-        return Union.of(touched(self.chunks, inside)).count - (self.chunks.count - self._left.count)
+        """Chunks that are read first: those that are written, less those that are covered."""
+        return self.wanted.count - (self.grid.count - self._left.count)
 
     @cached_property
     def shared(self) -> bool:
-        """Whether two ranks write to one unit: then they do not conform."""
-        return sum(Union.of([product_of(axes, self.units.chunks)]).count for axes in self.requests) > self.wanted.count
+        """Whether two ranks write to one chunk: then they do not conform."""
+        each = (Union.of([product_of(axes, self.grid.chunks)]) for axes in self.requests)
+        return sum(chunks.count for chunks in each) > self.wanted.count
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """First element along each axis of what each rank writes, and one past the last; those of nothing meet none."""
-        axes = len(self.units.shape)
+        axes = len(self.grid.shape)
         ends = [
             [(int(taken[0]), int(taken[-1]) + 1) for taken in request] if all(map(len, request)) else [(0, 0)] * axes
             for request in self.requests
@@ -93,11 +90,6 @@ class Coverage:
         return held[::-1]
 
 
-def _within(units: Runs, unit: int, extent: int) -> Runs:
-    """The elements of some units along an axis."""
-    return np.minimum(units * unit, extent)
-
-
 def _covers(outer: Axes, inner: Axes) -> bool:
     return all(map(_holds, outer, inner))
 
@@ -111,4 +103,3 @@ def _holds(outer: Taken, inner: Taken) -> bool:
     if isinstance(outer, range) and isinstance(inner, range):
         return ranges.common(outer, inner) == ranges.ascending(inner)
     return len(inner) <= len(outer) and bool(np.isin(np.asarray(inner), np.asarray(outer), assume_unique=True).all())
-

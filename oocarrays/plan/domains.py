@@ -17,15 +17,15 @@ sections 6.3.1, 6.4 and 6.6.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, get_args
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, ceil_div
 from oocarrays.mapping.section import Section, axis_order
-from oocarrays.mapping.selection import Axes
+from oocarrays.mapping.selection import Axes, common
 from oocarrays.mapping.union import Product, Union, product_of, runs_of
 
 Partition = Literal["dynamic", "static"]
@@ -46,6 +46,11 @@ class Share:
     """The numbers of the first chunks of this share's runs."""
     run: int
     """Chunks of a run."""
+
+    @classmethod
+    def whole(cls, chunks: Union) -> tuple[Share, ...]:
+        """All of some chunks, for one aggregator."""
+        return (cls(chunks=chunks, starts=range(1), run=chunks.count),) if chunks.count else ()
 
     def __iter__(self) -> Iterator[range]:
         """The numbers of the chunks of each run."""
@@ -76,6 +81,12 @@ class Domain:
         return tuple(
             self._section(*box) for share in self.shares for numbers in share for box in share.chunks.boxes(numbers)
         )
+
+    def wanted_by(self, requests: Sequence[Axes]) -> Domain:
+        """What of it some rank wants: a static domain may have more."""
+        within = ([common(axes, box) for axes in requests] for box in self.boxes)
+        found = (_wanted(self.grid, self.order, each) for each in within)
+        return replace(self, shares=tuple(share for chunks in found for share in Share.whole(chunks)))
 
     def rounds(self, chunks: int) -> Iterator[tuple[Section, ...]]:
         """The same, so many chunks at a time."""
@@ -146,10 +157,9 @@ def file_domains(
     """
     _check(aggregators, partition, deal, run)
     order = axis_order(orientation, len(grid.shape))
-    wanted = (product_of(axes, grid.chunks) for axes in requests)
-    products = wanted if partition == "dynamic" else iter([tuple(runs_of(range(n)) for n in grid.counts)])
-    chunks = Union.of(_permuted(each, order) for each in products)
-    served = [(chunks, range(len(aggregators)))]
+    whole = [tuple(map(range, grid.shape))]
+    chunks = _wanted(grid, order, requests if partition == "dynamic" else whole)
+    served: list[tuple[Union, Sequence[int]]] = [(chunks, range(len(aggregators)))]
     if disk_of is not None:
         served = _by_disk(chunks, order, disk_of, len(aggregators))
     shares: defaultdict[int, list[Share]] = defaultdict(list)
@@ -171,8 +181,10 @@ def _check(aggregators: Sequence[int], partition: str, deal: str, run: int) -> N
         raise InputError(f"aggregators={list(aggregators)}: at least one rank reads or writes, and each is named once")
 
 
-def _permuted(each: Product, order: Sequence[int]) -> Product:
-    return tuple(each[axis] for axis in order)
+def _wanted(grid: ChunkGrid, order: Sequence[int], requests: Iterable[Axes]) -> Union:
+    """The chunks that hold any of some requests, along the axes in their order."""
+    products = (product_of(axes, grid.chunks) for axes in requests)
+    return Union.of(tuple(each[axis] for axis in order) for each in products)
 
 
 def _dealt(chunks: Union, parts: int, deal: Deal, run: int) -> list[Share]:

@@ -79,9 +79,9 @@ def write_section(
     check_writable(file)
     if values.shape != lengths(axes):
         raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
-    file = _read_by_zarr(file)
+    file = replacing(file)
     plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
-    _each(_writer(file, plan, meter or Meter()), _units(file, plan, axes, values), plan.at_once)
+    each_of(_writer(file, plan, meter or Meter()), _units(file, plan, axes, values), plan.at_once)
     return plan
 
 
@@ -97,7 +97,7 @@ def check_writable(file: ArrayFile) -> None:
         raise InputError(f"{file.name} is open for reading: open it with mode='r+' to write to it")
 
 
-def _read_by_zarr(file: ArrayFile) -> ArrayFile:
+def replacing(file: ArrayFile) -> ArrayFile:
     """The same file, its chunks replaced at once: zarrs writes them where they are."""
     if file.chain.pipeline != "zarrs":
         return file
@@ -110,7 +110,7 @@ def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarr
     return (Unit(file.stored.grid, parts, axes, values) for parts in plan.units())
 
 
-def _each(work: Callable[[Unit], None], units: Iterable[Unit], at_once: int) -> None:
+def each_of(work: Callable[[Unit], None], units: Iterable[Unit], at_once: int) -> None:
     """Do the work of each unit, so many of them at a time."""
     if at_once == 1:
         for unit in units:

@@ -29,12 +29,12 @@ class Unit:
         self.lower = tuple(i * c for i, c in zip(self.index, grid.chunks, strict=True))
         """Its first element."""
         self._axes, self._values = axes, values
-        self._shape, self._chunks = grid.shape, grid.chunks
+        self.extents, self._chunks = grid.shape, grid.chunks
 
     def places(self, box: Section) -> tuple[Any, list[slice | np.ndarray]]:
         """Of what is written in a box of the unit the places among all values, and in the box."""
         there, inside = [], []
-        for taken, n, first, l, u in zip(self._axes, self._shape, self.lower, box.lower, box.upper, strict=True):
+        for taken, n, first, l, u in zip(self._axes, self.extents, self.lower, box.lower, box.upper, strict=True):
             place, part = within(taken, first + l, min(first + u, n))
             there.append(place)
             inside.append(part)
@@ -47,7 +47,7 @@ class Unit:
 
     def covers(self, box: Section) -> bool:
         """Whether all of a box is written, what is beyond the array's edge too."""
-        return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self._shape, strict=True))
+        return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self.extents, strict=True))
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
         """Put what is written of a box in its elements."""
@@ -58,10 +58,10 @@ class Unit:
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
         """What is written of a shard, chunk by chunk."""
-        upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self._shape, strict=True))
+        upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self.extents, strict=True))
         axes = common(self._axes, Section(self.lower, tuple(upper)))
-        values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self._shape, chunks)
-        for parts in product(*map(axis_parts, axes, self._shape, chunks)):
+        values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self.extents, chunks)
+        for parts in product(*map(axis_parts, axes, self.extents, chunks)):
             yield Unit(grid, parts, axes, values)
 
 
@@ -76,7 +76,7 @@ class Buffers:
     """Memory that is used again: pages that are there already cost a tenth of new ones."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self._shape, self._dtype = shape, dtype
+        self.extents, self._dtype = shape, dtype
         self._free: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
@@ -84,7 +84,7 @@ class Buffers:
         try:
             return self._free.pop()
         except IndexError:
-            return np.empty(self._shape, self._dtype)
+            return np.empty(self.extents, self._dtype)
 
     def give(self, buffer: np.ndarray) -> None:
         """Let others have it."""

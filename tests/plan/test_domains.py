@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError, LayoutError
@@ -35,6 +35,7 @@ def chunks_of(domain: Domain) -> list[tuple[int, ...]]:
     return [index for box in domain.boxes for index in domain.grid.indices(box)]
 
 
+@settings(deadline=None)
 @given(cases(), st.sampled_from(["dynamic", "static"]), st.sampled_from(["block", "cyclic"]), st.integers(1, 3))
 def test_every_chunk_is_in_one_domain_and_domains_are_even(case: tuple, partition: str, deal: str, run: int) -> None:
     grid, requests, aggregators = case
@@ -50,6 +51,16 @@ def test_every_chunk_is_in_one_domain_and_domains_are_even(case: tuple, partitio
         assert max(counts) - min(counts) <= run
 
 
+@settings(deadline=None)
+@given(cases(), st.sampled_from(["row", "column"]))
+def test_a_static_domain_knows_what_of_it_is_wanted(case: tuple, orientation: str) -> None:
+    grid, requests, aggregators = case
+    wanted = set(wanted_of(grid, requests))
+    for domain in file_domains(grid, requests, aggregators, partition="static", orientation=orientation):
+        assert sorted(chunks_of(domain.wanted_by(requests))) == sorted(wanted.intersection(chunks_of(domain)))
+
+
+@settings(deadline=None)
 @given(cases(), st.randoms(use_true_random=False), st.integers(1, 5))
 def test_a_block_is_contiguous_in_the_file_and_read_in_its_order(case: tuple, chance, each: int) -> None:
     grid, requests, aggregators = case
@@ -66,6 +77,7 @@ def test_a_block_is_contiguous_in_the_file_and_read_in_its_order(case: tuple, ch
     assert place == len(in_file)
 
 
+@settings(deadline=None)
 @given(cases(), st.integers(1, 9), st.integers(0, 2**20))
 def test_a_disk_has_aggregators_of_its_own(case: tuple, disks: int, seed: int) -> None:
     grid, requests, aggregators = case

@@ -1,0 +1,82 @@
+"""What ranks cover together, and whose elements stay, against masks of every element."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.section import Section
+from oocarrays.plan.coverage import Coverage
+from tests.strategies import chunks_for, requests_of, shapes
+
+
+@st.composite
+def coverages(draw: st.DrawFn) -> Coverage:
+    shape = draw(shapes(3, most=1500))
+    return Coverage(
+        grid=ChunkGrid.of(shape, draw(chunks_for(shape))), requests=tuple(draw(requests_of(shape, max_ranks=4)))
+    )
+
+
+def owners_of(coverage: Coverage) -> np.ndarray:
+    """The rank whose element stays, -1 for nobody's: rank after rank."""
+    owners = np.full(coverage.grid.shape, -1)
+    for rank, axes in enumerate(coverage.requests):
+        owners[np.ix_(*axes) if axes else ...] = rank
+    return owners
+
+
+@settings(deadline=None)
+@given(coverages())
+def test_a_chunk_is_read_first_where_somebody_writes_it_and_nobody_some_of_it(coverage: Coverage) -> None:
+    owners, grid = owners_of(coverage), coverage.grid
+    wanted = [index for index in np.ndindex(grid.counts) if (owners[grid.section(index).slices] >= 0).any()]
+    left = [index for index in wanted if (owners[grid.section(index).slices] < 0).any()]
+    assert coverage.wanted.count == len(wanted)
+    assert [index for index in wanted if coverage.needs(index)] == left
+    assert coverage.reads == len(left)
+
+
+@settings(deadline=None)
+@given(coverages())
+def test_what_stands_laid_lowest_first_is_what_stays(coverage: Coverage) -> None:
+    owners, grid = owners_of(coverage), coverage.grid
+    for index in np.ndindex(grid.counts):
+        box = grid.section(index)
+        laid = np.full(grid.shape, -1)
+        for rank, axes in coverage.standing(box):
+            laid[np.ix_(*axes) if axes else ...] = rank
+        np.testing.assert_array_equal(laid[box.slices], owners[box.slices])
+        assert (laid >= 0).sum() == (laid[box.slices] >= 0).sum()
+
+
+@settings(deadline=None)
+@given(coverages())
+def test_chunks_are_shared_where_two_ranks_write_to_one(coverage: Coverage) -> None:
+    grid = coverage.grid
+    touched = np.zeros(grid.counts, int)
+    for axes in coverage.requests:
+        mask = np.zeros(grid.shape, bool)
+        mask[np.ix_(*axes) if axes else ...] = True
+        touched += np.array([mask[grid.section(i).slices].any() for i in np.ndindex(grid.counts)], bool).reshape(
+            grid.counts
+        )
+    assert coverage.shared == bool((touched > 1).any())
+
+
+def test_a_rank_that_a_higher_one_covers_has_nothing_to_send() -> None:
+    rows = tuple((range(rank, 8), range(4)) for rank in (0, 2, 1))
+    coverage = Coverage(grid=ChunkGrid.of((8, 4), (8, 4)), requests=rows)
+    assert [rank for rank, _ in coverage.standing(Section((0, 0), (8, 4)))] == [0, 2]
+
+
+def test_interleaved_ranks_cover_a_large_array_at_once() -> None:
+    requests = tuple((range(rank, 2**20, 64), range(2**20)) for rank in range(64))
+    start = time.process_time()
+    coverage = Coverage(grid=ChunkGrid.of((2**20, 2**20), (100, 1000)), requests=requests)
+    assert (coverage.reads, coverage.wanted.count) == (0, 10486 * 1049)
+    assert time.process_time() - start < 2
