@@ -38,7 +38,8 @@ if __name__ == "__main__":
         with LocalCluster(SIDE**2, processes=False, dashboard_address=":0") as cluster, Client(cluster):
             tiles = ooc.read_sections(store, list(zip(rows, columns, strict=True)), method="two-phase")
             print(tiles.explain())
-            smooth = [dask.delayed(mean)(tiles.local(rank), 2 * DEPTH + 1) for rank in range(tiles.ranks)]
+            held = tiles.persist()  # each tile with its worker, which smooths it where it is
+            smooth = [dask.delayed(mean)(held.local(rank), 2 * DEPTH + 1) for rank in range(held.ranks)]
             parts = dask.compute(*smooth)
 
     whole = np.block([[parts[SIDE * i + j] for j in range(SIDE)] for i in range(SIDE)])

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
-from oocarrays.graphs.collective import selected
+from oocarrays.graphs.collective_tasks import selected
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS
 from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,15 @@ from oocarrays.graphs import settings
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import array_html
+from oocarrays.plan.sieve import Method
 from oocarrays.plan.sieve_writes import WriteMethod
 from oocarrays.reading_ahead import AHEAD, Prefetched
 from oocarrays.report import array_line
+from oocarrays.section_reading import read
 from oocarrays.section_writing import selection_of, write
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import StoreLike, describe
+from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import dimension_names
-from oocarrays.storage.sections import read_section
 from oocarrays.storage.urls import store_of
 
 
@@ -93,11 +94,44 @@ class OutOfCoreArray:
         return array_file.location(self._array)
 
     def __getitem__(self, key: Any) -> Any:
-        taken = Selection.of(key, self.shape)
-        return taken.arranged(read_section(describe(self._array), taken.axes))[()]
+        return read(self._array, Selection.as_numpy(key, self.shape))
 
     def __setitem__(self, key: Any, values: Any) -> None:
+        Selection.as_numpy(key, self.shape)
         self.write(key, values)
+
+    def read(self, section: Any, *, method: Method = "auto", out: np.ndarray | None = None) -> Any:
+        """A section as a numpy array, as ``a[section]``.
+
+        Of uncompressed chunks, and of those in shards, only byte ranges are read: together those between which less
+        lies than is read in the time of a request, within ``oocarrays.sieve-buffer`` bytes a buffer.
+
+        Parameters
+        ----------
+        section : index or Section
+            As in ``a[section]``; sequences of indices along several axes take their product, as Zarr's ``oindex``.
+        method : str
+            ``"direct"`` asks for each run of what is wanted, ``"sieve"`` for all from the first to the last of a chunk
+            that a buffer holds, ``"auto"`` for what costs least. Coded chunks are read whole.
+        out : numpy.ndarray, optional
+            What is filled and returned.
+
+        Raises
+        ------
+        SelectionError
+            For an index out of range, or where ``out`` has another shape.
+        CorruptChunkError
+            Where a chunk is cut short, or cannot be decoded.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(24).reshape(4, 6), chunks=(2, 6)))
+        >>> a.read(([0, 3], slice(None, None, 2)), method="sieve")
+        array([[ 0,  2,  4],
+               [18, 20, 22]])
+        """
+        return read(self._array, selection_of(section, self.shape), method=method, out=out)
 
     def write(
         self,
@@ -160,12 +194,9 @@ class OutOfCoreArray:
         array([0, 3, 6])
         """
         taken = selection_of(section, self.shape)
-
-        def read() -> Any:
-            return taken.arranged(read_section(describe(self._array), taken.axes))[()]
-
-        nbytes = math.prod(map(len, taken.axes)) * self.dtype.itemsize
-        return AHEAD.add(read, nbytes, settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead"))
+        nbytes = taken.size * self.dtype.itemsize
+        most = settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead")
+        return AHEAD.add(partial(read, self._array, taken), nbytes, most)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[...], dtype=dtype)

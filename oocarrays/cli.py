@@ -24,6 +24,7 @@ from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
 from oocarrays.array import open_array, placer
 from oocarrays.chunks import parsed_chunks
 from oocarrays.cli_exchange import add_commands
+from oocarrays.cli_sections import add_section_commands
 from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.calibrate import calibrate, keep
@@ -114,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     _scheduler_option(measure, "measure the workers of a cluster, too, and messages between them")
     measure.set_defaults(command=_calibrate)
     add_commands(commands)
+    _store_options(add_section_commands(commands))
     return parser
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,9 @@ def read_sections(
     within: Section | None = None,
     method: str = "auto",
     partition: str = "auto",
+    deal: str = "block",
     aggregators: str | int | Sequence[int] = "auto",
+    disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
     schedule: str | None = "auto",
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
@@ -71,8 +73,12 @@ def read_sections(
         default what is predicted to take less time.
     partition : "auto", "dynamic" or "static"
         Whether the bounding section of what is wanted is shared out to the aggregators, or the whole array.
+    deal : "block" or "cyclic"
+        Whether an aggregator has chunks that follow each other in the file, or every so-manieth.
     aggregators : "auto", int or sequence of int
-        How many ranks read for all, or which.
+        How many ranks read for all, or which; by default as many as are predicted to take least time.
+    disks : mapping or callable
+        The disk of each chunk by its index, where that is known: each is then served by aggregators of its own.
     schedule : str, optional
         The order of the messages of a round between workers, as in `redistribute`; None for all at one time.
     memory : int, float or str, optional
@@ -116,7 +122,9 @@ def read_sections(
         wanted.requests,
         method=method,
         partition=partition,
+        deal=deal,
         aggregators=aggregators,
+        disk_of=disks.get if isinstance(disks, Mapping) else disks,
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
         workers=len(there),
         **(means := _means(cluster, memory, schedule)),

@@ -161,8 +161,9 @@ def write_sections(
 
     Where sections overlap, what the highest rank has stays. A chunk is read first only where the sections together
     leave some of it out. Run again, after a kill too, it makes the same; until it is done, other readers may see some
-    chunks as they were. Nothing is written before every part is there, so that parts may be made of this very array;
-    a part that a lost worker had is then made anew of what is there: persist and copy such parts where that matters.
+    chunks as they were. Nothing is written before every part is there, so that parts may be read of this very array.
+    Where a worker is lost, its parts are made anew: such ones of what has been written by then, so that they should be
+    copied to several workers first (``client.replicate``).
 
     Parameters
     ----------
@@ -178,7 +179,7 @@ def write_sections(
     partition : "dynamic" or "static"
         Whether the chunks that are written are shared out to the aggregators, or those of the whole array.
     deal : "block" or "cyclic"
-        Whether an aggregator has chunks that follow each other in the file, or every so-manieth.
+        Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
     aggregators : "auto", int or sequence of int
         How many ranks write for all, or which; by default as many as are predicted to take least time.
     disks : mapping or callable

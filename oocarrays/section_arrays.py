@@ -56,6 +56,16 @@ class SectionArrays(RankArrays[RankParts]):
         """Who reads what for whom, and what that takes."""
         return self._plan
 
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that this process holds, or the worker that holds most, at any moment of the read."""
+        return self._plan.price.held_bytes if self._plan.price else max(self._plan.part_bytes)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted, by the clock."""
+        return self._plan.price.seconds if self._plan.price else 0.0
+
     def compute(self, **kwargs: Any) -> list[np.ndarray]:
         """Every rank's array, in the memory of this process."""
         return list(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]

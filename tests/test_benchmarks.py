@@ -78,3 +78,13 @@ def test_the_benchmark_of_redistribution_runs_and_all_ways_agree(tmp_path: Path)
     assert [len(found[name]) for name in ("sets", "copies", "figures")] == [3, 8, 11]
     assert all(case["seconds"] < 0.05 for case in found["sets"])
     assert picture.stat().st_size > 10_000
+
+
+def test_the_benchmark_of_section_writes_runs_and_asks_what_the_thesis_counts(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    command = [sys.executable, str(FOLDER / "section_writes.py"), "--rounds", "1", "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert [ways["direct"]["requests"] for ways in found.values()] == [16384, 4096, 2373, 2275, 5643]
+    assert [ways["sieve"]["requests"] for ways in found.values()] == [4] * 5

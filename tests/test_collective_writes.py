@@ -13,9 +13,10 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zarr.storage import WrapperStore
 
 import oocarrays as ooc
-from oocarrays.errors import BudgetError, InputError, SelectionError, UnsupportedError
+from oocarrays.errors import BudgetError, CorruptChunkError, InputError, SelectionError, StoreFailure, UnsupportedError
 from tests.small import CODECS
 from tests.strategies import requests_of
 
@@ -232,3 +233,37 @@ def test_a_part_that_is_not_what_it_said_stops_the_run_before_anything_is_writte
 def test_errors_are_of_the_kinds_that_they_are() -> None:
     assert issubclass(SelectionError, IndexError)
     assert issubclass(UnsupportedError, InputError)
+
+
+class Refusing(WrapperStore):
+    """A store that refuses one write."""
+
+    left = -1
+
+    async def set(self, key: str, value: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError("no more")
+        await super().set(key, value)
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_run_that_a_store_stopped_is_run_again(number: int) -> None:
+    store = Refusing(zarr.storage.MemoryStore())
+    zarr.create_array(store, data=DATA, chunks=(6, 5))
+    parts = parts_for(TILES, DATA.shape)
+    job = ooc.write_sections(store, TILES, parts, scheduler="threads", aggregators=3)
+    job._array.zarr.store.left = number
+    with pytest.raises(StoreFailure, match="no more"):
+        job.run()
+    np.testing.assert_array_equal(job.run(), model(DATA, TILES, parts))
+    check_meter(job)
+
+
+def test_a_chunk_that_is_cut_short_stops_the_run(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "z", data=DATA, chunks=(12, 20), compressors=None)
+    chunk = tmp_path / "z" / "c" / "0" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-4])
+    job = ooc.write_sections(tmp_path / "z", [np.s_[:, :9], np.s_[:, 8:19]], [DATA[:, :9], DATA[:, 8:19]])
+    with pytest.raises(CorruptChunkError, match=r"c/0/0 has 956 bytes; a chunk has 960"):
+        job.run()

@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOP = """
-    __main__ api array asked chunks cli cli_exchange collective collective_report collective_writes contents
-    distributed_array distributing exchanges group_chunks groups job lazy lazy_dataset notebook picture
-    picture_exchange rank_arrays reading_ahead redistributions report section_arrays section_writing
+    __main__ api array asked chunks cli cli_exchange cli_sections collective collective_report collective_writes
+    contents distributed_array distributing exchanges group_chunks groups job lazy lazy_dataset notebook picture
+    picture_exchange rank_arrays reading_ahead redistributions report section_arrays section_reading section_writing
 """
 FLOORS = {"errors": 0, "mapping": 1, "plan": 2, "storage": 3, "graphs": 4} | dict.fromkeys(TOP.split(), 5)
 ROOF = 6

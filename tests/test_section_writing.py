@@ -80,7 +80,7 @@ def test_lists_of_indices_are_written_in_order_and_the_last_wins(key: Any, value
 
 def test_lists_along_several_axes_take_their_product() -> None:
     array, model = arrays((6, 7))
-    array[[4, 0, 4], [1, 6]] = np.arange(6).reshape(3, 2)
+    array.write(([4, 0, 4], [1, 6]), np.arange(6).reshape(3, 2))
     model[np.ix_([4, 0, 4], [1, 6])] = np.arange(6).reshape(3, 2)
     np.testing.assert_array_equal(array[...], model)
 

@@ -24,7 +24,7 @@ import numpy as np
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.plan.domains import Domain, Partition, file_domains
+from oocarrays.plan.domains import Deal, DiskOf, Domain, Partition, file_domains
 from oocarrays.plan.schedule import Schedule
 from oocarrays.plan.wanted import AccessTable, Place, chunks_wanted, is_empty, places, requests_of
 
@@ -260,6 +260,8 @@ def two_phase(
     *,
     aggregators: Sequence[int] | None = None,
     partition: Partition = "dynamic",
+    deal: Deal = "block",
+    disk_of: DiskOf | None = None,
     buffer_bytes: int = BUFFER_BYTES,
     schedule: Schedule | None = None,
     workers: int = 0,
@@ -271,14 +273,17 @@ def two_phase(
     ----------
     aggregators : sequence of int
         The ranks that read; by default all.
+    partition, deal, disk_of
+        What is dealt out to them, and how: as in `oocarrays.plan.domains.file_domains`.
     buffer_bytes : int
         Bytes that one reads in a round, at least one chunk.
     table : AccessTable, optional
         Of the same requests, where it is known already.
     """
-    ranks = len(requests)
     table, ranks = table or AccessTable(stored.grid, requests), len(requests)
-    domains = file_domains(stored.grid, requests, aggregators or range(ranks), partition=partition)
+    domains = file_domains(
+        stored.grid, requests, aggregators or range(ranks), partition=partition, deal=deal, disk_of=disk_of
+    )
     cutting = _Cutting(stored, table, buffer_bytes)
     read = {domain.rank: list(cutting.rounds(domain)) for domain in domains}
     most = max(map(len, read.values()), default=0)

@@ -23,7 +23,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective import AHEAD, BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.cost import Costs, speed
-from oocarrays.plan.domains import Partition, spaced
+from oocarrays.plan.domains import Deal, DiskOf, Partition, spaced
 from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
@@ -54,6 +54,10 @@ class Means:
     """Requests that a rank has under way at one time, to stores over a network."""
     buffer_bytes: int
     """Bytes that an aggregator reads in a round."""
+    deal: Deal
+    """Whether an aggregator has chunks that follow each other, or every so-manieth."""
+    disk_of: DiskOf | None
+    """Where chunks lie, if that is known."""
 
 
 def plan_collective(
@@ -63,6 +67,8 @@ def plan_collective(
     method: str = "auto",
     partition: str = "auto",
     aggregators: Aggregators = "auto",
+    deal: str = "block",
+    disk_of: DiskOf | None = None,
     schedule: str | None = "auto",
     buffer_bytes: int = BUFFER_BYTES,
     workers: int = 0,
@@ -108,6 +114,8 @@ def plan_collective(
         schedule=schedule,
         under_way=under_way,
         buffer_bytes=buffer_bytes,
+        deal=deal,  # type: ignore[arg-type]
+        disk_of=disk_of,
     )
     table = AccessTable(stored.grid, requests)
     plans = list(_plans(stored, table, _methods(method), _partitions(partition), aggregators, means))
@@ -204,6 +212,8 @@ def _fitted(
             table.requests,
             aggregators=aggregators,
             partition=partition,
+            deal=means.deal,
+            disk_of=means.disk_of,
             buffer_bytes=buffer_bytes,
             workers=means.workers,
             table=table,

@@ -60,21 +60,21 @@ class Batch(NamedTuple):
     """What is taken of each, one round after the other."""
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """Chunks."""
         return math.prod(map(len, self.chunks))
 
     @property
     def buffer_bytes(self) -> int:
         """Bytes of its buffer."""
-        return self.count * max(part.buffer_bytes for part in self.parts)
+        return self.size * max(part.buffer_bytes for part in self.parts)
 
     @property
     def held_bytes(self) -> int:
         """Bytes of its buffer, of what is picked from it, and of the ranges themselves."""
         most = max(part.sieve.requests for part in self.parts)
         picked = max(part.sieve.picked_bytes for part in self.parts)
-        return self.buffer_bytes + self.count * (picked + most * RANGE_BYTES)
+        return self.buffer_bytes + self.size * (picked + most * RANGE_BYTES)
 
 
 def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -> float:
@@ -179,10 +179,28 @@ class SectionPlan:
 
     @cached_property
     def held_bytes(self) -> int:
-        """Bytes that are held beside the result, at most; of coded chunks two are decoded at one time."""
+        """Bytes that are held beside the result, at most; a core decodes one chunk at a time.
+
+        Where requests go to a store, those that are under way and what they have brought are held too.
+        """
+        stored = self.stored
+        under_way = 0 if stored.local or not self.chunks else max(IN_FLIGHT * self.buffer_bytes, self.longest_bytes)
+        if stored.coded:
+            decoded = min(self.chunks, self.costs.cores if stored.local else 1)
+            return decoded * (stored.chunk_bytes + stored.decode_workspace) + under_way
+        most = IN_FLIGHT if stored.local else 1
+        return sum(heapq.nlargest(most, (batch.held_bytes for batch in self.batches()))) + under_way
+
+    @cached_property
+    def longest_bytes(self) -> int:
+        """Bytes of the longest request."""
         if self.stored.coded:
-            return min(self.chunks, 2) * (self.stored.chunk_bytes + self.stored.decode_workspace)
-        return sum(heapq.nlargest(IN_FLIGHT, (batch.held_bytes for batch in self.batches())))
+            return self.stored.chunk_bytes
+        return max((int(part.sieve.lengths.max()) for kind in self.kinds for part in kind.parts), default=1)
+
+    def under_way(self, requests: int) -> int:
+        """Requests to a store that are under way at one time: as many as the buffers would hold, at least one."""
+        return max(min(requests, IN_FLIGHT * self.buffer_bytes // self.longest_bytes), 1)
 
     @property
     def seconds(self) -> float:

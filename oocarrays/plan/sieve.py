@@ -6,8 +6,8 @@
     sieve        ───────────────              one request from the first to the last, in rounds of a buffer
 
 To skip a hole costs a request, to read it costs its bytes: one that is shorter than what is read in the time of a
-request is read. Each hole is judged by itself, so this is the cheapest there is. Chunks that are cut alike are
-planned once. Thakur 1995, section 5.5.1.
+request is read. The holes between the indices along one axis are all skipped or all read, where the stride is regular,
+and of these few ways the cheapest is taken. Chunks that are cut alike are planned once. Thakur 1995, section 5.5.1.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Sieve:
         (array([ 2, 42]), array([7, 7]))
         """
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
-        axis, length, groups = _merged(inside, steps, itemsize, gap)
+        axis, length, groups, *_ = _cheapest(inside, steps, itemsize, gap)
         starts = np.zeros(1, np.int64)
         for a, (taken, step) in enumerate(zip(inside, steps, strict=True)):
             along = groups[0] if groups and a == axis - 1 else _places(taken if a < axis else taken[:1])
@@ -213,23 +213,44 @@ def _places(taken: Taken) -> np.ndarray:
     return taken.astype(np.int64)
 
 
-def _merged(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> tuple[int, int, Groups | None]:
-    """The first axis that is in one range with all behind it, the bytes of that, and groups along the one before."""
-    length = itemsize
+class Split(NamedTuple):
+    """A way to ask: one range for all along some last axes, or for each group of neighbours along the one before."""
+
+    axis: int
+    """The first of those axes."""
+    length: int
+    """Bytes of a range over them."""
+    groups: Groups | None
+    """The groups along the axis before; None for index by index."""
+    requests: int
+    """Ranges of one chunk."""
+    asked: int
+    """Their bytes."""
+
+
+def _cheapest(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> Split:
+    """The split that costs least, where a request costs as much as ``gap`` bytes; of equals that of fewest requests."""
+
+    def cost(split: Split) -> tuple[float, int]:
+        return (0.0 if math.isinf(gap) else gap * split.requests + split.asked), split.requests
+
+    return min(_splits(inside, steps, itemsize, gap), key=cost)
+
+
+def _splits(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> Iterator[Split]:
+    length, requests = itemsize, math.prod(lengths(inside))
+    yield Split(len(inside), length, None, requests, requests * length)
     for axis in reversed(range(len(inside))):
         taken, step = inside[axis], steps[axis]
-        if isinstance(taken, range):
-            if len(taken) > 1 and taken.step * step - length > gap:
-                return axis + 1, length, None
-        else:
+        requests //= len(taken)
+        if isinstance(taken, np.ndarray):
             apart = np.flatnonzero(np.diff(taken) * step - length > gap)
-            if len(apart) == len(taken) - 1 and len(apart):
-                return axis + 1, length, None
-            if len(apart):
-                first, last = taken[np.r_[0, apart + 1]], taken[np.r_[apart, len(taken) - 1]]
-                return axis + 1, length, (_places(first), _places(last))
+            if 0 < len(apart) < len(taken) - 1:
+                first, last = _places(taken[np.r_[0, apart + 1]]), _places(taken[np.r_[apart, len(taken) - 1]])
+                asked = int((last - first).sum()) * step + len(first) * length
+                yield Split(axis + 1, length, (first, last), requests * len(first), requests * asked)
         length += (int(taken[-1]) - int(taken[0])) * step
-    return 0, length, None
+        yield Split(axis, length, None, requests, requests * length)
 
 
 def _laid_out(inside: Axes, steps: tuple[int, ...], axis: int, length: int, groups: Groups | None) -> Layout:

@@ -49,6 +49,10 @@ class AxisPart:
     """Whether they are all that is stored of it: a chunk at the array's edge is stored longer."""
 
 
+AxisParts = tuple[tuple[AxisPart, ...], ...]
+"""What is written along each axis, chunk by chunk."""
+
+
 def axis_parts(taken: Taken, extent: int, chunk: int) -> tuple[AxisPart, ...]:
     """What is written along an axis, chunk by chunk, the untouched ones left out.
 
@@ -99,7 +103,7 @@ class SectionWritePlan:
 
     stored: Stored
     """The array, as it is written: its chunks are shards, where there are any."""
-    axes: tuple[tuple[AxisPart, ...], ...]
+    axes: AxisParts
     """What is written along each axis, chunk by chunk."""
     method: WriteMethod
     """``"sieve"`` or ``"direct"``."""
@@ -126,12 +130,12 @@ class SectionWritePlan:
     @property
     def touched(self) -> int:
         """Chunks of which something is written."""
-        return math.prod(map(len, self.axes))
+        return _count(self.axes)
 
     @property
     def whole(self) -> int:
         """Chunks that are replaced and not read."""
-        return math.prod(sum(part.whole for part in parts) for parts in self.axes)
+        return _count(self.axes, whole=True)
 
     def units(self) -> Iterator[tuple[AxisPart, ...]]:
         """The chunks in file order, each as what is written of it along each axis."""
@@ -201,36 +205,44 @@ def plan_section_write(
     (0, 16384)
     """
     _check_method(stored, method)
-    grid = stored.grid
-    parts = _parts(axes, grid)
+    parts = _parts(axes, stored.grid)
     window, held = _held(stored, parts, method, buffer_bytes)
-    windows = math.prod(map(ceil_div, grid.chunks, window))
-    ratio = (costs or Costs()).stored_ratio(stored)
-    touched, whole = _count(parts), _count_whole(parts)
-    changed = 0 if method == "direct" else touched - whole
-    runs, run_elements = _runs_of_changed(parts) if method == "direct" else (0, 0)
-    rewritten = whole + changed
-    within_units, within_whole = _stored_elements(stored, parts)
-    index_bytes = stored.index_bytes
-    inner = _parts(axes, ChunkGrid.of(grid.shape, stored.shard_chunks)) if stored.shard_chunks else parts
-    inner_bytes = math.prod(stored.shard_chunks or grid.chunks) * stored.itemsize
-    coded = inner_bytes if stored.coded else 0
-    at_once = max(min(requests, touched, (buffer_bytes or BUFFER_BYTES) // held), 1)
-    replaced = within_units if method != "direct" else within_whole
+    at_once = max(min(requests, _count(parts), (buffer_bytes or BUFFER_BYTES) // held), 1)
     return SectionWritePlan(
         stored=stored,
         axes=parts,
         method="direct" if method == "direct" else "sieve",
         window=window,
-        read_requests=changed * windows,
-        read_bytes=int((replaced - within_whole) * inner_bytes * ratio) + changed * index_bytes,
-        decoded_bytes=(_count(inner) - _count_whole(inner)) * coded,
-        encoded_bytes=_count(inner) * coded,
-        write_requests=rewritten * windows + runs,
-        written_bytes=int(replaced * inner_bytes * ratio) + rewritten * index_bytes + run_elements * stored.itemsize,
         at_once=at_once,
         held_bytes=at_once * held,
+        **_moved(stored, axes, parts, method, window, (costs or Costs()).stored_ratio(stored)),
     )
+
+
+def _moved(
+    stored: Stored, axes: Axes, parts: AxisParts, method: WriteMethod, window: tuple[int, ...], ratio: float
+) -> dict[str, int]:
+    """Requests and bytes of chunks that are replaced and not read, and of those that are changed."""
+    direct, whole = method == "direct", _count(parts, whole=True)
+    changed = _count(parts) - whole
+    rewritten = whole if direct else whole + changed
+    runs, run_elements = _runs_of_changed(parts) if direct else (0, 0)
+    inner = _parts(axes, ChunkGrid.of(stored.grid.shape, stored.shard_chunks or stored.grid.chunks))
+    inner_bytes = math.prod(stored.shard_chunks or stored.grid.chunks) * stored.itemsize
+    in_whole = _chunks_within(stored, parts, whole=True)
+    in_rewritten = in_whole if direct else _chunks_within(stored, parts)
+    windows = math.prod(map(ceil_div, stored.grid.chunks, window))
+    coded = inner_bytes if stored.coded else 0
+    return {
+        "read_requests": (rewritten - whole) * windows,
+        "read_bytes": int((in_rewritten - in_whole) * inner_bytes * ratio) + (rewritten - whole) * stored.index_bytes,
+        "decoded_bytes": (_count(inner) - _count(inner, whole=True)) * coded,
+        "encoded_bytes": _count(inner) * coded,
+        "write_requests": rewritten * windows + runs,
+        "written_bytes": int(in_rewritten * inner_bytes * ratio)
+        + rewritten * stored.index_bytes
+        + run_elements * stored.itemsize,
+    }
 
 
 def _check_method(stored: Stored, method: str) -> None:
@@ -250,34 +262,25 @@ def can_change(stored: Stored) -> bool:
     return stored.local and not stored.made
 
 
-def _parts(axes: Axes, grid: ChunkGrid) -> tuple[tuple[AxisPart, ...], ...]:
+def _parts(axes: Axes, grid: ChunkGrid) -> AxisParts:
     return tuple(axis_parts(*each) for each in zip(axes, grid.shape, grid.chunks, strict=True))
 
 
-def _count(axes: Sequence[Sequence[AxisPart]]) -> int:
-    return math.prod(map(len, axes))
+def _count(axes: AxisParts, *, whole: bool = False) -> int:
+    """Chunks of which something is written, or all."""
+    return math.prod(sum(part.whole for part in parts) if whole else len(parts) for parts in axes)
 
 
-def _count_whole(axes: Sequence[Sequence[AxisPart]]) -> int:
-    return math.prod(sum(part.whole for part in parts) for parts in axes)
-
-
-def _stored_elements(stored: Stored, axes: Sequence[Sequence[AxisPart]]) -> tuple[int, int]:
-    """Chunks stored in all touched units, and in those that are wholly written: a unit is one, or a shard of them."""
+def _chunks_within(stored: Stored, axes: AxisParts, *, whole: bool = False) -> int:
+    """Chunks stored in all units of which something is written, or all: a unit is one chunk, or a shard of them."""
     inner, grid = stored.shard_chunks or stored.grid.chunks, stored.grid
-    totals = []
-    for only_whole in (False, True):
-        along = (
-            sum(ceil_div(min(unit, n - part.chunk * unit), c) for part in parts if part.whole or not only_whole)
-            for parts, n, unit, c in zip(axes, grid.shape, grid.chunks, inner, strict=True)
-        )
-        totals.append(math.prod(along))
-    return totals[0], totals[1]
+    return math.prod(
+        sum(ceil_div(min(unit, n - part.chunk * unit), c) for part in parts if part.whole or not whole)
+        for parts, n, unit, c in zip(axes, grid.shape, grid.chunks, inner, strict=True)
+    )
 
 
-def _held(
-    stored: Stored, axes: Sequence[Sequence[AxisPart]], method: str, buffer_bytes: int | None
-) -> tuple[tuple[int, ...], int]:
+def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None) -> tuple[tuple[int, ...], int]:
     """What is written at a time, in elements along each axis, and the bytes that it takes."""
     chunks, itemsize = stored.grid.chunks, stored.itemsize
     least = stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
@@ -292,7 +295,7 @@ def _held(
     return window, max(math.prod(window) * itemsize, least)
 
 
-def _runs_of_changed(axes: Sequence[Sequence[AxisPart]]) -> tuple[int, int]:
+def _runs_of_changed(axes: AxisParts) -> tuple[int, int]:
     """Runs, and elements, of the chunks of which only a part is written."""
     alike = [Counter((part.count, part.runs, part.whole, part.full) for part in parts).items() for parts in axes]
     total, elements = 0, 0

@@ -170,7 +170,7 @@ def _seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
         waits = ceil_div(traffic.read_requests + traffic.write_requests, max(len(plan.aggregators) * plan.at_once, 1))
         moved = traffic.read_bytes + traffic.written_bytes
         device = waits * costs.remote_request_seconds + moved / costs.remote_bandwidth
-    return max(work * side_by_side, device) + _exchange_seconds(plan, costs)
+    return float(max(work * side_by_side, device)) + _exchange_seconds(plan, costs)
 
 
 def _exchange_seconds(plan: CollectiveWritePlan, costs: Costs) -> float:

@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from oocarrays.errors import StoreFailure
 from oocarrays.storage.array_file import METADATA, ArrayFile
 from oocarrays.storage.lock import is_at
 
@@ -28,23 +29,27 @@ BUCKETS = tuple(threading.Lock() for _ in range(1024))
 FORMAT_2 = ".zarray"
 
 
-@contextmanager
-def chunk_lock(file: ArrayFile, index: tuple[int, ...]) -> Iterator[None]:
-    """Keep others from changing a chunk, or shard: threads of this process, and in local files other processes.
+class ChunkLocks:
+    """The locks of the chunks, or shards, of one array file."""
 
-    Between processes nothing protects chunks in other stores.
-    """
-    key = file.chunk_key(index)
-    with BUCKETS[zlib.crc32(f"{file.name}/{key}".encode()) % len(BUCKETS)]:
-        if file.folder is None:
-            yield
-        else:
-            with _byte_lock(_metadata(file, file.folder), zlib.crc32(key.encode())):
+    def __init__(self, file: ArrayFile) -> None:
+        self._key, self._place = file.chunk_key, file.name
+        metadata = FORMAT_2 if file.zarr.metadata.zarr_format == 2 else METADATA
+        self._metadata = None if file.folder is None else os.path.join(file.folder, metadata)
+
+    @contextmanager
+    def held(self, index: tuple[int, ...]) -> Iterator[None]:
+        """Keep others from changing a chunk: threads of this process, and in local files other processes.
+
+        Between processes nothing protects chunks in other stores.
+        """
+        key = self._key(index)
+        with BUCKETS[zlib.crc32(f"{self._place}/{key}".encode()) % len(BUCKETS)]:
+            if self._metadata is None:
                 yield
-
-
-def _metadata(file: ArrayFile, folder: str) -> str:
-    return os.path.join(folder, FORMAT_2 if file.zarr.metadata.zarr_format == 2 else METADATA)
+            else:
+                with _byte_lock(self._metadata, zlib.crc32(key.encode())):
+                    yield
 
 
 @contextmanager
@@ -60,21 +65,23 @@ def _byte_lock(path: str, byte: int) -> Iterator[None]:
 
 
 def _locked(path: str, byte: int) -> int | None:
-    if not hasattr(fcntl, "F_OFD_SETLKW"):
-        return None
-    while True:
+    """The file, open, with the byte locked; None where that cannot be had."""
+    while hasattr(fcntl, "F_OFD_SETLKW"):
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+        except (PermissionError, FileNotFoundError):
             return None
+        except OSError as error:
+            raise StoreFailure(f"cannot lock a chunk in {path}: {error.strerror}") from error
         try:
             _set_lock(file, byte, fcntl.F_WRLCK)
+            if is_at(file, path):
+                return file
         except OSError:
             os.close(file)
             return None
-        if is_at(file, path):
-            return file
-        os.close(file)
+        os.close(file)  # it was replaced while we waited
+    return None
 
 
 def _set_lock(file: int, byte: int, kind: int) -> None:

@@ -27,7 +27,7 @@ from oocarrays.plan.sieve_writes import SectionWritePlan, WriteMethod, plan_sect
 from oocarrays.storage.access import ChunkReader, ChunkWriter, cut, fill_bits, is_fill
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view
-from oocarrays.storage.chunk_locks import chunk_lock
+from oocarrays.storage.chunk_locks import ChunkLocks
 from oocarrays.storage.codec import Chain
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.shard_writes import Sharded
@@ -146,14 +146,14 @@ class Whole:
     """Decodes, changes and replaces chunks, of any codec in any store."""
 
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
-        self.file = file
+        self.file, self._locks = file, ChunkLocks(file)
         self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
         self._buffers = Buffers(file.stored.grid.chunks, file.dtype)
 
     def __call__(self, unit: Unit) -> None:
         """Write what is written of one chunk."""
-        with chunk_lock(self.file, unit.index):
+        with self._locks.held(unit.index):
             buffer = self._buffers.take()
             if not unit.covers(self._box):
                 buffer[...] = self.file.fill_value
@@ -173,7 +173,7 @@ class InWindows:
     """Reads, changes and writes uncompressed chunks of local files a window at a time, and replaces them at once."""
 
     def __init__(self, file: ArrayFile, window: tuple[int, ...], meter: Meter) -> None:
-        self.file, self.meter = file, meter
+        self.file, self.meter, self._locks = file, meter, ChunkLocks(file)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
         assert file.folder is not None, "only local files are read and written in part"
         self.blobs = LocalBlobs(file.folder)
@@ -182,7 +182,7 @@ class InWindows:
 
     def __call__(self, unit: Unit) -> None:
         """Write what is written of one chunk."""
-        with chunk_lock(self.file, unit.index):
+        with self._locks.held(unit.index):
             self.rewrite(unit)
 
     def rewrite(self, unit: Unit) -> None:

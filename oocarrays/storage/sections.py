@@ -59,10 +59,10 @@ def read_section(
     out = np.empty(lengths(axes), file.dtype) if out is None else out
     meter = meter or Meter()
     plan = section_plan(file, axes, out, method=method, buffer_bytes=buffer_bytes, requests=requests, costs=costs)
-    if not out.size:
+    if not plan.chunks:
         return out
-    if plan is None:
-        _read_whole(file, axes, out, meter, requests, threads)
+    if file.chain.pipeline != "plain":
+        _read_whole(file, axes, out, meter, plan.under_way(requests), threads)
     elif file.stored.local:
         SectionReader(file, plan, out, meter).read_local(threads)
     else:
@@ -79,12 +79,10 @@ def section_plan(
     buffer_bytes: int | None = None,
     requests: int = 16,
     costs: Costs | None = None,
-) -> SectionPlan | None:
-    """How `read_section` reads a section; None where chunks are read whole."""
+) -> SectionPlan:
+    """How `read_section` reads a section."""
     stored, costs = file.stored, costs or Costs()
     gap = gap_bytes(method, stored, costs, requests)
-    if file.chain.pipeline != "plain":
-        return None
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
     buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)
     return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)

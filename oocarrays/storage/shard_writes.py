@@ -19,7 +19,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.access import fill_bits, is_fill
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.blobs import LocalBlobs, MissingBlob, blobs_of, byte_view
-from oocarrays.storage.chunk_locks import chunk_lock
+from oocarrays.storage.chunk_locks import ChunkLocks
 from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import can_map
@@ -33,7 +33,7 @@ class Sharded:
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
         assert file.chain.shard is not None, "only shards are written chunk by chunk"
         self.file, self.meter, self._layout = file, meter, file.chain.shard
-        self._blobs = blobs_of(file.zarr)
+        self._blobs, self._locks = blobs_of(file.zarr), ChunkLocks(file)
         self._box = Section((0,) * len(self._layout.chunks), self._layout.chunks)
         self._chunks = Buffers(self._layout.chunks, file.dtype)
         self._outs = Buffers((most_shard_bytes(file.chain, file.dtype.itemsize),), np.dtype(np.uint8))
@@ -42,7 +42,7 @@ class Sharded:
     def __call__(self, unit: Unit) -> None:
         """Write what is written of one shard."""
         key = self.file.chunk_key(unit.index)
-        with chunk_lock(self.file, unit.index):
+        with self._locks.held(unit.index):
             old = None if unit.whole else self._read(key)
             out, chunk = self._outs.take(), self._chunks.take()
             nbytes, stored = lay_out(self._layout, self._stored(unit, old, chunk), out)

@@ -23,8 +23,9 @@ from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.plan.sections import IN_FLIGHT, Batch, Part, SectionPlan
 from oocarrays.plan.sieve import Sieve
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import blobs_of
+from oocarrays.storage.blobs import LocalBlobs, blobs_of
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.pages import want
 from oocarrays.storage.ranges import NOT_READY, read_ranges
 from oocarrays.storage.shards import ShardedBlobs
 
@@ -40,9 +41,10 @@ class Places:
 
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
         self._file = file
-        self._blobs: Any = blobs_of(file.zarr)
-        self._root = self._blobs.root
-        self._indices: Any = ShardedBlobs(self._blobs, file.chain.shard, meter) if file.chain.shard else None
+        blobs = blobs_of(file.zarr)
+        assert isinstance(blobs, LocalBlobs), "what is in other stores is fetched"
+        self._root = blobs.root
+        self._indices: Any = ShardedBlobs(blobs, file.chain.shard, meter) if file.chain.shard else None
 
     def opened(self, index: Index, files: dict[str, int]) -> tuple[int, int] | None:
         """A chunk's file, and where it begins in it; None where it is not stored.
@@ -177,6 +179,8 @@ class SectionReader:
         asked.open(places)
         part = asked.batch.parts[0]
         asked.left = self._read(asked.into(part, self._bytes), self._ranges(asked, part), wait=False)
+        if asked.left:
+            _announce(asked)
 
     def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
         """Wait for what has not come, and take what is wanted; then the other parts."""
@@ -204,14 +208,16 @@ class SectionReader:
         """Where the ranges of each chunk go, in bytes: ``shape == (chunks, requests)``."""
         sieve = part.sieve
         if not part.straight:
-            return np.arange(batch.count)[:, None] * sieve.held_bytes + sieve.places
+            return np.add.outer(np.arange(batch.size) * sieve.held_bytes, sieve.places).astype(np.int64)
         chunk, run = np.zeros(1, np.int64), np.zeros(1, np.int64)
         for axis, (first, at, step) in enumerate(zip(batch.first, part.at, self._steps, strict=True)):
             inside = sieve.shape[axis]
-            chunk = (chunk[:, None] + (first + at + np.arange(len(batch.chunks[axis])) * inside) * step).reshape(-1)
+            numbers = first + at + np.arange(len(batch.chunks[axis])) * inside
+            chunk = np.add.outer(chunk, numbers * step).reshape(-1)
             if axis < sieve.run_axis:
-                run = (run[:, None] + np.arange(inside) * step).reshape(-1)
-        return chunk[:, None] + run
+                run = np.add.outer(run, np.arange(inside) * step).reshape(-1)
+        places: np.ndarray = np.add.outer(chunk, run)
+        return places
 
     def _read(self, into: np.ndarray, ranges: list[np.ndarray], *, wait: bool) -> list[np.ndarray]:
         """Read ranges; those that have not come, or not wholly."""
@@ -233,12 +239,11 @@ class SectionReader:
 
     def read_store(self, requests: int) -> None:
         """Read from any store, with so many requests under way, or as many as buffers hold."""
-        longest = max(int(part.sieve.lengths.max()) for kind in self.plan.kinds for part in kind.parts)
-        most = max(min(requests, IN_FLIGHT * self.plan.buffer_bytes // longest), 1)
-        blobs: Any = blobs_of(self.file.zarr, requests=most)
+        blobs: Any = blobs_of(self.file.zarr, requests=self.plan.under_way(requests))
         if self.file.chain.shard:
             blobs = ShardedBlobs(blobs, self.file.chain.shard, self.meter)
-        come, free = blobs.fetched(self._wanted()), []
+        come = blobs.fetched(self._wanted())
+        free: list[np.ndarray] = []
         for batch in self.plan.batches():
             for part in batch.parts:
                 buffer = _buffer(free, batch.buffer_bytes)
@@ -277,14 +282,23 @@ class SectionReader:
         """Copy what is wanted from a buffer to the result, and the fill value for chunks that are missing."""
         inside = part.sieve.counts
         lower = tuple(first + at for first, at in zip(batch.first, part.at, strict=True))
-        if buffer is not None and not part.straight and len(missing) < batch.count:
+        if buffer is not None and not part.straight and len(missing) < batch.size:
             counts = tuple(map(len, batch.chunks))
             place: Any = tuple(slice(l, l + g * n) for l, g, n in zip(lower, counts, inside, strict=True))
-            _sieved(self.out[(*place, ...)], part.sieve, counts, buffer)
+            _sieved(self.out[(*place, ...)], part.sieve, counts, buffer.view(self.file.dtype))
         for index in missing:
             numbers = (chunks.index(i) for chunks, i in zip(batch.chunks, index, strict=True))
             place = tuple(slice(l + i * n, l + (i + 1) * n) for l, i, n in zip(lower, numbers, inside, strict=True))
             self.out[(*place, ...)] = self.file.fill_value
+
+
+def _announce(asked: Asked) -> None:
+    """Let the device bring the other parts too; what lies in one piece it brings by itself, as it is read."""
+    for part in asked.batch.parts[1:]:
+        if part.sieve.requests > 1:
+            for file, offset in zip(asked.file.tolist(), asked.offset.tolist(), strict=True):
+                for start, nbytes in zip(part.sieve.starts.tolist(), part.sieve.lengths.tolist(), strict=True):
+                    want(file, offset + start, nbytes)
 
 
 class Shared(Iterator[T]):
@@ -309,7 +323,7 @@ def _sieved(into: np.ndarray, sieve: Sieve, counts: Index, buffer: np.ndarray) -
     """Copy what is wanted of the chunks in a buffer to a part of the result, in one strided copy."""
     ndim = len(counts)
     apart = tuple(math.prod(counts[axis + 1 :]) * sieve.held_bytes for axis in range(ndim))
-    data: np.ndarray = np.ndarray(counts + sieve.shape, into.dtype, buffer.data, strides=apart + sieve.strides)
+    data: np.ndarray = np.ndarray(counts + sieve.shape, buffer.dtype, buffer, strides=apart + sieve.strides)
     if sieve.picked_bytes:
         picks = (np.arange(n) if pick is None else pick for n, pick in zip(sieve.shape, sieve.picks, strict=True))
         data = data[np.ix_(*map(np.arange, counts), *picks)]

@@ -28,8 +28,9 @@ class Unit:
         """Whether all that it has of the array is written."""
         self.lower = tuple(i * c for i, c in zip(self.index, grid.chunks, strict=True))
         """Its first element."""
-        self._axes, self._values = axes, values
-        self.extents, self._chunks = grid.shape, grid.chunks
+        self.extents = grid.shape
+        """Of the array."""
+        self._axes, self._values, self._chunks = axes, values, grid.chunks
 
     def places(self, box: Section) -> tuple[Any, list[slice | np.ndarray]]:
         """Of what is written in a box of the unit the places among all values, and in the box."""
@@ -76,7 +77,7 @@ class Buffers:
     """Memory that is used again: pages that are there already cost a tenth of new ones."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self.extents, self._dtype = shape, dtype
+        self._shape, self._dtype = shape, dtype
         self._free: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
@@ -84,7 +85,7 @@ class Buffers:
         try:
             return self._free.pop()
         except IndexError:
-            return np.empty(self.extents, self._dtype)
+            return np.empty(self._shape, self._dtype)
 
     def give(self, buffer: np.ndarray) -> None:
         """Let others have it."""

@@ -129,6 +129,13 @@ def test_a_worker_holds_no_more_than_the_plan_says(tmp_path: Path) -> None:
         np.testing.assert_array_equal(kept.local(1).compute(), x[:, 2048:])
 
 
+def test_parts_go_on_as_dask_arrays_without_being_kept(three: Client, place: Path) -> None:
+    with dask.config.set({"oocarrays.collective-buffer": "2kB"}):
+        y = ooc.read_sections(place / "zstd.zarr", TILES, method="two-phase")
+    sums = dask.compute(*(y.local(rank).sum(dtype="f8") for rank in (0, 1, 2, 4)))
+    assert sums == tuple(picked(X, TILES[rank]).sum(dtype="f8") for rank in (0, 1, 2, 4))
+
+
 def test_a_store_in_this_process_is_refused(three: Client) -> None:
     with pytest.raises(PlacementError, match="memory of this process"):
         ooc.read_sections(make({}, X), TILES, scheduler=three)

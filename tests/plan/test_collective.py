@@ -69,6 +69,13 @@ def test_rounds_are_in_file_order_and_as_large_as_the_buffer() -> None:
     assert plan.all_sizes.sum(axis=0).tolist() == [[32 * 32, 32 * 32]] * 2
 
 
+@pytest.mark.parametrize("options", [{"deal": "cyclic"}, {"disk_of": lambda index: index[0] % 2}], ids=list)
+def test_chunks_are_read_in_turn_or_by_the_aggregators_of_their_disk(options: dict[str, Any]) -> None:
+    plan = two_phase(stored(GRID), requests_of(Layout.of((64, 64), "(*, block)", ranks=2)), **options)
+    read = [[i for each in plan.rounds for box in each[rank] for i, _ in GRID.indices(box)] for rank in range(2)]
+    assert sorted(read) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
 # ---------------------------------------------------------------------- which way
 
 
@@ -129,6 +136,7 @@ def test_a_plan_keeps_its_budget_by_smaller_rounds_or_says_what_it_needs() -> No
     [
         ({"method": "direct"}, InputError, "direct"),
         ({"partition": "half"}, InputError, "half"),
+        ({"deal": "random", "method": "two-phase"}, InputError, "random"),
         ({"aggregators": 5}, InputError, "aggregators=5"),
         ({"aggregators": 0}, InputError, "aggregators=0"),
         ({"aggregators": [1, 1]}, InputError, "[1, 1]"),

@@ -22,7 +22,7 @@ from oocarrays.mapping import ranges
 from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.sieve_writes import can_change, plan_section_write
 from oocarrays.storage.array_file import ArrayFile, describe
-from oocarrays.storage.meter import Meter
+from oocarrays.storage.meter import MemoryWatch, Meter
 from oocarrays.storage.section_writes import write_section
 from tests import printed
 from tests.strategies import chunks_for, shapes
@@ -174,3 +174,17 @@ def test_what_cannot_be_written_is_refused_in_one_line_before_anything_is_done()
             assert "\n" not in str(caught.value)
         assert meter.write_requests == meter.read_requests == 0
         assert not (array[...] != FILL).any()
+
+
+@pytest.mark.parametrize("coding", ["plain", "zstd", "shards"])
+def test_no_more_is_held_than_planned(tmp_path: Path, coding: str) -> None:
+    how = {name: value for name, value in CODINGS[coding].items() if name != "sharded"}
+    how |= {"chunks": (512, 4096), "shards": (2048, 4096)} if coding == "shards" else {"chunks": (2048, 4096)}
+    array = zarr.create_array(tmp_path, shape=(2048, 8192), dtype="i4", **how)
+    array[...] = np.random.default_rng(0).integers(0, 2**30, array.shape, "i4")  # chunks of 32 MiB
+    file, axes = describe(array, written=True), (range(5, 2048, 64), range(0, 8192, 64))
+    values = np.ones(lengths(axes), "i4")
+    with MemoryWatch() as watch:
+        plan = write_section(file, axes, values, buffer_bytes=2**22 if coding == "plain" else None)
+    assert plan.held_bytes <= 2**22 or coding != "plain"
+    assert watch.peak_bytes <= plan.held_bytes + 2**22

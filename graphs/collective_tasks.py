@@ -1,0 +1,279 @@
+"""What the tasks of a collective read do: read for all, send, and fill parts.
+
+    stored chunks ─► tight section of a box ─► what each rank wants of it ─► its place in that rank's part
+
+While a part is being filled, each of its elements is only ever given the one value that it will have: a task that is
+done again after a worker was lost makes the same of it. Thakur 1995, section 6.3.1.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.work import this_worker
+
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Selection, lengths
+from oocarrays.plan.collective import CollectivePlan, part_shape
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.wanted import Place
+from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections import read_section
+
+if TYPE_CHECKING:
+    from oocarrays.graphs.nearby import Message
+
+READS = ("read", "independent")
+"""What tasks on workers say when they have done it."""
+
+
+@dataclass(slots=True)
+class Read:
+    """What an aggregator has read in a round; it does not tell Dask how large it is, as the plan has counted it."""
+
+    boxes: list[np.ndarray]
+    """The tight section of each box."""
+
+
+@dataclass(slots=True)
+class Part:
+    """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on."""
+
+    array: np.ndarray
+    """What the rank wants, in the order in which it is read."""
+
+    def put(self, place: Place, data: np.ndarray) -> None:
+        """Fill a place of it; where it has come from another process, it may have to be copied first."""
+        if not self.array.flags.writeable:
+            self.array = self.array.copy()
+        there = self.array[(*place, ...)]
+        there[...] = data.reshape(there.shape)
+
+
+class Buffers:
+    """Memory of rounds, used again when nobody looks at it any more: pages that are there already cost a tenth of new
+    ones.
+
+    >>> buffers = Buffers()
+    >>> first = buffers.take(8)
+    >>> second = buffers.take(8)
+    >>> np.shares_memory(first, second)
+    False
+    >>> place = first.ctypes.data
+    >>> del first
+    >>> buffers.take(6).ctypes.data == place
+    True
+    """
+
+    def __init__(self) -> None:
+        self._all: list[tuple[np.ndarray, weakref.ref[np.ndarray]]] = []
+        """Memory, and what every view of it refers to."""
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> np.ndarray:
+        """A buffer of ``nbytes``, whatever is in it; it is in use as long as there are views of it."""
+        with self._lock:
+            free = (each for each in self._all if each[1]() is None and len(each[0]) >= nbytes)
+            found = next(free, None)
+            memory = np.empty(nbytes, np.uint8) if found is None else found[0]
+            buffer = np.frombuffer(memory.data, np.uint8, nbytes) if nbytes else memory[:0]
+            self._all = [each for each in self._all if each is not found] + [(memory, weakref.ref(buffer))]
+            return buffer
+
+    def __reduce__(self) -> Any:
+        return Buffers, ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the tasks of a collective read do."""
+
+    file: ArrayFile
+    """What is read."""
+    plan: CollectivePlan
+    """Who reads what for whom."""
+    meter: Meter
+    """What has been read, in each process."""
+    topic: str
+    """The name under which a cluster tells what has been read."""
+    under_way: int = 16
+    """Requests that a rank has under way at one time, to stores that are no local files."""
+    costs: Costs | None = None
+    """What the plan was made with."""
+    buffers: Buffers = field(default_factory=Buffers)
+    """Memory of rounds, in each process."""
+    selections: tuple[Selection, ...] = ()
+    """How what each rank wants stands in its array, where that is not as it is read."""
+
+    def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
+        """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
+        result = getattr(self, verb)(*args, *inputs[:buffers])
+        if verb in READS and (worker := this_worker()):
+            worker.log_event(self.topic, {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()})
+        return result
+
+    def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
+        """What is taken of the file, by this thread alone: ranks are side by side."""
+        return read_section(
+            self.file, axes, out, meter=self.meter, requests=self.under_way, threads=1, costs=self.costs
+        )
+
+    # ------------------------------------------------------------------ each for itself, or all on threads
+
+    def make(self, rank: int) -> np.ndarray:
+        """A rank's part, still empty."""
+        return np.empty(part_shape(self.plan, rank), self.file.dtype)
+
+    def independent(self, rank: int) -> np.ndarray:
+        """A rank's part, read by itself."""
+        return self.filled(rank, self._section(self.plan.requests[rank]))
+
+    def gather(self, number: int, source: int, *parts: np.ndarray) -> None:
+        """Read what an aggregator reads in a round, and fill the parts of those who want any of it."""
+        filled = dict(zip(self.wanting(number, source), parts, strict=True))
+        for box in self.plan.rounds[number][source]:
+            self._gather_box(box, {rank: filled[rank] for rank in self.plan.table.ranks(box)})
+
+    def _gather_box(self, box: Section, parts: dict[int, np.ndarray]) -> None:
+        owner = self.plan.only(box)
+        if owner is not None:  # what one rank alone wants is read to its place
+            self._section(self.plan.tight(box), parts[owner][(*self.plan.places(box, owner)[0], ...)])
+            return
+        data = self._section(self.plan.tight(box))
+        for rank, part in parts.items():
+            there, inside = self.plan.places(box, rank)
+            part[(*there, ...)] = selected(data, inside)
+
+    def wanting(self, number: int, source: int) -> list[int]:
+        """The ranks that want any of what another reads in a round."""
+        found: list[int] = np.flatnonzero(self.plan.sizes(number)[source]).tolist()
+        return found
+
+    def filled(self, rank: int, part: np.ndarray) -> np.ndarray:
+        """A rank's array, when all has been read that it wants."""
+        return self.selections[rank].arranged(part) if self.selections else part
+
+    # ------------------------------------------------------------------ between workers
+
+    def begin(self, rank: int) -> Part:
+        """A rank's part, still empty."""
+        return Part(self.make(rank))
+
+    def end(self, rank: int, part: Part) -> np.ndarray:
+        """A rank's array, when all has come that it wants."""
+        return self.filled(rank, part.array)
+
+    def read(self, number: int, rank: int) -> Read:
+        """What an aggregator reads in a round, for all."""
+        sections = [self.plan.tight(box) for box in self.plan.rounds[number][rank]]
+        sizes = [math.prod(lengths(axes)) * self.file.dtype.itemsize for axes in sections]
+        pieces = np.split(self.buffers.take(sum(sizes)), np.cumsum(sizes)[:-1])
+        rooms = (
+            piece.view(self.file.dtype).reshape(lengths(axes)) for piece, axes in zip(pieces, sections, strict=True)
+        )
+        return Read([self._section(axes, room) for axes, room in zip(sections, rooms, strict=True)])
+
+    def keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
+        """A rank's part, and in it what it has read for itself."""
+        for box, data in self._wanted(number, rank, rank, read):
+            there, inside = self.plan.places(box, rank)
+            part.put(there, selected(data, inside))
+        return part
+
+    def _wanted(self, number: int, source: int, rank: int, read: Read) -> list[tuple[Section, np.ndarray]]:
+        boxes = zip(self.plan.rounds[number][source], read.boxes, strict=True)
+        return [(box, data) for box, data in boxes if self.plan.table.counts(box)[rank]]
+
+    def pack(self, number: int, rank: int, read: Read, final: int) -> list[np.ndarray]:
+        """What another rank wants of each box that this one has read: a view, where it lies in one piece."""
+        wanted = self._wanted(number, rank, final, read)
+        return [np.ascontiguousarray(selected(data, self.plan.places(box, final)[1])) for box, data in wanted]
+
+    def unpack(self, number: int, source: int, rank: int, part: Part, pieces: Sequence[np.ndarray]) -> None:
+        """Put what has come from another rank into a rank's part."""
+        boxes = (box for box in self.plan.rounds[number][source] if self.plan.table.counts(box)[rank])
+        for box, data in zip(boxes, pieces, strict=True):
+            part.put(self.plan.places(box, rank)[0], data)
+
+    # ------------------------------------------------------------------ all messages of a round at one time
+
+    def message(self, number: int, final: int, rank: int, read: Read) -> Message:
+        """What goes to another rank."""
+        from oocarrays.graphs.nearby import Message
+
+        pieces = self.pack(number, rank, read, final)
+        return Message(pieces, [(rank, final)] * len(pieces))
+
+    def fill(self, number: int, rank: int, part: Part, read: Read | None, *messages: Message) -> Part:
+        """A rank's part, and in it what it and others have read of a round."""
+        if read is not None:
+            self.keep(number, rank, part, read)
+        for message in messages:
+            self.unpack(number, message.labels[0][0], rank, part, message.arrays)
+        return part
+
+    def took(self, number: int, rank: int) -> None:
+        """Say that all has been received of a round."""
+
+    # ------------------------------------------------------------------ by a schedule
+
+    def send(self, number: int, stage: int, rank: int, read: Read | None, carried: Carried | None) -> Message | None:
+        """The message of a step, packed when it goes."""
+        assert self.plan.schedule is not None, "there are steps"
+        return sent_parts(self.plan.schedule, stage, rank, _Packed(self, number, rank, read), carried)
+
+    def carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
+        """What this rank holds for others."""
+        assert self.plan.schedule is not None, "there are steps"
+        return carried_parts(self.plan.schedule, stage, rank, carried, messages)
+
+    def taken(self, number: int, stage: int, rank: int) -> None:
+        """Say that a step's message has been received."""
+
+    def receive(self, number: int, stage: int, rank: int, part: Part, *messages: Message | None) -> Part:
+        """A rank's part, and in it what has come."""
+        for source, data in arrived_parts(rank, messages).items():
+            counts = [self.plan.table.counts(box)[rank] for box in self.plan.rounds[number][source]]
+            ends = np.cumsum([count for count in counts if count])[:-1]
+            self.unpack(number, source, rank, part, np.split(data.view(self.file.dtype), ends))
+        return part
+
+
+class _Packed(Sequence[np.ndarray | None]):
+    """Messages of one rank as bytes, each packed when it is asked for."""
+
+    def __init__(self, reading: Reading, number: int, rank: int, read: Read | None) -> None:
+        self._reading, self._number, self._rank, self._read = reading, number, rank, read
+
+    def __len__(self) -> int:
+        return self._reading.plan.ranks
+
+    def __getitem__(self, final: Any) -> Any:
+        if self._read is None or final >= len(self) or final == self._rank:
+            return None
+        pieces = [piece.reshape(-1) for piece in self._reading.pack(self._number, self._rank, self._read, final)]
+        data = np.concatenate(pieces) if len(pieces) > 1 else pieces[0] if pieces else None
+        return None if data is None else data.view(np.uint8)
+
+
+def selected(data: np.ndarray, place: Place) -> np.ndarray:
+    """The elements at a place, axis after axis: a view, where all along each axis follow one another evenly.
+
+    >>> selected(np.arange(9).reshape(3, 3), (np.array([0, 2]), slice(1, 3)))
+    array([[1, 2],
+           [7, 8]])
+    """
+    slices: Any = tuple(part if isinstance(part, slice) else slice(None) for part in place)
+    data = data[(*slices, ...)]
+    for axis, part in enumerate(place):
+        if not isinstance(part, slice):
+            data = data.take(part, axis)
+    return data
