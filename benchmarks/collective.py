@@ -103,7 +103,7 @@ def distributions(options: argparse.Namespace) -> list[dict]:
             far = Far(server, options.latency) if store == "latency" else Near(place, cache)
             rows = {name: _row(client, name, place, case, file, far, options) for name in options.distributions}
             title = f"{file} slabs, {store}, {cache}"
-            print("", report.distributions(title, case, far.nbytes(), rows), sep="\n", flush=True)
+            print("", report.distributions(title, file, case, far.nbytes(), rows), sep="\n", flush=True)
             found.append({"file": file, "store": store, "cache": cache, "case": asdict(case), "rounds": plain(rows)})
         return found
 

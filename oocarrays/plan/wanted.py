@@ -255,7 +255,7 @@ class _Along:
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows, and which of them each is: one row, as domains that are cut chunk by chunk have, is itself."""
+    """The different rows, and which of them each is: where domains are cut chunk by chunk there is but one."""
     return (rows, np.zeros(1, np.int64)) if len(rows) == 1 else np.unique(rows, axis=0, return_inverse=True)
 
 
