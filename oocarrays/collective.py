@@ -109,7 +109,7 @@ def read_sections(
            [17, 12],
            [23, 18]])
     >>> tiles.plan
-    <CollectivePlan two-phase: 2 chunks read by 1 of 2 ranks in 1 rounds, 1 messages of 48 bytes>
+    <CollectivePlan two-phase: 2 chunks read by 1 of 2 ranks in 1 round, 48 bytes for others>
     """
     a = a if isinstance(a, OutOfCoreArray) else open_array(a)
     cluster = cluster_of(scheduler, workers)

@@ -33,7 +33,7 @@ def _way(plan: CollectivePlan) -> str:
         return "independent: each rank reads for itself"
     return (
         f"two-phase, {plan.partition}: {len(plan.aggregators)} of {plan.ranks} ranks read for all, "
-        f"in {len(plan.rounds)} rounds of at most {format_bytes(plan.round_bytes)}"
+        f"in {len(plan.rounds)} round{'s' * (len(plan.rounds) != 1)} of at most {format_bytes(plan.round_bytes)}"
     )
 
 

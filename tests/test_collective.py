@@ -147,7 +147,7 @@ def test_looking_reads_nothing(tmp_path: Path) -> None:
             file.unlink()
     text = repr(y) + y.explain() + repr(y.plan)
     assert ElementTree.fromstring(y._repr_html_()).tag == "div"
-    for said in ("two-phase, dynamic", "in 1 rounds", "dynamic", "static", "predicted", "◄"):
+    for said in ("two-phase, dynamic", "in 1 round of", "dynamic", "static", "predicted", "◄"):
         assert said in text
     assert (y.ranks, y.shapes, y.nbytes, len(y)) == (3, ((28, 32),) * 3, 3 * 28 * 32 * 4, 3)
     np.testing.assert_array_equal(y.compute()[0], np.full((28, 32), z.fill_value))

@@ -75,7 +75,7 @@ class CollectivePlan:
     >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
     >>> plan = two_phase(stored, requests_of(Layout.of((8, 8), "(*, block)", ranks=2)), buffer_bytes=64)
     >>> plan
-    <CollectivePlan two-phase: 4 chunks read by 2 of 2 ranks in 2 rounds, 4 messages of 128 bytes>
+    <CollectivePlan two-phase: 4 chunks read by 2 of 2 ranks in 2 rounds, 128 bytes for others>
     >>> plan.sizes(0).tolist()
     [[8, 8], [8, 8]]
     """
@@ -218,10 +218,16 @@ class CollectivePlan:
         chunks = sum(self.chunks_read)
         if self.method == "independent":
             return f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
+        messages = f" in {_many(self.messages, 'message')}" if self.workers else ""
+        readers = f"{len(self.aggregators)} of {self.ranks} ranks"
         return (
-            f"<CollectivePlan two-phase: {chunks} chunks read by {len(self.aggregators)} of {self.ranks} ranks in "
-            f"{len(self.rounds)} rounds, {int((self.between > 0).sum())} messages of {self.exchanged_bytes} bytes>"
+            f"<CollectivePlan two-phase: {_many(chunks, 'chunk')} read by {readers} "
+            f"in {_many(len(self.rounds), 'round')}, {self.exchanged_bytes} bytes for others{messages}>"
         )
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
