@@ -35,21 +35,22 @@ CACHED = 2**18
 
 
 def values(section: tuple[slice, ...]) -> np.ndarray:
-    """The array's elements in `section`, float32: shape = extents of the section."""
-    result = np.empty([part.stop - part.start for part in section], np.float32)
+    """The array's elements in `section`, float32: shape = extents of the section, which may have strides."""
+    taken = [range(part.start, part.stop, part.step or 1) for part in section]
+    result = np.empty(list(map(len, taken)), np.float32)
     rows = max(1, CACHED // max(1, prod(result.shape[1:])))
-    first = section[0]
-    for low in range(first.start, first.stop, rows):
-        part = slice(low, min(low + rows, first.stop))
-        _fill(result[part.start - first.start : part.stop - first.start], (part, *section[1:]))
+    for low in range(0, len(taken[0]), rows):
+        _fill(result[low : low + rows], (taken[0][low : low + rows], *taken[1:]))
     return result
 
 
-def _fill(out: np.ndarray, section: tuple[slice, ...]) -> None:
+def _fill(out: np.ndarray, section: tuple[range, ...]) -> None:
     """Write the elements of `section` to `out`: a sum of waves, one an axis, plus hashed noise."""
     noise, field = np.uint32(0), np.int32(0)
     for axis, part in enumerate(section):
-        index = np.arange(part.start, part.stop).reshape([-1 if a == axis else 1 for a in range(len(section))])
+        index = np.arange(part.start, part.stop, part.step).reshape(
+            [-1 if a == axis else 1 for a in range(len(section))]
+        )
         noise = noise ^ (index.astype(np.uint32) * np.uint32(2654435761) + np.uint32(axis * 97)) * np.uint32(
             40503 + 2 * axis
         )

@@ -42,7 +42,6 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "unrecorded": (Journal, "record", "before"),
     "entry": (Journal, "record", "after"),
     "message": (KeptMessages, "_write", "after"),
-    "pieces": (LocalBlobs, "put_pieces", "before"),  # of a chunk of which part is written
     "mark": (array_file, "finish_target", "before"),
     "finished": (array_file, "finish_target", "after"),
     "copied": (copies, "_copy_file", "after"),  # an object of a group's other arrays

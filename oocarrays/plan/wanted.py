@@ -224,7 +224,7 @@ class AccessTable:
         key = axis, ranks.tobytes()
         if key not in known:
             here, start = self._wanted[axis][touched[axis].start : touched[axis].stop] & ranks, touched[axis].start
-            rows, which = np.unique(here, axis=0, return_inverse=True)
+            rows, which = _distinct(here)
             inner = [self._cells(touched, axis + 1, row, known) if row.any() else None for row in rows]
             each = ((inner[row], start + i) for i, row in enumerate(which.reshape(-1).tolist()))
             runs = ((cells, [i for _, i in run]) for cells, run in groupby(each, key=lambda pair: pair[0]))
@@ -252,6 +252,11 @@ class _Along:
         for rank, each in self._listed:
             counts[rank] = np.diff(np.searchsorted(each, (lower, upper)))[0]
         return counts
+
+
+def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different rows, and which of them each is: where domains are cut chunk by chunk there is but one."""
+    return (rows, np.zeros(1, np.int64)) if len(rows) == 1 else np.unique(rows, axis=0, return_inverse=True)
 
 
 def _boxes(cells: Cells) -> Iterator[tuple[tuple[int, int], ...]]:

@@ -102,12 +102,8 @@ class Meter:
             for phase, seconds in told["seconds"].items():
                 self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
+    def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
+        return Meter, ()  # another process counts for itself: what was counted here is told from here
 
     def __repr__(self) -> str:
         return f"Meter({', '.join(f'{name}={getattr(self, name)}' for name in COUNTERS)})"
