@@ -34,7 +34,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.section_arrays import SectionArrays
 from oocarrays.storing import store
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 __all__ = [
     "Block",
     "Collapsed",
