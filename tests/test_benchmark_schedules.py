@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests import printed
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "schedules.py"
