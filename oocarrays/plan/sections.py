@@ -172,6 +172,11 @@ class SectionPlan:
         """Bytes that come out of codecs."""
         return self.chunks * self.stored.chunk_bytes if self.stored.coded else 0
 
+    @cached_property
+    def coded_bytes(self) -> int:
+        """Coded bytes of local files that a batch reads at one time, at most; of more, a chunk's are mapped."""
+        return min(2 * max((kind.decoded_at_once for kind in self.kinds), default=0), self.buffer_bytes)
+
     @property
     def useful_bytes(self) -> int:
         """Bytes of the elements that are wanted."""
@@ -187,7 +192,10 @@ class SectionPlan:
         under_way = 0 if stored.local or not self.chunks else max(IN_FLIGHT * self.buffer_bytes, self.longest_bytes)
         if stored.coded:
             decoded = min(self.chunks, self.costs.cores if stored.local else 1)
-            return decoded * (stored.chunk_bytes + stored.decode_workspace) + under_way
+            if not stored.local:
+                return decoded * (stored.chunk_bytes + stored.decode_workspace) + under_way
+            held = max((kind.decoded_at_once for kind in self.kinds), default=0)
+            return decoded * (held + stored.decode_workspace) + IN_FLIGHT * self.coded_bytes
         most = IN_FLIGHT if stored.local else 1
         return sum(heapq.nlargest(most, (batch.held_bytes for batch in self.batches()))) + under_way
 
@@ -259,7 +267,11 @@ class Kind:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What is taken of each, in parts that a buffer holds."""
+        """What is taken of each, in parts that a buffer holds; coded chunks are held whole."""
+        stored = self.plan.stored
+        if stored.coded:
+            whole = Sieve.whole(self.inside, stored.grid.chunks, stored.itemsize)
+            return (self._placed(whole, self.inside, (0,) * len(self.inside)),)
         return tuple(self._parts(self.inside, (0,) * len(self.inside)))
 
     def _parts(self, inside: Axes, at: tuple[int, ...]) -> Iterator[Part]:
@@ -287,8 +299,10 @@ class Kind:
 
     def _part(self, inside: Axes, at: tuple[int, ...]) -> Part:
         plan = self.plan
-        sieve = Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap)
-        return Part(sieve, at, plan.packed and sieve.is_straight(inside, lengths(plan.axes)))
+        return self._placed(Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap), inside, at)
+
+    def _placed(self, sieve: Sieve, inside: Axes, at: tuple[int, ...]) -> Part:
+        return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.plan.axes)))
 
     def _fits(self, part: Part) -> bool:
         return part.buffer_bytes <= self.plan.buffer_bytes and part.sieve.requests <= MOST_RANGES
@@ -301,6 +315,11 @@ class Kind:
                 chunks = tuple(cut.chunks[i:j] for cut, i, j in zip(self.cuts, first, last, strict=True))
                 places = tuple(cut.first + i * len(cut.inside) for cut, i in zip(self.cuts, first, strict=True))
                 yield Batch(chunks, places, self.parts)
+
+    @property
+    def decoded_at_once(self) -> int:
+        """Bytes of the chunks of a batch, where they are coded."""
+        return min(self.count, self._at_once(self.parts)) * self.plan.stored.chunk_bytes
 
     def _at_once(self, parts: Sequence[Part]) -> int:
         """Chunks of one batch."""
