@@ -77,27 +77,30 @@ class Places:
         numbers, boxes = _cut(chunks, layout)
         opened, places = np.empty(numbers.shape, np.int64), np.empty((*numbers.shape, 2), np.int64)
         keys = [self._file.chunk_key(shard) for shard, _ in boxes]
+        sizes = []
         for key in keys:
-            files[key] = self._open(key)
-            _announce_index(files[key], layout)
-        for key, (_, here) in zip(keys, boxes, strict=True):
+            files[key] = file = self._open(key)
+            sizes.append(0 if file < 0 else os.fstat(file).st_size)
+            if file >= 0:  # the device brings it while other shards are opened
+                want(file, max(sizes[-1] - layout.index_bytes, 0) if layout.at_end else 0, layout.index_bytes)
+        for key, size, (_, here) in zip(keys, sizes, boxes, strict=True):
             opened[here] = files[key]
             places[here] = entries = indices.index(key)[numbers[here]].view(np.int64)
-            self._check_shard(key, files[key], entries.reshape(-1, 2))
+            self._check_shard(key, size, entries.reshape(-1, 2))
         places = places.reshape(-1, 2)
         stored = np.flatnonzero(places[:, 0] != MISSING)
         return Found(stored, opened.reshape(-1)[stored], places[stored, 0], places[stored, 1])
 
-    def _check_shard(self, key: str, file: int, entries: np.ndarray) -> None:
+    def _check_shard(self, key: str, size: int, entries: np.ndarray) -> None:
         """Refuse a shard that does not hold what its index says."""
-        entries = entries[entries[:, 0] != MISSING]
-        if not len(entries):
+        stored = entries[entries[:, 0] != MISSING].view(np.uint64)
+        if not len(stored):
             return
-        size, end = os.fstat(file).st_size, int(entries.view(np.uint64).astype(float).sum(axis=1).max())
-        if end > size:
+        offsets, nbytes = stored.T
+        if max(int(offsets.max()), int(nbytes.max()), end := int((offsets + nbytes).max())) > size:
             raise CorruptChunkError(f"{self._root}/{key} is cut short: it has {size} bytes, its index says {end}")
-        for nbytes in (entries[:, 1].min(), entries[:, 1].max()):
-            self._check_chunk(f"a chunk in {self._root}/{key}", int(nbytes))
+        for each in (nbytes.min(), nbytes.max()):
+            self._check_chunk(f"a chunk in {self._root}/{key}", int(each))
 
     def _check_chunk(self, name: str, nbytes: int) -> None:
         if self._expected not in (None, nbytes):
@@ -137,10 +140,3 @@ def _shards(indices: range, count: int) -> Iterator[tuple[int, slice]]:
         high = len(range(indices.start, min((shard + 1) * count, indices.stop), indices.step))
         yield shard, slice(low, high)
         low = high
-
-
-def _announce_index(file: int, layout: ShardLayout) -> None:
-    """Let the device bring the index of a shard, while other shards are opened."""
-    if file >= 0:
-        offset = max(os.fstat(file).st_size - layout.index_bytes, 0) if layout.at_end else 0
-        want(file, offset, layout.index_bytes)
