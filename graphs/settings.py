@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
@@ -60,7 +61,15 @@ def costs(workers: int | None = None) -> Costs:
 
 def set_costs() -> Costs:
     """The same without a look at the machine: what is not set is as anywhere."""
-    return Costs(**_known_costs())
+    global _costs
+    said, known = _costs[0], _known_costs()
+    if known != said:
+        _costs = deepcopy(known), Costs(**deepcopy(known))
+    return _costs[1]
+
+
+_costs: tuple[dict[str, Any], Costs] = ({}, Costs())
+"""The settings that were asked for last, and what they make."""
 
 
 def _known_costs() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from oocarrays.storage.sections import read_section, section_plan
 
 
 def read(
-    array: zarr.Array,
+    array: zarr.Array | ArrayFile,
     taken: Selection,
     *,
     method: Method = "auto",
@@ -26,7 +26,7 @@ def read(
     meter: Meter | None = None,
 ) -> Any:
     """What is taken of an array; see `oocarrays.OutOfCoreArray.read`."""
-    file = describe(array)
+    file = array if isinstance(array, ArrayFile) else describe(array)
     ways, threads = _ways(file), settings.local_cores()
     if out is None:
         return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]

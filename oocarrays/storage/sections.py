@@ -8,13 +8,15 @@ Thakur 1995, section 5.5.1 (data sieving).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.sections import BUFFER_BYTES, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
@@ -24,6 +26,11 @@ from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.coded_sections import CodedReader
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sieved import SectionReader
+
+KEPT_PLANS = 16
+"""Plans of sections that a process keeps, ..."""
+KEPT_ELEMENTS = 2**14
+"""... of up to so many elements: a range of one element takes 24 bytes in a plan."""
 
 
 def read_section(
@@ -86,7 +93,16 @@ def section_plan(
     gap = gap_bytes(method, stored, costs, requests)
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
     buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)
+    small = math.prod(lengths(axes)) <= KEPT_ELEMENTS and all(isinstance(taken, range) for taken in axes)
+    return (_kept if small else _plan)(stored, axes, gap, buffer_bytes, packed, costs)
+
+
+def _plan(stored: Stored, axes: Axes, gap: float, buffer_bytes: int, packed: bool, costs: Costs) -> SectionPlan:
     return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)
+
+
+_kept = lru_cache(KEPT_PLANS)(_plan)
+"""The same plan again for the same small section, which takes as long to plan as to read."""
 
 
 def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int) -> None:

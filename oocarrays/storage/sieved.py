@@ -154,7 +154,7 @@ class SectionReader:
         return [
             np.repeat(asked.file, sieve.requests),
             _sums(asked.offset, sieve.starts).reshape(-1),
-            np.broadcast_to(sieve.lengths, (chunks, sieve.requests)).reshape(-1),
+            _sums(np.zeros(chunks, np.int64), sieve.lengths).reshape(-1),
             self._places(asked.batch, part)[asked.here].reshape(-1),
         ]
 
