@@ -29,6 +29,8 @@ STORE_BUFFER_BYTES = 2**23
 """The same, where requests go to a store."""
 IN_FLIGHT = 4
 """Buffers that are filled or being sieved at one time, at most."""
+READ_AHEAD_BYTES = 2**17
+"""Bytes that Linux reads where a part of them is asked for, if nobody tells it not to."""
 MOST_FILES = 64
 """Chunks of one batch, each in a file of its own, which is open meanwhile."""
 
@@ -205,6 +207,11 @@ class SectionPlan:
         if self.stored.coded:
             return self.stored.chunk_bytes
         return max((int(part.sieve.lengths.max()) for kind in self.kinds for part in kind.parts), default=1)
+
+    @property
+    def scattered(self) -> bool:
+        """Whether ranges are shorter than what a system reads ahead."""
+        return self.asked_bytes < READ_AHEAD_BYTES * self.requests
 
     def under_way(self, requests: int) -> int:
         """Requests to a store that are under way at one time: as many as the buffers would hold, at least one."""

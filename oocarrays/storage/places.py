@@ -40,10 +40,17 @@ class Found(NamedTuple):
 
 
 class Places:
-    """Where the chunks of an array file lie in local files."""
+    """Where the chunks of an array file lie in local files.
 
-    def __init__(self, file: ArrayFile, meter: Meter) -> None:
+    Parameters
+    ----------
+    scattered : bool
+        Whether the device is to bring what is asked for only, and not as much again behind each range.
+    """
+
+    def __init__(self, file: ArrayFile, meter: Meter, *, scattered: bool = False) -> None:
         self._file = file
+        self._scattered = scattered and hasattr(os, "posix_fadvise")
         blobs = blobs_of(file.zarr)
         assert isinstance(blobs, LocalBlobs), "what is in other stores is fetched"
         self._root = blobs.root
@@ -109,11 +116,14 @@ class Places:
     def _open(self, key: str) -> int:
         """An open file; -1 where there is none."""
         try:
-            return os.open(f"{self._root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(f"{self._root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return -1
         except OSError as error:
             raise StoreFailure(f"cannot open {self._root}/{key}: {error.strerror}") from error
+        if self._scattered:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        return file
 
 
 def _cut(chunks: tuple[range, ...], layout: ShardLayout) -> tuple[np.ndarray, list[tuple[Index, tuple[slice, ...]]]]:

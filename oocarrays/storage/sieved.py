@@ -93,7 +93,7 @@ class SectionReader:
 
     def read_local(self, threads: int) -> None:
         """Read from local files, with so many threads."""
-        places = Places(self.file, self.meter)
+        places = Places(self.file, self.meter, scattered=self.plan.scattered)
         if self._is_little() or threads < 2:
             self._work(self.plan.batches(), places, IN_FLIGHT)
             return
