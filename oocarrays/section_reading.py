@@ -10,7 +10,7 @@ import zarr
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.plan.sections import SectionPlan
+from oocarrays.plan.sections import READ_BUFFER_BYTES, SectionPlan
 from oocarrays.plan.sieve import Method
 from oocarrays.storage.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter
@@ -47,9 +47,9 @@ def plan(array: zarr.Array, taken: Selection, *, method: Method = "auto") -> Sec
 
 def _ways(file: ArrayFile) -> dict[str, Any]:
     """What the settings say of reading sections."""
-    nbytes = settings.setting("sieve-buffer")
+    nbytes, default = settings.setting("sieve-buffer"), READ_BUFFER_BYTES if file.stored.local else None
     return {
-        "buffer_bytes": None if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),
+        "buffer_bytes": default if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),
         "requests": settings.setting("requests") if file.stored.remote else 16,
         "costs": settings.set_costs(),
     }
