@@ -29,6 +29,8 @@ READ_BUFFER_BYTES = 2**22
 """The same for one read at a time, which has the caches for itself: rounds are fewer."""
 FEW_BYTES = 2**18
 """Bytes that one core decodes before another would have begun."""
+ONE_BY_ONE = 1
+"""Of coded chunks, none is held but the one that is decoded; the coded bytes of local files are mapped."""
 STORE_BUFFER_BYTES = 2**23
 """The same, where requests go to a store."""
 IN_FLIGHT = 4
@@ -231,6 +233,11 @@ class SectionPlan:
         return max((int(part.sieve.lengths.max()) for kind in self.kinds for part in kind.parts), default=1)
 
     @property
+    def most_ranges(self) -> int:
+        """Ranges of one round: where buffers are larger, they describe more of them."""
+        return max(MOST_RANGES, self.buffer_bytes // (4 * RANGE_BYTES))
+
+    @property
     def scattered(self) -> bool:
         """Whether ranges are shorter than what a system reads ahead."""
         return self.asked_bytes < READ_AHEAD_BYTES * self.requests
@@ -317,7 +324,7 @@ class Kind:
     def _most(self, inside: Axes, axis: int, whole: Part) -> int:
         """Indices along an axis that a buffer holds, at least one: nearly its share of all that they need."""
         low, high = 1, len(inside[axis])
-        share = min(self.plan.buffer_bytes / max(whole.buffer_bytes, 1), MOST_RANGES / whole.sieve.requests)
+        share = min(self.plan.buffer_bytes / max(whole.buffer_bytes, 1), self.plan.most_ranges / whole.sieve.requests)
         probes = iter(range(int(share * high), high))
         while high - low > 1:
             middle = next(probes, 0) if high - low > 2 else 0
@@ -334,7 +341,7 @@ class Kind:
         return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.plan.axes)))
 
     def _fits(self, part: Part) -> bool:
-        return part.buffer_bytes <= self.plan.buffer_bytes and part.sieve.requests <= MOST_RANGES
+        return part.buffer_bytes <= self.plan.buffer_bytes and part.sieve.requests <= self.plan.most_ranges
 
     def batches(self) -> Iterator[Batch]:
         """Those that are read together."""
@@ -351,7 +358,7 @@ class Kind:
         stored, sieve = self.plan.stored, self.parts[0].sieve
         if len(self.parts) > 1:
             return 1
-        most = min(self.plan.buffer_bytes // sieve.held_bytes, MOST_RANGES // sieve.requests)
+        most = min(self.plan.buffer_bytes // sieve.held_bytes, self.plan.most_ranges // sieve.requests)
         if stored.coded:
             most = min(most, max(ceil_div(self.count, IN_FLIGHT), FEW_BYTES // stored.chunk_bytes))
         return max(most if stored.shards else min(most, MOST_FILES), 1)
