@@ -38,7 +38,7 @@ IN_FLIGHT = 4
 READ_AHEAD_BYTES = 2**17
 """Bytes that Linux reads where a part of them is asked for, if nobody tells it not to."""
 MOST_FILES = 64
-"""Chunks of one batch, each in a file of its own, which is open meanwhile."""
+"""Files of one batch, about, which are open meanwhile: each has one chunk, or as many as it has on the average."""
 
 
 class Part(NamedTuple):
@@ -361,7 +361,8 @@ class Kind:
         most = min(self.plan.buffer_bytes // sieve.held_bytes, self.plan.most_ranges // sieve.requests)
         if stored.coded:
             most = min(most, max(ceil_div(self.count, IN_FLIGHT), FEW_BYTES // stored.chunk_bytes))
-        return max(most if stored.shards else min(most, MOST_FILES), 1)
+        in_a_file = max(self.count // stored.shards, 1) if stored.shards else 1
+        return max(min(most, MOST_FILES * in_a_file), 1)
 
     def row(self) -> tuple[str, ...]:
         """How many, in what way they are read, and what that asks for."""

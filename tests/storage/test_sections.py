@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,17 @@ def test_coded_chunks_are_read_once_within_what_the_plan_holds(
     file.zarr[64:128, 128:256] = 0
     data[64:128, 128:256] = 0
     np.testing.assert_array_equal(read_section(file, axes, buffer_bytes=buffer_bytes), data[3::3, ::5])
+
+
+def test_a_chunk_of_each_of_many_shards_opens_few_files(tmp_path: Path) -> None:
+    data = np.arange(2**13, dtype="i4")
+    file = describe(zarr.create_array(tmp_path / "a", data=data, chunks=(4,), shards=(8,), compressors=None))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 300, limit[1]))
+    try:
+        np.testing.assert_array_equal(read_section(file, (range(0, 2**13, 8),)), data[::8])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
 def test_a_coded_chunk_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
