@@ -34,7 +34,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within
 from oocarrays.plan.blocks import scratch_of
 from oocarrays.plan.lazy_reads import LazyReadsPlan
-from oocarrays.plan.sections import BUFFER_BYTES
+from oocarrays.plan.sections import BUFFER_BYTES, ONE_BY_ONE
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.leftovers import hold
@@ -80,7 +80,8 @@ class StoredPart:
         taken = Selection.of(key, self.shape)
         axes = tuple(map(_of_range, self.axes, taken.axes))
         how: Any = {"method": "direct" if _dense(axes) and self.file.stored.local else "auto", "threads": 1}
-        return taken.arranged(read_section(self.file, axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, **how))
+        nbytes = ONE_BY_ONE if self.file.stored.coded and self.file.stored.local else BUFFER_BYTES
+        return taken.arranged(read_section(self.file, axes, meter=self.meter, buffer_bytes=nbytes, **how))
 
     def part(self, axes: Sequence[range]) -> StoredPart:
         """Some of these elements, along each axis."""
