@@ -171,16 +171,10 @@ class CollectivePlan:
             for rank in range(self.ranks)
         )
 
-    def sections(self, rank: int) -> Iterator[tuple[Axes, bool]]:
-        """What a rank reads, one section after the other, and whether that goes to one piece of memory."""
-        if self.method == "independent":
-            yield self.requests[rank], True
-            return
-        for boxes in (each[rank] for each in self.rounds):
-            for box in boxes:
-                owner = None if self.workers else self.only(box)
-                axes = self.tight(box)
-                yield axes, owner is None or _in_one_piece(lengths(axes), part_shape(self, owner))
+    def is_packed(self, box: Section) -> bool:
+        """Whether what is read of a box goes to one piece of memory."""
+        owner = None if self.workers else self.only(box)
+        return owner is None or _in_one_piece(lengths(self.tight(box)), part_shape(self, owner))
 
     def only(self, box: Section) -> int | None:
         """The one rank that wants any of a box, if it is one: between threads that is read to its place."""
@@ -208,7 +202,7 @@ class CollectivePlan:
     @cached_property
     def read_sizes(self) -> np.ndarray:
         """Elements that each rank reads in each round, tight sections whole: by round and rank."""
-        read = [[sum(math.prod(lengths(self.tight(b))) for b in boxes) for boxes in each] for each in self.rounds]
+        read = [[sum(self.table.of(box).size for box in boxes) for boxes in each] for each in self.rounds]
         return np.array(read, np.int64).reshape(len(self.rounds), self.ranks)
 
     def __getstate__(self) -> dict[str, object]:
@@ -322,7 +316,8 @@ class _Cutting:
 
     def rounds(self, domain: Domain) -> Iterator[tuple[Section, ...]]:
         """What an aggregator reads at one time: as many boxes as fill a buffer."""
-        wanted = (box for within in domain.boxes for box in self.table.boxes(within))
+        wanted = [box for within in domain.boxes for box in self.table.boxes(within)]
+        self.table.learn(wanted)
         together: list[Section] = []
         held = 0
         for box in (piece for each in wanted for piece in self._pieces(each)):
@@ -336,7 +331,7 @@ class _Cutting:
             yield tuple(together)
 
     def _nbytes(self, box: Section) -> int:
-        return math.prod(lengths(self.table.tight(box))) * self.stored.itemsize
+        return self.table.of(box).size * self.stored.itemsize
 
     def _pieces(self, box: Section) -> Iterator[Section]:
         """A box in pieces of which no more than a buffer is read, cut along the slowest axis: between chunks, or also

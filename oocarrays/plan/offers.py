@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.selection import Axes
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Taken
 from oocarrays.plan.collective import AHEAD, BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.domains import Deal, DiskOf, Partition, spaced
@@ -36,6 +37,17 @@ TRIES = 5
 """Sizes of a buffer that are tried, until what is held keeps the budget."""
 Aggregators = str | int | Sequence[int]
 """How many ranks read for all, which, or "auto"."""
+
+
+class _Price(NamedTuple):
+    """What it takes to read a section by ranges."""
+
+    requests: int
+    """Ranges."""
+    asked_bytes: int
+    """Bytes of them."""
+    seconds: float
+    """Of a processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +70,9 @@ class Means:
     """Whether an aggregator has chunks that follow each other, or every so-manieth."""
     disk_of: DiskOf | None
     """Where chunks lie, if that is known."""
+    known: dict[Any, _Price] = field(default_factory=dict)
+    """What reading takes of what has been looked at: many sets of aggregators read the same boxes, and many boxes lie
+    alike in their chunks."""
 
 
 def plan_collective(
@@ -130,7 +145,7 @@ def plan_collective(
 def _with(plan: CollectivePlan, **changed: object) -> CollectivePlan:
     """The same plan, with what it has derived."""
     made = replace(plan, **changed)  # type: ignore[arg-type]
-    made.__dict__["table"] = plan.table
+    made.__dict__.update({name: value for name, value in plan.__dict__.items() if name not in made.__dict__})
     return made
 
 
@@ -306,24 +321,42 @@ def _reads(plan: CollectivePlan, means: Means) -> _Reads:
         decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
         taken = plan.taken_bytes / costs.copy_bandwidth
         return _Reads(chunks, chunks * stored.chunk_bytes, chunks * (costs.piece_seconds + request + decoding) + taken)
-    each = [[_section(plan, axes, packed, means) for axes, packed in plan.sections(r)] for r in range(plan.ranks)]
-    columns = (
-        [sum(getattr(p, name) for p in plans) for plans in each] for name in ("requests", "asked_bytes", "seconds")
-    )
-    return _Reads(*map(np.array, columns))
+    if plan.method == "independent":
+        each = [[_price_of(stored, axes, True, means)] for axes in plan.requests]
+    else:
+        each = [[_box_price(plan, box, means) for boxes in plan.rounds for box in boxes[r]] for r in range(plan.ranks)]
+    sums = [tuple(map(sum, zip(*prices, strict=True))) or (0, 0, 0.0) for prices in each]
+    return _Reads(*map(np.array, zip(*sums, strict=True)))
 
 
-def _section(plan: CollectivePlan, axes: Axes, packed: bool, means: Means) -> SectionPlan:
-    """How a section is read by ranges."""
-    stored = plan.stored
-    return SectionPlan(
-        stored=stored,
-        axes=axes,
-        gap=gap_bytes("auto", stored, means.costs, means.under_way),
-        buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
-        packed=packed and stored.local,
-        costs=means.costs,
-    )
+def _box_price(plan: CollectivePlan, box: Section, means: Means) -> _Price:
+    """What it takes to read what is wanted of a box."""
+    if box not in means.known:
+        means.known[box] = _price_of(plan.stored, plan.tight(box), plan.is_packed(box), means)
+    return means.known[box]
+
+
+def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
+    """What it takes to read a section: the same wherever it lies, if it lies alike in its chunks."""
+    key = packed, *map(_in_chunks, axes, stored.grid.chunks)
+    if key not in means.known:
+        plan = SectionPlan(
+            stored=stored,
+            axes=axes,
+            gap=gap_bytes("auto", stored, means.costs, means.under_way),
+            buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
+            packed=packed and stored.local,
+            costs=means.costs,
+        )
+        means.known[key] = _Price(plan.requests, plan.asked_bytes, plan.seconds)
+    return means.known[key]
+
+
+def _in_chunks(taken: Taken, chunk: int) -> tuple[int, int, int] | bytes:
+    """How what is taken along an axis lies in chunks, wherever the first of them is."""
+    if isinstance(taken, range):
+        return (taken.start % chunk, taken.step, len(taken)) if taken else (0, 0, 0)
+    return (taken - taken[0] // chunk * chunk).tobytes() if len(taken) else b""
 
 
 def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:

@@ -13,10 +13,11 @@ each axis, is the file domain access table (FDAT). Thakur 1995, section 6.3.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from oocarrays.mapping.axis import Axis
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Taken, common, within
+from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
 
 Place = tuple[slice | np.ndarray, ...]
 """Where elements are along each axis; their product is where they are in an array."""
@@ -89,24 +90,17 @@ def is_empty(axes: Axes) -> bool:
 # ---------------------------------------------------------------------- of one box
 
 
-def tight(requests: Sequence[Axes], box: Section) -> Axes:
-    """What is read of a box for all: along each axis the smallest regular section that holds what anybody takes, or
-    where that has more than is taken, just what is.
-
-    >>> tight([(range(1, 20, 4),), (range(3, 20, 4),)], Section((0,), (12,)))
-    (range(1, 12, 2),)
-    """
-    wanted = [axes for axes in (common(request, box) for request in requests) if not is_empty(axes)]
-    return tuple(map(_union, zip(*wanted, strict=True))) or tuple(range(0) for _ in box.lower)
-
-
 def _union(along: Sequence[Taken]) -> Taken:
-    distinct = [*{(t if isinstance(t, range) else id(t)): t for t in along}.values()]
+    distinct = _distinct_taken(along)
     if all(isinstance(taken, range) for taken in distinct):
         held = ranges.hull(distinct)  # type: ignore[arg-type]
         if len(held) <= sum(map(len, distinct)):
             return held
     return regular(np.unique(np.concatenate([np.asarray(taken, np.int64) for taken in distinct])))
+
+
+def _distinct_taken(along: Iterable[Taken]) -> list[Taken]:
+    return [*{(taken if isinstance(taken, range) else id(taken)): taken for taken in along}.values()]
 
 
 def places(request: Axes, box: Section, read: Axes) -> tuple[Place, Place]:
@@ -153,8 +147,23 @@ def chunks_wanted(taken: Taken, extent: int, chunk: int) -> np.ndarray:
     return wanted
 
 
+class Shared(NamedTuple):
+    """What ranks want of one box."""
+
+    counts: np.ndarray
+    """Elements that each rank wants."""
+    ranks: tuple[int, ...]
+    """Those that want any."""
+    tight: Axes
+    """What is read for all of them."""
+    size: int
+    """Elements of that."""
+
+
 class AccessTable:
     """What ranks want of a file, box by box and chunk by chunk: the file domain access table (FDAT).
+
+    What is known of a box is kept: many sets of aggregators are tried, which read the same boxes.
 
     >>> table = AccessTable(ChunkGrid.of((6, 6), (2, 2)), [(range(2), range(3)), (range(2, 6), range(4, 6))])
     >>> list(table.boxes(table.whole))
@@ -168,25 +177,48 @@ class AccessTable:
         self.requests = tuple(requests)
         self.whole = Section((0,) * len(grid.shape), grid.shape)
         self._along = [_Along(taken) for taken in zip(*requests, strict=True)] if grid.shape else []
-        self._tight: dict[Section, Axes] = {}
+        self._known: dict[Section, Shared] = {}
 
     # ------------------------------------------------------------------ of one box
 
+    def of(self, box: Section) -> Shared:
+        """What ranks want of a box."""
+        if box not in self._known:
+            self.learn([box])
+        return self._known[box]
+
+    def learn(self, boxes: Iterable[Section]) -> None:
+        """Find out what ranks want of many boxes, together."""
+        new = list(dict.fromkeys(box for box in boxes if box not in self._known))
+        bounds = np.array([(box.lower, box.upper) for box in new], np.int64).reshape(len(new), 2, len(self._along), 1)
+        along = (axis.counts(bounds[:, 0, a], bounds[:, 1, a]) for a, axis in enumerate(self._along))
+        counts = reduce(np.multiply, along, np.ones((len(new), len(self.requests)), np.int64))
+        for box, each in zip(new, counts, strict=True):
+            ranks = tuple(np.flatnonzero(each).tolist())
+            read = self._tight(box, ranks)
+            self._known[box] = Shared(each, ranks, read, math.prod(lengths(read)))
+
+    def _tight(self, box: Section, ranks: tuple[int, ...]) -> Axes:
+        bounds = zip(self._along, box.lower, box.upper, strict=True)
+        return tuple(axis.tight(lower, upper, ranks) for axis, lower, upper in bounds)
+
     def counts(self, box: Section) -> np.ndarray:
         """Elements of a box that each rank wants."""
-        along = (axis.counts(l, u) for axis, l, u in zip(self._along, box.lower, box.upper, strict=True))
-        return reduce(np.multiply, along, np.ones(len(self.requests), np.int64))
+        return self.of(box).counts
 
-    def ranks(self, box: Section) -> list[int]:
+    def ranks(self, box: Section) -> tuple[int, ...]:
         """The ranks that want any of a box."""
-        found: list[int] = np.flatnonzero(self.counts(box)).tolist()
-        return found
+        return self.of(box).ranks
 
     def tight(self, box: Section) -> Axes:
-        """What is read of a box for all who want any of it."""
-        if box not in self._tight:
-            self._tight[box] = tight([self.requests[rank] for rank in self.ranks(box)], box)
-        return self._tight[box]
+        """What is read of a box for all who want any of it: along each axis the smallest regular section that holds
+        what anybody takes, or where that has more than is taken, just what is.
+
+        >>> wants = [(range(1, 20, 4),), (range(3, 20, 4),)]
+        >>> AccessTable(ChunkGrid.of((20,), (4,)), wants).tight(Section((0,), (12,)))
+        (range(1, 12, 2),)
+        """
+        return self.of(box).tight
 
     # ------------------------------------------------------------------ of many chunks
 
@@ -242,16 +274,34 @@ class _Along:
             np.array([f(each) for each in regular], np.int64) for f in (lambda r: r.start, lambda r: r.step, len)
         )
         self._listed = [(rank, each) for rank, each in enumerate(taken) if isinstance(each, np.ndarray)]
+        self._known: dict[tuple[int, int, tuple[int, ...]], Taken] = {}
 
-    def counts(self, lower: int, upper: int) -> np.ndarray:
-        """Elements that each takes of an interval."""
+    def counts(self, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+        """Elements that each takes of intervals: a row an interval, of which the bounds are columns."""
         first, last = (
-            np.clip(-((self._start - end) // self._step), 0, self._length) for end in (lower, max(lower, upper))
+            np.clip(-((self._start - end) // self._step), 0, self._length) for end in (lower, np.maximum(lower, upper))
         )
         counts: np.ndarray = last - first
         for rank, each in self._listed:
-            counts[rank] = np.diff(np.searchsorted(each, (lower, upper)))[0]
+            counts[:, rank] = np.searchsorted(each, upper[:, 0]) - np.searchsorted(each, lower[:, 0])
         return counts
+
+    def tight(self, lower: int, upper: int, ranks: tuple[int, ...]) -> Taken:
+        """What is read of an interval for some ranks that all want some of it."""
+        if not ranks:
+            return range(0)
+        if upper - lower == 1:
+            return range(lower, upper)
+        key = lower, upper, ranks
+        if key not in self._known:
+            there = _distinct_taken(self.taken[rank] for rank in ranks)
+            self._known[key] = _union([_part(taken, lower, upper) for taken in there])
+        return self._known[key]
+
+
+def _part(taken: Taken, lower: int, upper: int) -> Taken:
+    """What is taken of an interval."""
+    return common((taken,), Section((lower,), (upper,)))[0]
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
