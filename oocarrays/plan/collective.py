@@ -21,12 +21,12 @@ from typing import Literal
 
 import numpy as np
 
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.domains import Deal, DiskOf, Domain, Partition, file_domains
 from oocarrays.plan.schedule import Schedule
-from oocarrays.plan.wanted import AccessTable, Place, chunks_wanted, is_empty, places, requests_of
+from oocarrays.plan.wanted import AccessTable, Place, chunks_of, places, requests_of
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
 
@@ -71,6 +71,7 @@ class Offer:
 class CollectivePlan:
     """One collective read.
 
+    >>> from oocarrays.mapping.grid import ChunkGrid
     >>> from oocarrays.mapping.layout import Layout
     >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
     >>> plan = two_phase(stored, requests_of(Layout.of((8, 8), "(*, block)", ranks=2)), buffer_bytes=64)
@@ -239,16 +240,6 @@ def _in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
 
 
-def chunks_of(grid: ChunkGrid, axes: Axes) -> int:
-    """Chunks that hold any of what is taken.
-
-    >>> chunks_of(ChunkGrid.of((8, 8), (2, 4)), (range(0, 8, 5), range(3)))
-    2
-    """
-    along = zip(axes, grid.shape, grid.chunks, strict=True)
-    return math.prod(int(chunks_wanted(*axis).sum()) for axis in along) if not is_empty(axes) else 0
-
-
 def independent(stored: Stored, requests: Sequence[Axes], *, workers: int = 0) -> CollectivePlan:
     """Each rank reads for itself."""
     return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", workers=workers)
@@ -284,7 +275,7 @@ def two_phase(
     domains = file_domains(
         stored.grid, requests, aggregators or range(ranks), partition=partition, deal=deal, disk_of=disk_of
     )
-    cutting = _Cutting(stored, table, buffer_bytes)
+    cutting = _Cutting(stored, table, partition, buffer_bytes)
     read = {domain.rank: list(cutting.rounds(domain)) for domain in domains}
     most = max(map(len, read.values()), default=0)
     plan = CollectivePlan(
@@ -312,11 +303,14 @@ class _Cutting:
 
     stored: Stored
     table: AccessTable
+    partition: Partition
     buffer_bytes: int
 
     def rounds(self, domain: Domain) -> Iterator[tuple[Section, ...]]:
         """What an aggregator reads at one time: as many boxes as fill a buffer."""
-        wanted = [box for within in domain.boxes for box in self.table.boxes(within)]
+        wanted = list(domain.boxes)
+        if self.partition == "static":  # of which there may be chunks that nobody wants
+            wanted = [box for within in wanted for box in self.table.boxes(within)]
         self.table.learn(wanted)
         together: list[Section] = []
         held = 0

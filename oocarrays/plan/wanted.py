@@ -16,8 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, reduce
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,11 +26,10 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
+from oocarrays.mapping.union import Union, product_of
 
 Place = tuple[slice | np.ndarray, ...]
 """Where elements are along each axis; their product is where they are in an array."""
-Cells = tuple[tuple[int, int, Any], ...]
-"""Runs of chunks along an axis, each with what is wanted of them along the axes that follow."""
 
 
 def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ...]:
@@ -82,11 +80,6 @@ def regular(indices: np.ndarray) -> Taken:
     return found if len(found) == len(indices) and bool((np.diff(indices) == step).all()) else indices
 
 
-def is_empty(axes: Axes) -> bool:
-    """Whether nothing is taken."""
-    return not all(map(len, axes))
-
-
 # ---------------------------------------------------------------------- of one box
 
 
@@ -131,20 +124,6 @@ def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
 
 
 # ---------------------------------------------------------------------- of all
-
-
-def chunks_wanted(taken: Taken, extent: int, chunk: int) -> np.ndarray:
-    """Along one axis, of each chunk whether it has any of what is taken.
-
-    >>> chunks_wanted(range(1, 12, 7), 12, 3).tolist()
-    [True, False, True, False]
-    """
-    wanted = np.zeros(-(-extent // chunk), bool)
-    if isinstance(taken, range) and taken and taken.step <= chunk:
-        wanted[taken[0] // chunk : taken[-1] // chunk + 1] = True
-    else:
-        wanted[np.asarray(taken, np.int64) // chunk] = True
-    return wanted
 
 
 class Shared(NamedTuple):
@@ -223,45 +202,28 @@ class AccessTable:
     # ------------------------------------------------------------------ of many chunks
 
     @cached_property
-    def _some(self) -> np.ndarray:
-        return np.array([not is_empty(axes) for axes in self.requests], bool)
-
-    @cached_property
-    def _wanted(self) -> list[np.ndarray]:
-        """Of each axis: by chunk and rank, whether it has any of what the rank takes."""
-        axes = zip(self._along, self.grid.shape, self.grid.chunks, strict=True)
-        return [
-            np.stack([chunks_wanted(taken, n, c) for taken in along.taken], axis=1) & self._some for along, n, c in axes
-        ]
+    def chunks(self) -> Union:
+        """The chunks that anybody wants."""
+        return Union.of(product_of(axes, self.grid.chunks) for axes in self.requests)
 
     def boxes(self, within: Section) -> Iterator[Section]:
         """The chunks of a box that anybody wants, as boxes: every chunk in one of these is wanted by some rank."""
-        cells = self._cells(self.grid.touched(within), 0, self._some, {}) if self._some.any() else None
-        for ends in _boxes(cells) if cells is not None else ():
-            first, last = zip(*ends, strict=True) if ends else ((), ())
+        for first, last in self.chunks.within(self.grid.touched(within)).boxes():
             yield self.grid.block(first, last)
 
-    @cached_property
+    @property
     def are_shared(self) -> bool:
         """Whether any chunk is wanted by two ranks."""
-        both = reduce(np.logical_and, map(_pairs, self._wanted), np.outer(self._some, self._some))
-        return bool(np.triu(both, 1).any())
+        return sum(chunks_of(self.grid, axes) for axes in self.requests) > self.chunks.count
 
-    def _cells(
-        self, touched: Sequence[range], axis: int, ranks: np.ndarray, known: dict[Any, Cells | None]
-    ) -> Cells | None:
-        """Runs of chunks along an axis of which some ranks want the same along the axes that follow; None for none."""
-        if axis == len(touched):
-            return ()
-        key = axis, ranks.tobytes()
-        if key not in known:
-            here, start = self._wanted[axis][touched[axis].start : touched[axis].stop] & ranks, touched[axis].start
-            rows, which = _distinct(here)
-            inner = [self._cells(touched, axis + 1, row, known) if row.any() else None for row in rows]
-            each = ((inner[row], start + i) for i, row in enumerate(which.reshape(-1).tolist()))
-            runs = ((cells, [i for _, i in run]) for cells, run in groupby(each, key=lambda pair: pair[0]))
-            known[key] = tuple((run[0], run[-1] + 1, cells) for cells, run in runs if cells is not None) or None
-        return known[key]
+
+def chunks_of(grid: ChunkGrid, axes: Axes) -> int:
+    """Chunks that hold any of what is taken.
+
+    >>> chunks_of(ChunkGrid.of((8, 8), (2, 4)), (range(0, 8, 5), range(3)))
+    2
+    """
+    return math.prod(int(np.diff(runs).sum()) for runs in product_of(axes, grid.chunks))
 
 
 class _Along:
@@ -302,23 +264,3 @@ class _Along:
 def _part(taken: Taken, lower: int, upper: int) -> Taken:
     """What is taken of an interval."""
     return common((taken,), Section((lower,), (upper,)))[0]
-
-
-def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows, and which of them each is: where domains are cut chunk by chunk there is but one."""
-    return (rows, np.zeros(1, np.int64)) if len(rows) == 1 else np.unique(rows, axis=0, return_inverse=True)
-
-
-def _boxes(cells: Cells) -> Iterator[tuple[tuple[int, int], ...]]:
-    """First and last chunk along each axis of every box."""
-    if not cells:
-        yield ()
-    for start, stop, inner in cells:
-        for box in _boxes(inner):
-            yield ((start, stop), *box)
-
-
-def _pairs(along: np.ndarray) -> np.ndarray:
-    """Which pairs of ranks want some chunk along an axis both."""
-    wanted = along.astype(np.float32)
-    return wanted.T @ wanted > 0

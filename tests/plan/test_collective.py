@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from typing import Any
 
@@ -129,6 +130,20 @@ def test_a_plan_keeps_its_budget_by_smaller_rounds_or_says_what_it_needs() -> No
         with pytest.raises(BudgetError, match="this collective read needs at least") as caught:
             planned("(*, block)", **how, budget=1)
         planned("(*, block)", **how, budget=caught.value.least)
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("workers", [0, 4])
+def test_a_budget_that_parts_alone_exceed_is_refused_without_naming_every_element(coded: bool, workers: int) -> None:
+    file = stored(ChunkGrid.of((2048, 4096), (128, 4096)), coded=coded)  # 32 MiB
+    wants = requests_of(Layout.of((2048, 4096), "(*, block)", ranks=4))
+    before = time.process_time()
+    with pytest.raises(BudgetError) as caught:
+        plan_collective(file, wants, budget=7 * 2**20, workers=workers)
+    fitting = plan_collective(file, wants, budget=caught.value.least, workers=workers)
+    assert time.process_time() - before < 5, "not a box an element: that took minutes"
+    assert fitting.price is not None
+    assert fitting.price.held_bytes == caught.value.least
 
 
 @pytest.mark.parametrize(
