@@ -35,6 +35,8 @@ Round = tuple[tuple[Section, ...], ...]
 """The boxes of chunks that each rank reads at one time, by rank; of each box its tight section is read."""
 BUFFER_BYTES = 2**26
 """Of what an aggregator reads in a round, at most, or one chunk."""
+WORTH_BRIDGING = 4
+"""Boxes with chunks between that nobody wants which are read as one, at least."""
 AHEAD = 2
 """Rounds that an aggregator has read and others not yet taken, at most."""
 
@@ -167,10 +169,8 @@ class CollectivePlan:
         """Stored chunks that each rank reads."""
         if self.method == "independent":
             return tuple(chunks_of(self.stored.grid, axes) for axes in self.requests)
-        return tuple(
-            sum(math.prod(map(len, self.stored.grid.touched(box))) for each in self.rounds for box in each[rank])
-            for rank in range(self.ranks)
-        )
+        boxes = ([box for each in self.rounds for box in each[rank]] for rank in range(self.ranks))
+        return tuple(sum(self.table.of(box).chunks for box in each) for each in boxes)
 
     def is_packed(self, box: Section) -> bool:
         """Whether what is read of a box goes to one piece of memory."""
@@ -312,6 +312,7 @@ class _Cutting:
         if self.partition == "static":  # of which there may be chunks that nobody wants
             wanted = [box for within in wanted for box in self.table.boxes(within)]
         self.table.learn(wanted)
+        wanted = [bridged for row in _rows(wanted) for bridged in self._bridged(row)]
         together: list[Section] = []
         held = 0
         for box in (piece for each in wanted for piece in self._pieces(each)):
@@ -323,6 +324,20 @@ class _Cutting:
             held += nbytes
         if together:
             yield tuple(together)
+
+    def _bridged(self, row: Sequence[Section]) -> Iterator[Section]:
+        """Boxes of a row as one, with chunks between that nobody wants, where just as much is read of that."""
+        if len(row) < WORTH_BRIDGING:
+            yield from row
+            return
+        bridge = Section(row[0].lower, row[-1].upper)
+        whole, parts = self.table.of(bridge), [self.table.of(box) for box in row]
+        if whole.size <= sum(part.size for part in parts) and whole.chunks == sum(part.chunks for part in parts):
+            yield bridge
+            return
+        half = len(row) // 2
+        yield from self._bridged(row[:half])
+        yield from self._bridged(row[half:])
 
     def _nbytes(self, box: Section) -> int:
         return self.table.of(box).size * self.stored.itemsize
@@ -343,6 +358,28 @@ class _Cutting:
             piece = _between(box, axis, start, min(start + length, box.upper[axis]))
             if self.table.ranks(piece):
                 yield from self._pieces(piece)
+
+
+def _rows(boxes: Sequence[Section]) -> Iterator[list[Section]]:
+    """Boxes that follow each other along one axis, and are alike along the others."""
+    row: list[Section] = []
+    along: int | None = None
+    for box in boxes:
+        axis = _follows(row[-1], box) if row else None
+        if row and (axis is None or (len(row) > 1 and axis != along)):
+            yield row
+            row = []
+        row.append(box)
+        along = axis
+    if row:
+        yield row
+
+
+def _follows(box: Section, more: Section) -> int | None:
+    """The one axis along which a box lies behind another."""
+    bounds = zip(box.lower, box.upper, more.lower, more.upper, strict=True)
+    apart = [axis for axis, (lower, upper, *there) in enumerate(bounds) if [lower, upper] != there]
+    return apart[0] if len(apart) == 1 and more.lower[apart[0]] >= box.upper[apart[0]] else None
 
 
 def _between(box: Section, axis: int, lower: int, upper: int) -> Section:

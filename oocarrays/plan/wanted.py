@@ -136,7 +136,9 @@ class Shared(NamedTuple):
     tight: Axes
     """What is read for all of them."""
     size: int
-    """Elements of that."""
+    """Elements of that, ..."""
+    chunks: int
+    """... and the chunks in which they are."""
 
 
 class AccessTable:
@@ -175,7 +177,7 @@ class AccessTable:
         for box, each in zip(new, counts, strict=True):
             ranks = tuple(np.flatnonzero(each).tolist())
             read = self._tight(box, ranks)
-            self._known[box] = Shared(each, ranks, read, math.prod(lengths(read)))
+            self._known[box] = Shared(each, ranks, read, math.prod(lengths(read)), chunks_of(self.grid, read))
 
     def _tight(self, box: Section, ranks: tuple[int, ...]) -> Axes:
         bounds = zip(self._along, box.lower, box.upper, strict=True)
