@@ -331,7 +331,7 @@ class _Cutting:
             yield from row
             return
         bridge = Section(row[0].lower, row[-1].upper)
-        whole, parts = self.table.of(bridge), [self.table.of(box) for box in row]
+        whole, parts = self.table.of(bridge), list(map(self.table.of, row))
         if whole.size <= sum(part.size for part in parts) and whole.chunks == sum(part.chunks for part in parts):
             yield bridge
             return

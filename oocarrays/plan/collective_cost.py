@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from oocarrays.plan.domains import Deal, DiskOf
 from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import flat_constants, schedule_seconds
+from oocarrays.plan.schedule import Schedule
 from oocarrays.plan.sections import BUFFER_BYTES as SECTION_BYTES
 from oocarrays.plan.sections import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
 
@@ -50,8 +51,8 @@ class Means:
     """What the machine takes."""
     workers: int
     """Workers that ranks are put on in turn; 0 for threads."""
-    schedule: str | None
-    """The order of messages by name, or "auto"; None for all of a round at one time."""
+    schedule: Schedule | Literal["auto"] | None
+    """The order of messages, or "auto"; None for all of a round at one time, and on threads."""
     under_way: int
     """Requests that a rank has under way at one time, to stores over a network."""
     buffer_bytes: int

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.collective import BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.collective_cost import Means, fixed_bytes, independent_offer, two_phase_offer
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.domains import DiskOf, Partition, spaced
+from oocarrays.plan.domains import Deal, DiskOf, Partition, spaced
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants
 from oocarrays.plan.schedule import Schedule
@@ -32,6 +32,8 @@ from oocarrays.plan.wanted import AccessTable
 
 TRIES = 5
 """Sizes of a buffer that are tried, until what is held keeps the budget."""
+UNEVEN = 1.5
+"""A rank that wants more than so many times its share of the chunks may have others read for it."""
 LEAST_BUFFER_BYTES = 2**16
 """The smallest buffer that is tried, ..."""
 MOST_ROUNDS = 2**12
@@ -91,15 +93,16 @@ def plan_collective(
         budget=budget,
         costs=costs or Costs(),
         workers=workers,
-        schedule=schedule,
+        schedule=_schedule(schedule, len(requests)) if workers else None,
         under_way=under_way,
         buffer_bytes=buffer_bytes,
-        deal=deal,  # type: ignore[arg-type]
+        deal=_deal(deal),
         disk_of=disk_of,
     )
     table = AccessTable(stored.grid, requests)
-    plans = list(_plans(stored, table, _methods(method), _partitions(partition), aggregators, means))
-    if _may_choose(means) and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
+    sets = chosen_aggregators(aggregators, len(requests))
+    plans = list(_plans(stored, table, _methods(method), _partitions(partition), sets, means))
+    if means.schedule == "auto" and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
         plans.append(_in_steps(best, means))
     chosen = _cheapest(plans, budget)
     if _price(chosen).held_bytes > budget:
@@ -142,6 +145,19 @@ def _partitions(partition: str) -> tuple[Partition, ...]:
     return known if partition == "auto" else (partition,)  # type: ignore[return-value]
 
 
+def _deal(deal: str) -> Deal:
+    known: tuple[Deal, ...] = get_args(Deal)
+    if deal not in known:
+        raise InputError(f"deal={deal!r} is not one of {', '.join(map(repr, known))}")
+    return deal  # type: ignore[return-value]
+
+
+def _schedule(schedule: str | None, ranks: int) -> Schedule | Literal["auto"] | None:
+    if schedule is None:
+        return None
+    return "auto" if schedule.lower() == "auto" else Schedule.of(schedule, ranks)
+
+
 def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
     """The sets of ranks that may read for all.
 
@@ -175,19 +191,26 @@ def _plans(
     table: AccessTable,
     methods: Sequence[str],
     partitions: Sequence[Partition],
-    aggregators: Aggregators,
+    sets: Sequence[tuple[int, ...]],
     means: Means,
 ) -> Iterator[CollectivePlan]:
-    """Every plan that is looked at, with its price: fewer aggregators than all with the first partition only."""
+    """Every plan that is looked at, with its price: fewer aggregators than all with the first partition only, and no
+    aggregators where requests conform, unless they are asked for."""
     if "independent" in methods:
         plan = independent(stored, table.requests, workers=means.workers)
         plan.__dict__["table"] = table
-        yield _with(plan, price=independent_offer(plan, means))
-    if "two-phase" in methods:
-        sets = chosen_aggregators(aggregators, len(table.requests))
-        for number, some in enumerate(sets):
-            for partition in partitions if number == 0 else partitions[:1]:
-                yield _fitted(stored, table, some, partition, means)
+        yield (alone := _with(plan, price=independent_offer(plan, means)))
+        if _conforms(alone, means):
+            return
+    for number, some in enumerate(sets if "two-phase" in methods else []):
+        for partition in partitions if number == 0 else partitions[:1]:
+            yield _fitted(stored, table, some, partition, means)
+
+
+def _conforms(alone: CollectivePlan, means: Means) -> bool:
+    """Whether no chunk is wanted by two ranks, and none wants far more than its share: nothing is gained together."""
+    even = UNEVEN * ceil_div(sum(alone.chunks_read), alone.ranks)
+    return not alone.table.are_shared and max(alone.chunks_read) <= even and _price(alone).held_bytes <= means.budget
 
 
 def _fitted(
@@ -225,8 +248,8 @@ def _least_buffer(stored: Stored, table: AccessTable) -> int:
 def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
     the budget."""
-    best = _priced(plan, _asked_schedule(plan, means), means)
-    if not _may_choose(means) or _price(best).held_bytes <= means.budget:
+    best = _priced(plan, means.schedule if isinstance(means.schedule, Schedule) else None, means)
+    if means.schedule != "auto" or _price(best).held_bytes <= means.budget:
         return best
     return min(best, _in_steps(plan, means), key=lambda each: _price(each).held_bytes)
 
@@ -234,17 +257,6 @@ def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
 def _priced(plan: CollectivePlan, schedule: Schedule | None, means: Means) -> CollectivePlan:
     ordered = _with(plan, schedule=schedule)
     return _with(ordered, price=two_phase_offer(ordered, means))
-
-
-def _may_choose(means: Means) -> bool:
-    """Whether the order of messages is ours to choose; between threads there are none."""
-    return bool(means.workers) and means.schedule is not None and means.schedule.lower() == "auto"
-
-
-def _asked_schedule(plan: CollectivePlan, means: Means) -> Schedule | None:
-    if not means.workers or means.schedule is None or _may_choose(means):
-        return None
-    return Schedule.of(means.schedule, plan.ranks)
 
 
 def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:

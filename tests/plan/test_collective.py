@@ -104,6 +104,9 @@ def planned(layout: str, *, ranks: int = 4, coded: bool = True, **options: Any) 
 
 def test_each_reads_for_itself_where_requests_conform_and_all_for_all_where_chunks_are_coded_and_shared() -> None:
     assert planned("(block, *)").method == "independent"
+    assert [offer.method for offer in planned("(block, *)").offers] == ["independent"], "nothing else is looked at"
+    uneven = plan_collective(stored(GRID, coded=True), [(range(64), range(64)), (range(0), range(0))])
+    assert {offer.method for offer in uneven.offers} == {"independent", "two-phase"}
     for layout in ("(*, block)", "(*, cyclic)", "(cyclic, *)"):
         plan = planned(layout)
         assert plan.method == "two-phase"
@@ -168,7 +171,7 @@ def test_a_budget_that_parts_alone_exceed_is_refused_without_naming_every_elemen
     [
         ({"method": "direct"}, InputError, "direct"),
         ({"partition": "half"}, InputError, "half"),
-        ({"deal": "random", "method": "two-phase"}, InputError, "random"),
+        ({"deal": "random"}, InputError, "random"),
         ({"aggregators": 5}, InputError, "aggregators=5"),
         ({"aggregators": 0}, InputError, "aggregators=0"),
         ({"aggregators": [1, 1]}, InputError, "[1, 1]"),
@@ -178,7 +181,8 @@ def test_a_budget_that_parts_alone_exceed_is_refused_without_naming_every_elemen
     ids=str,
 )
 def test_what_there_is_not_is_refused_in_one_line(options: dict[str, Any], error: type, said: str) -> None:
-    with pytest.raises(error) as caught:
-        planned("(*, block)", **options)
-    assert said in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
+    for layout in ("(*, block)", "(block, *)"):  # also where requests conform, and none of it is needed
+        with pytest.raises(error) as caught:
+            planned(layout, **options)
+        assert said in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
