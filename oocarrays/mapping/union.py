@@ -198,7 +198,7 @@ def _united(products: Sequence[Product], known: dict[Any, Union]) -> Union:
 
 def _cut(runs: Runs, interval: range) -> Runs:
     """What of runs lies in an interval."""
-    cut = np.clip(runs, interval.start, interval.stop)
+    cut: Runs = np.clip(runs, interval.start, interval.stop)
     return cut[cut[:, 0] < cut[:, 1]]
 
 
