@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
@@ -31,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "same-machine": True,  # whether workers of one machine copy messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
     "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine
-    "sieve-buffer": None,  # bytes of one of the four buffers that sections are sieved in; None: 1 MiB, of stores 8 MiB
+    "sieve-buffer": None,  # bytes of one of the four buffers that sections are sieved in; None: 4 MiB, of stores 8 MiB
     "read-ahead": "256MiB",  # bytes that `OutOfCoreArray.prefetch` has read, or is reading, and nobody has taken yet
     "retries": 6,  # attempts after one that such a store failed in passing: waits grow from 0.1 s to 5 s
     "request-timeout": "60s",  # time that one such attempt may take
@@ -60,7 +61,15 @@ def costs(workers: int | None = None) -> Costs:
 
 def set_costs() -> Costs:
     """The same without a look at the machine: what is not set is as anywhere."""
-    return Costs(**_known_costs())
+    global _costs
+    said, known = _costs[0], _known_costs()
+    if known != said:
+        _costs = deepcopy(known), Costs(**deepcopy(known))
+    return _costs[1]
+
+
+_costs: tuple[dict[str, Any], Costs] = ({}, Costs())
+"""The settings that were asked for last, and what they make."""
 
 
 def _known_costs() -> dict[str, Any]:

@@ -23,7 +23,7 @@ from oocarrays.report import array_line
 from oocarrays.section_reading import read
 from oocarrays.section_writing import selection_of, write
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import StoreLike, describe
+from oocarrays.storage.array_file import ArrayFile, StoreLike, describe
 from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
 from oocarrays.storage.urls import store_of
@@ -41,6 +41,18 @@ class OutOfCoreArray:
 
     def __init__(self, array: zarr.Array) -> None:
         self._array = array
+        self._known: tuple[Any, ArrayFile] | None = None
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._array,)
+
+    @property
+    def _file(self) -> ArrayFile:
+        """How its chunks are read: looked at anew where its metadata are others, as after ``a.zarr.resize``."""
+        known, metadata = self._known, self._array.metadata
+        if known is None or known[0] is not metadata:
+            self._known = known = metadata, describe(self._array)
+        return known[1]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -157,7 +169,7 @@ class OutOfCoreArray:
         return partitions_of(self, layout, **how)
 
     def __getitem__(self, key: Any) -> Any:
-        return read(self._array, Selection.as_numpy(key, self.shape))
+        return read(self._file, Selection.as_numpy(key, self.shape))
 
     def __setitem__(self, key: Any, values: Any) -> None:
         Selection.as_numpy(key, self.shape)
@@ -194,7 +206,7 @@ class OutOfCoreArray:
         array([[ 0,  2,  4],
                [18, 20, 22]])
         """
-        return read(self._array, selection_of(section, self.shape), method=method, out=out)
+        return read(self._file, selection_of(section, self.shape), method=method, out=out)
 
     def write(
         self,
@@ -259,7 +271,7 @@ class OutOfCoreArray:
         taken = selection_of(section, self.shape)
         nbytes = taken.size * self.dtype.itemsize
         most = settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead")
-        return AHEAD.add(partial(read, self._array, taken), nbytes, most)
+        return AHEAD.add(partial(read, self._file, taken), nbytes, most)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[...], dtype=dtype)

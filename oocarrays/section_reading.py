@@ -10,7 +10,7 @@ import zarr
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.plan.sections import SectionPlan
+from oocarrays.plan.sections import READ_BUFFER_BYTES, SectionPlan
 from oocarrays.plan.sieve import Method
 from oocarrays.storage.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter
@@ -18,7 +18,7 @@ from oocarrays.storage.sections import read_section, section_plan
 
 
 def read(
-    array: zarr.Array,
+    array: zarr.Array | ArrayFile,
     taken: Selection,
     *,
     method: Method = "auto",
@@ -26,7 +26,7 @@ def read(
     meter: Meter | None = None,
 ) -> Any:
     """What is taken of an array; see `oocarrays.OutOfCoreArray.read`."""
-    file = describe(array)
+    file = array if isinstance(array, ArrayFile) else describe(array)
     ways, threads = _ways(file), settings.local_cores()
     if out is None:
         return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]
@@ -47,9 +47,9 @@ def plan(array: zarr.Array, taken: Selection, *, method: Method = "auto") -> Sec
 
 def _ways(file: ArrayFile) -> dict[str, Any]:
     """What the settings say of reading sections."""
-    nbytes = settings.setting("sieve-buffer")
+    nbytes, default = settings.setting("sieve-buffer"), READ_BUFFER_BYTES if file.stored.local else None
     return {
-        "buffer_bytes": None if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),
+        "buffer_bytes": default if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),
         "requests": settings.setting("requests") if file.stored.remote else 16,
         "costs": settings.set_costs(),
     }

@@ -93,3 +93,19 @@ def test_the_plan_is_what_the_meter_counts(array: tuple[ooc.OutOfCoreArray, np.n
         read(a.zarr, taken, method="sieve", meter=meter)
     assert (planned.requests, planned.decoded_bytes) == (meter.read_requests, meter.decoded_bytes)
     assert f"{planned.requests} requests" in planned.explain()
+
+
+def test_what_is_kept_of_an_array_is_never_old(tmp_path: Path) -> None:
+    """Its description and plans are kept from one read to the next; a resized array and a replaced chunk are seen."""
+    zarr.create_array(tmp_path / "a", data=np.arange(24), chunks=(6,), compressors=None)
+    a = ooc.open_array(tmp_path / "a", mode="r+")
+    np.testing.assert_array_equal(a[::5], np.arange(0, 24, 5))
+    a[5:7] = -1
+    np.testing.assert_array_equal(a[::5], [0, -1, 10, 15, 20])
+    a.zarr.resize((30,))
+    a[24:] = 7
+    np.testing.assert_array_equal(a[::5], [0, -1, 10, 15, 20, 7])
+    with dask.config.set({"oocarrays.cost.range_seconds": 1.0}):
+        assert plan(a.zarr, Selection.of(np.s_[:6:5], a.shape)).requests == 1
+    with dask.config.set({"oocarrays.cost.range_seconds": 0.0}):
+        assert plan(a.zarr, Selection.of(np.s_[:6:5], a.shape)).requests == 2

@@ -27,7 +27,7 @@ from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.schedule import Schedule
 from oocarrays.plan.sections import BUFFER_BYTES as SECTION_BYTES
-from oocarrays.plan.sections import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, decoding_bytes, gap_bytes
 
 SMALL_TASK_SECONDS = 1e-4
 """Of a task between threads that only makes a part or hands it on: 0.08 to 0.13 ms here."""
@@ -82,7 +82,7 @@ def _workspace(stored: Stored, means: Means) -> int:
     """Bytes that a rank needs beside what it reads: buffers of ranges, or a chunk and what its codec needs."""
     kept = means.under_way * stored.travel_bytes + stored.index_workspace
     ranges = IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
-    return kept + (stored.chunk_bytes + stored.decode_workspace if stored.coded else ranges)
+    return kept + (decoding_bytes(stored) if stored.coded else ranges)
 
 
 def fixed_bytes(plan: CollectivePlan, means: Means) -> int:

@@ -46,11 +46,11 @@ class Costs:
     touch_bandwidth: float = 2.2e9
     """Bytes a second of memory that one core takes from the system for the first time."""
     decode_bandwidth: Mapping[str, float] = field(
-        default_factory=lambda: {"zstd": 0.7e9, "blosc": 2.0e9, "gzip": 0.25e9, OTHER: 0.5e9}
+        default_factory=lambda: {"zstd": 0.7e9, "blosc": 2.0e9, "gzip": 0.25e9, OTHER: 0.5e9}, hash=False
     )
     """Decoded bytes a second that one core makes of coded ones, by codec."""
     encode_bandwidth: Mapping[str, float] = field(
-        default_factory=lambda: {"zstd": 0.16e9, "blosc": 1.0e9, "gzip": 0.03e9, OTHER: 0.14e9}
+        default_factory=lambda: {"zstd": 0.16e9, "blosc": 1.0e9, "gzip": 0.03e9, OTHER: 0.14e9}, hash=False
     )
     """Decoded bytes a second that one core encodes, by codec."""
     request_seconds: float = 4e-6
@@ -89,7 +89,8 @@ class Costs:
             "saturated": 0.5e-9,
             "forward": 0.5e-9,
             "task": 0.5e-3,
-        }
+        },
+        hash=False,
     )
     """Of a redistribution between workers: seconds, and seconds a byte, as `oocarrays.plan.prediction.Constants` has
     them by these names; packing and unpacking included."""

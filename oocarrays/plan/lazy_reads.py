@@ -28,7 +28,7 @@ from oocarrays.plan.blocks import BlockLengths
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.grouping import Grouping, grouping, groupings, singly
 from oocarrays.plan.requests import Line
-from oocarrays.plan.sections import BUFFER_BYTES, IN_FLIGHT
+from oocarrays.plan.sections import BUFFER_BYTES, IN_FLIGHT, decoding_bytes
 
 Method = Literal["blocks", "groups", "scratch"]
 MOST_WAYS = 4096
@@ -349,7 +349,7 @@ def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False)
 
 def reading_bytes(stored: Stored, held: int, tile: int = 0) -> int:
     """Bytes of what is read, of a tile of it, and of a chunk that is decoded or the buffers of a sieve."""
-    return held + tile + (stored.chunk_bytes + stored.decode_workspace if stored.coded else min(SIEVE_BYTES, held))
+    return held + tile + (decoding_bytes(stored) if stored.coded else min(SIEVE_BYTES, held))
 
 
 def through_scratch_bytes(stored: Stored, block: int, tile: int) -> int:

@@ -11,24 +11,30 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.grid import Stored, boxes
+from oocarrays.mapping.grid import Stored, boxes, ceil_div
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.sieve import METHODS, MOST_RANGES, RANGE_BYTES, Cut, Method, Sieve, cuts
 
 BUFFER_BYTES = 2**20
 """Bytes of one buffer, by default: what is read into it is still in a core's second cache when it is sieved."""
+READ_BUFFER_BYTES = 2**22
+"""The same for one read at a time, which has the caches for itself: rounds are fewer."""
+FEW_BYTES = 2**18
+"""Bytes that one core decodes before another would have begun."""
 STORE_BUFFER_BYTES = 2**23
 """The same, where requests go to a store."""
 IN_FLIGHT = 4
 """Buffers that are filled or being sieved at one time, at most."""
+READ_AHEAD_BYTES = 2**17
+"""Bytes that Linux reads where a part of them is asked for, if nobody tells it not to."""
 MOST_FILES = 64
 """Chunks of one batch, each in a file of its own, which is open meanwhile."""
 
@@ -75,6 +81,20 @@ class Batch(NamedTuple):
         most = max(part.sieve.requests for part in self.parts)
         picked = max(part.sieve.picked_bytes for part in self.parts)
         return self.buffer_bytes + self.size * (picked + most * RANGE_BYTES)
+
+
+def decoding_bytes(stored: Stored) -> int:
+    """Bytes that a thread holds beside the result, at most, while it reads coded chunks with buffers of `BUFFER_BYTES`.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> grid = ChunkGrid.of((2**30,), (2**16,))
+    >>> [decoding_bytes(Stored(grid=grid, itemsize=1, local=local, codec="zstd")) for local in (True, False)]
+    [5242880, 65536]
+    """
+    if not stored.local:
+        return stored.chunk_bytes + stored.decode_workspace
+    batch = max(min(BUFFER_BYTES, stored.grid.count * stored.chunk_bytes), stored.chunk_bytes)
+    return batch + stored.decode_workspace + IN_FLIGHT * min(2 * batch, BUFFER_BYTES)
 
 
 def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -> float:
@@ -172,6 +192,16 @@ class SectionPlan:
         """Bytes that come out of codecs."""
         return self.chunks * self.stored.chunk_bytes if self.stored.coded else 0
 
+    @cached_property
+    def coded_bytes(self) -> int:
+        """Coded bytes of local files that a batch reads at one time, at most; of more, a chunk's are mapped."""
+        return min(2 * self.decoded_at_once, self.buffer_bytes)
+
+    @cached_property
+    def decoded_at_once(self) -> int:
+        """Bytes of the chunks of a batch, where they are coded."""
+        return self.stored.chunk_bytes * max((min(kind.count, kind.at_once) for kind in self.kinds), default=0)
+
     @property
     def useful_bytes(self) -> int:
         """Bytes of the elements that are wanted."""
@@ -185,9 +215,11 @@ class SectionPlan:
         """
         stored = self.stored
         under_way = 0 if stored.local or not self.chunks else max(IN_FLIGHT * self.buffer_bytes, self.longest_bytes)
+        if stored.coded and stored.local:
+            threads = min(self.chunks, self.costs.cores)
+            return threads * (self.decoded_at_once + stored.decode_workspace) + IN_FLIGHT * self.coded_bytes
         if stored.coded:
-            decoded = min(self.chunks, self.costs.cores if stored.local else 1)
-            return decoded * (stored.chunk_bytes + stored.decode_workspace) + under_way
+            return min(self.chunks, 1) * (stored.chunk_bytes + stored.decode_workspace) + under_way
         most = IN_FLIGHT if stored.local else 1
         return sum(heapq.nlargest(most, (batch.held_bytes for batch in self.batches()))) + under_way
 
@@ -197,6 +229,11 @@ class SectionPlan:
         if self.stored.coded:
             return self.stored.chunk_bytes
         return max((int(part.sieve.lengths.max()) for kind in self.kinds for part in kind.parts), default=1)
+
+    @property
+    def scattered(self) -> bool:
+        """Whether ranges are shorter than what a system reads ahead."""
+        return self.asked_bytes < READ_AHEAD_BYTES * self.requests
 
     def under_way(self, requests: int) -> int:
         """Requests to a store that are under way at one time: as many as the buffers would hold, at least one."""
@@ -259,7 +296,11 @@ class Kind:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What is taken of each, in parts that a buffer holds."""
+        """What is taken of each, in parts that a buffer holds; coded chunks are held whole."""
+        stored = self.plan.stored
+        if stored.coded:
+            whole = Sieve.whole(self.inside, stored.grid.chunks, stored.itemsize)
+            return (self._placed(whole, self.inside, (0,) * len(self.inside)),)
         return tuple(self._parts(self.inside, (0,) * len(self.inside)))
 
     def _parts(self, inside: Axes, at: tuple[int, ...]) -> Iterator[Part]:
@@ -287,28 +328,33 @@ class Kind:
 
     def _part(self, inside: Axes, at: tuple[int, ...]) -> Part:
         plan = self.plan
-        sieve = Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap)
-        return Part(sieve, at, plan.packed and sieve.is_straight(inside, lengths(plan.axes)))
+        return self._placed(Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap), inside, at)
+
+    def _placed(self, sieve: Sieve, inside: Axes, at: tuple[int, ...]) -> Part:
+        return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.plan.axes)))
 
     def _fits(self, part: Part) -> bool:
         return part.buffer_bytes <= self.plan.buffer_bytes and part.sieve.requests <= MOST_RANGES
 
     def batches(self) -> Iterator[Batch]:
         """Those that are read together."""
-        each = self._at_once(self.parts)
+        each = self.at_once
         for low in range(0, self.count, each):
             for first, last in boxes(range(low, min(low + each, self.count)), self.counts):
                 chunks = tuple(cut.chunks[i:j] for cut, i, j in zip(self.cuts, first, last, strict=True))
                 places = tuple(cut.first + i * len(cut.inside) for cut, i in zip(self.cuts, first, strict=True))
                 yield Batch(chunks, places, self.parts)
 
-    def _at_once(self, parts: Sequence[Part]) -> int:
-        """Chunks of one batch."""
-        if len(parts) > 1:
+    @cached_property
+    def at_once(self) -> int:
+        """Chunks of one batch, at most; coded ones come in some batches at least, for there are cores to share them."""
+        stored, sieve = self.plan.stored, self.parts[0].sieve
+        if len(self.parts) > 1:
             return 1
-        sieve = parts[0].sieve
         most = min(self.plan.buffer_bytes // sieve.held_bytes, MOST_RANGES // sieve.requests)
-        return max(most if self.plan.stored.shards else min(most, MOST_FILES), 1)
+        if stored.coded:
+            most = min(most, max(ceil_div(self.count, IN_FLIGHT), FEW_BYTES // stored.chunk_bytes))
+        return max(most if stored.shards else min(most, MOST_FILES), 1)
 
     def row(self) -> tuple[str, ...]:
         """How many, in what way they are read, and what that asks for."""

@@ -131,6 +131,26 @@ class Sieve:
     """... its strides in bytes, ..."""
     picks: tuple[np.ndarray | None, ...]
     """... and what is wanted of it along each axis; None for all."""
+    before_bytes: int = 0
+    """Bytes of the buffer before the first of those elements."""
+
+    @classmethod
+    def whole(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int) -> Sieve:
+        """The same of a chunk that a buffer holds whole, as one that is decoded.
+
+        >>> sieve = Sieve.whole((range(2, 9, 3),), (10,), 4)
+        >>> sieve.held_bytes, sieve.before_bytes, sieve.shape, sieve.strides
+        (40, 8, (3,), (12,))
+        """
+        steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
+        nbytes = math.prod(chunks) * itemsize
+        return cls(
+            starts=np.zeros(1, np.int64),
+            useful_bytes=math.prod(lengths(inside)) * itemsize,
+            run_axis=0,
+            before_bytes=sum(int(taken[0]) * step for taken, step in zip(inside, steps, strict=True)),
+            **_laid_out(inside, steps, 0, nbytes, None)._asdict(),
+        )
 
     @classmethod
     def of(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> Sieve:

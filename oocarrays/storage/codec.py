@@ -134,8 +134,13 @@ def check_codecs(array: zarr.Array) -> None:
             raise ChunksError(f"chunks={chunks} have {nbytes} bytes; {name} takes at most {most}: make them smaller")
 
 
-def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: str) -> None:
+def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: object) -> None:
     """Decode one chunk into ``out``.
+
+    Parameters
+    ----------
+    name : object
+        Its text names the chunk in errors.
 
     Raises
     ------

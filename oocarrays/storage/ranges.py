@@ -19,8 +19,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-MOST = 256
-"""Ranges of one call; the system gives room for some 128 such calls of all processes together."""
+MOST = 512
+"""Ranges of one call; the system gives room for some 64 such calls of all processes together."""
 FEW = 8
 """Ranges that are read one by one all the same."""
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)

@@ -8,22 +8,29 @@ Thakur 1995, section 5.5.1 (data sieving).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.sections import BUFFER_BYTES, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
 from oocarrays.plan.sieve import Method
-from oocarrays.storage.access import ChunkReader, Index
+from oocarrays.storage.access import ChunkReader
 from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.coded_sections import CodedReader
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sieved import SectionReader
+
+KEPT_PLANS = 16
+"""Plans of sections that a process keeps, ..."""
+KEPT_ELEMENTS = 2**14
+"""... of up to so many elements: a range of one element takes 24 bytes in a plan."""
 
 
 def read_section(
@@ -61,10 +68,11 @@ def read_section(
     plan = section_plan(file, axes, out, method=method, buffer_bytes=buffer_bytes, requests=requests, costs=costs)
     if not plan.chunks:
         return out
-    if file.chain.pipeline != "plain":
-        _read_whole(file, axes, out, meter, plan.under_way(requests), threads)
-    elif file.stored.local:
-        SectionReader(file, plan, out, meter).read_local(threads)
+    if file.stored.local:
+        reader = CodedReader if file.stored.coded else SectionReader
+        reader(file, plan, out, meter).read_local(threads)
+    elif file.stored.coded:
+        _read_whole(file, axes, out, meter, plan.under_way(requests))
     else:
         SectionReader(file, plan, out, meter).read_store(requests)
     return out
@@ -85,41 +93,32 @@ def section_plan(
     gap = gap_bytes(method, stored, costs, requests)
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
     buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)
+    small = math.prod(lengths(axes)) <= KEPT_ELEMENTS and all(isinstance(taken, range) for taken in axes)
+    return (_kept if small else _plan)(stored, axes, gap, buffer_bytes, packed, costs)
+
+
+def _plan(stored: Stored, axes: Axes, gap: float, buffer_bytes: int, packed: bool, costs: Costs) -> SectionPlan:
     return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)
 
 
-def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int, threads: int) -> None:
-    """Read coded chunks, each whole, and take what is wanted."""
-    reader = ChunkReader(file, meter, requests=requests)
-    places = {index: (there, inside) for index, there, inside in pieces(file.stored.grid, axes)}
-    shares = [list(places)[number::threads] for number in range(min(threads, len(places)))]
-    if len(shares) == 1 or not file.stored.local:
-        _take_whole(reader, list(places), places, out)
-        return
-    with ThreadPoolExecutor(threads, "decode") as pool:
-        for each in [pool.submit(_take_whole, reader, share, places, out) for share in shares]:
-            each.result()
+_kept = lru_cache(KEPT_PLANS)(_plan)
+"""The same plan again for the same small section, which takes as long to plan as to read."""
 
 
-def _take_whole(
-    reader: ChunkReader, indices: list[Index], places: dict[Index, tuple[Any, Any]], out: np.ndarray
-) -> None:
-    grid, file = reader.grid, reader.file
-    buffer = np.empty(0, file.dtype)
+def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int) -> None:
+    """Read coded chunks of a store, or through Zarr, each whole, and take what is wanted."""
+    reader, grid = ChunkReader(file, meter, requests=requests), file.stored.grid
+    places = {index: (there, inside) for index, there, inside in pieces(grid, axes)}
+    buffer = np.empty(grid.chunks, file.dtype) if file.chain.pipeline == "numcodecs" else np.empty(0)
 
     def rooms() -> Iterator[np.ndarray]:
         """Where each chunk is decoded: at its place, where it is wanted whole and lies there in one piece."""
-        nonlocal buffer
-        for index in indices:
-            there = out[places[index][0]]
-            if there.shape == grid.chunks and there.flags.c_contiguous and out.dtype == file.dtype:
-                yield there
-                continue
-            if buffer.shape != grid.chunks:
-                buffer = np.empty(grid.chunks, file.dtype)
-            yield buffer
+        for there, _ in places.values():
+            whole = out[there]
+            straight = whole.shape == grid.chunks and whole.flags.c_contiguous and out.dtype == file.dtype
+            yield whole if straight else buffer
 
-    for index, chunk in reader.whole(indices, rooms()):
+    for index, chunk in reader.whole(list(places), rooms()):
         there, inside = places[index]
         if chunk is None:
             out[there] = file.fill_value
@@ -127,7 +126,7 @@ def _take_whole(
             out[there] = chunk[inside]
 
 
-def pieces(grid: ChunkGrid, axes: Axes) -> Iterator[tuple[Index, Any, Any]]:
+def pieces(grid: ChunkGrid, axes: Axes) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
     """Each chunk of which something is taken: its index, and the places of that in the result and in the chunk."""
     along = [list(_along(taken, n, c)) for taken, n, c in zip(axes, grid.shape, grid.chunks, strict=True)]
     for each in product(*along):

@@ -23,11 +23,12 @@ from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.plan.sections import IN_FLIGHT, Batch, Part, SectionPlan
 from oocarrays.plan.sieve import Sieve
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlobs, blobs_of
+from oocarrays.storage.blobs import blobs_of
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import want
+from oocarrays.storage.places import Places
 from oocarrays.storage.ranges import NOT_READY, read_ranges
-from oocarrays.storage.shards import NOT_STORED, ShardedBlobs, ShardLayout
+from oocarrays.storage.shards import ShardedBlobs
 
 T = TypeVar("T")
 Index = tuple[int, ...]
@@ -36,101 +37,25 @@ ALONE_BYTES = 2**22
 PAGE = 4096
 
 
-Found = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Of chunks that are stored: their numbers among those asked for, their open files, and where they begin in them."""
-
-
-class Places:
-    """Where chunks lie in local files."""
-
-    def __init__(self, file: ArrayFile, meter: Meter) -> None:
-        self._file = file
-        blobs = blobs_of(file.zarr)
-        assert isinstance(blobs, LocalBlobs), "what is in other stores is fetched"
-        self._root = blobs.root
-        self._shard = file.chain.shard
-        self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
-
-    def find(self, chunks: tuple[range, ...], files: dict[str, int]) -> Found:
-        """Those of a box of chunks that are stored.
-
-        Parameters
-        ----------
-        files : dict
-            Files that are open, by their keys, -1 where there is none; what is opened is added.
-        """
-        if self._shard and self._indices:
-            return self._in_shards(chunks, files, self._shard, self._indices)
-        expected, found = self._file.stored.chunk_bytes, []
-        for number, index in enumerate(product(*chunks)):
-            key = self._file.chunk_key(index)
-            files[key] = file = self._open(key)
-            size = expected if file < 0 else os.fstat(file).st_size
-            if size != expected:
-                raise CorruptChunkError(f"{self._root}/{key} has {size} bytes; a chunk has {expected}")
-            found += [] if file < 0 else [(number, file)]
-        numbers, opened = np.array(found, np.int64).reshape(-1, 2).T
-        return numbers, opened, np.zeros_like(numbers)
-
-    def _in_shards(
-        self, chunks: tuple[range, ...], files: dict[str, int], layout: ShardLayout, indices: ShardedBlobs
-    ) -> Found:
-        """The same, a shard after the other: what the index says of all its chunks at once."""
-        along = np.meshgrid(*(np.arange(c.start, c.stop, c.step) for c in chunks), indexing="ij")
-        index = np.stack(along, axis=-1).reshape(-1, len(chunks))
-        shards, number = index // layout.counts, np.ravel_multi_index(tuple((index % layout.counts).T), layout.counts)
-        opened, places = np.full(len(index), -1), np.zeros((len(index), 2), np.int64)
-        keys = {shard: self._file.chunk_key(shard) for shard in {tuple(each) for each in shards.tolist()}}
-        for key in keys.values():
-            files[key] = self._open(key)
-            _announce_index(files[key], layout)
-        for shard, key in keys.items():
-            here = np.flatnonzero((shards == shard).all(axis=1))
-            entries = indices.index(key)[number[here]]
-            here, entries = here[entries[:, 0] != NOT_STORED], entries[entries[:, 0] != NOT_STORED].astype(np.int64)
-            opened[here], places[here] = files[key], entries
-            if len(here):
-                self._check(key, files[key], entries)
-        stored = np.flatnonzero(opened >= 0)
-        return stored, opened[stored], places[stored, 0]
-
-    def _check(self, key: str, file: int, entries: np.ndarray) -> None:
-        """Refuse a shard that does not hold what its index says."""
-        size, end = os.fstat(file).st_size, int(entries.sum(axis=1).max())
-        expected, others = self._file.stored.chunk_bytes, set(entries[:, 1].tolist())
-        if end > size:
-            raise CorruptChunkError(f"{self._root}/{key} is cut short: it has {size} bytes, its index says {end}")
-        if others != {expected}:
-            raise CorruptChunkError(f"a chunk in {self._root}/{key} has {max(others)} bytes; a chunk has {expected}")
-
-    def _open(self, key: str) -> int:
-        """An open file; -1 where there is none."""
-        try:
-            return os.open(os.path.join(self._root, key), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return -1
-        except OSError as error:
-            raise StoreFailure(f"cannot open {os.path.join(self._root, key)}: {error.strerror}") from error
-
-
 class Asked:
     """A batch that is under way."""
 
-    def __init__(self, batch: Batch, buffer: np.ndarray | None) -> None:
+    def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.buffer = buffer
+        self.buffer: np.ndarray | None = None
+        """What its ranges are read into, where they do not go to their places in the result."""
         self.files: dict[str, int] = {}
         """Open files, by their keys; -1 where there is none."""
         self.missing: list[Index] = []
         """Chunks that are not stored."""
-        self.here = self.file = self.offset = np.zeros(0, np.int64)
-        """Of those that are: their numbers in the batch, their files, and where they begin in them."""
+        self.here = self.file = self.offset = self.nbytes = np.zeros(0, np.int64)
+        """Of those that are: their numbers in the batch, their files, where they begin in them, and their bytes."""
         self.left: list[np.ndarray] = []
         """Files, offsets, lengths and places of the ranges that have not come yet."""
 
     def open(self, places: Places) -> None:
         """Find its chunks."""
-        self.here, self.file, self.offset = places.find(self.batch.chunks, self.files)
+        self.here, self.file, self.offset, self.nbytes = places.find(self.batch.chunks, self.files)
         if len(self.here) < self.batch.size:
             stored = set(self.here.tolist())
             self.missing = [index for n, index in enumerate(product(*self.batch.chunks)) if n not in stored]
@@ -168,8 +93,8 @@ class SectionReader:
 
     def read_local(self, threads: int) -> None:
         """Read from local files, with so many threads."""
-        places = Places(self.file, self.meter)
-        if self.plan.requests * PAGE + self.plan.asked_bytes < ALONE_BYTES or threads < 2:
+        places = Places(self.file, self.meter, scattered=self.plan.scattered)
+        if self._is_little() or threads < 2:
             self._work(self.plan.batches(), places, IN_FLIGHT)
             return
         shared = Shared(self.plan.batches())
@@ -180,6 +105,9 @@ class SectionReader:
             for each in work:
                 each.result()
 
+    def _is_little(self) -> bool:
+        return self.plan.requests * PAGE + self.plan.asked_bytes < ALONE_BYTES
+
     def _work(self, batches: Iterable[Batch], places: Places, most: int) -> None:
         waiting: deque[Asked] = deque()
         free: list[np.ndarray] = []
@@ -188,9 +116,8 @@ class SectionReader:
                 while len(waiting) >= most:
                     self._finish(waiting[0], free)
                     waiting.popleft()
-                waiting.append(Asked(batch, _buffer(free, batch.buffer_bytes)))
-                self._ask(waiting[-1], places)
-                if not waiting[-1].left:
+                waiting.append(Asked(batch))
+                if self._ask(waiting[-1], places, free):
                     self._finish(waiting[-1], free)
                     waiting.pop()
             while waiting:
@@ -200,13 +127,14 @@ class SectionReader:
             for asked in waiting:
                 asked.close()
 
-    def _ask(self, asked: Asked, places: Places) -> None:
-        """Copy what the cache has of the first part, and let the device bring the rest."""
+    def _ask(self, asked: Asked, places: Places, free: list[np.ndarray]) -> bool:
+        """Copy what the cache has of the first part, and let the device bring the rest; whether nothing is left."""
         asked.open(places)
-        part = asked.batch.parts[0]
+        asked.buffer, part = taken_buffer(free, asked.batch.buffer_bytes), asked.batch.parts[0]
         asked.left = self._read(asked.into(part, self._bytes), self._ranges(asked, part), wait=False)
         if asked.left:
             _announce(asked)
+        return not asked.left
 
     def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
         """Wait for what has not come, and take what is wanted; then the other parts."""
@@ -226,7 +154,7 @@ class SectionReader:
         return [
             np.repeat(asked.file, sieve.requests),
             _sums(asked.offset, sieve.starts).reshape(-1),
-            np.broadcast_to(sieve.lengths, (chunks, sieve.requests)).reshape(-1),
+            _sums(np.zeros(chunks, np.int64), sieve.lengths).reshape(-1),
             self._places(asked.batch, part)[asked.here].reshape(-1),
         ]
 
@@ -271,7 +199,7 @@ class SectionReader:
         free: list[np.ndarray] = []
         for batch in self.plan.batches():
             for part in batch.parts:
-                buffer = _buffer(free, batch.buffer_bytes)
+                buffer = taken_buffer(free, batch.buffer_bytes)
                 self._take(batch, part, buffer, self._receive(batch, part, buffer, come))
                 free = [] if buffer is None else [buffer]
 
@@ -326,13 +254,6 @@ def _announce(asked: Asked) -> None:
                     want(file, offset + start, nbytes)
 
 
-def _announce_index(file: int, layout: ShardLayout) -> None:
-    """Let the device bring the index of a shard, while other shards are opened."""
-    if file >= 0:
-        offset = max(os.fstat(file).st_size - layout.index_bytes, 0) if layout.at_end else 0
-        want(file, offset, layout.index_bytes)
-
-
 class Shared(Iterator[T]):
     """What several threads take from, each the next; nothing is left for the others once one has failed."""
 
@@ -355,7 +276,9 @@ def _sieved(into: np.ndarray, sieve: Sieve, counts: Index, buffer: np.ndarray) -
     """Copy what is wanted of the chunks in a buffer to a part of the result, in one strided copy."""
     ndim = len(counts)
     apart = tuple(math.prod(counts[axis + 1 :]) * sieve.held_bytes for axis in range(ndim))
-    data: np.ndarray = np.ndarray(counts + sieve.shape, buffer.dtype, buffer, strides=apart + sieve.strides)
+    data: np.ndarray = np.ndarray(
+        counts + sieve.shape, buffer.dtype, buffer, sieve.before_bytes, strides=apart + sieve.strides
+    )
     if sieve.picked_bytes:
         picks = (np.arange(n) if pick is None else pick for n, pick in zip(sieve.shape, sieve.picks, strict=True))
         data = data[np.ix_(*map(np.arange, counts), *picks)]
@@ -369,7 +292,7 @@ def _sums(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
     return sums
 
 
-def _buffer(free: list[np.ndarray], nbytes: int) -> np.ndarray | None:
+def taken_buffer(free: list[np.ndarray], nbytes: int) -> np.ndarray | None:
     """Memory for a round, one that was used before where there is one: new pages cost as much as reading."""
     if not nbytes:
         return None

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.mapping.selection import Axes, Selection
+from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.storage import ranges
 from oocarrays.storage.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter
@@ -150,6 +150,38 @@ def test_what_is_held_is_what_the_plan_says(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert plan.held_bytes < 2**21
     assert peak < plan.held_bytes + 2**19
+
+
+@pytest.mark.parametrize("codec", [zarr.codecs.ZstdCodec(), zarr.codecs.GzipCodec(), zarr.codecs.BloscCodec()])
+@pytest.mark.parametrize("shards", [None, (64, 128)])
+@pytest.mark.parametrize("buffer_bytes", [2**10, 2**14, None])
+def test_coded_chunks_are_read_once_within_what_the_plan_holds(
+    tmp_path: Path, codec: Any, shards: Any, buffer_bytes: int | None
+) -> None:
+    """One by one or many at a time, as the buffer has room; one is missing."""
+    file, data = plain(tmp_path, chunks=(16, 32), shards=shards, compressors=codec)
+    axes, meter = (range(3, 256, 3), range(0, 512, 5)), Meter()
+    plan = section_plan(file, axes, buffer_bytes=buffer_bytes)
+    out = np.empty(lengths(axes), "i4")
+    read_section(file, axes, out, buffer_bytes=buffer_bytes, meter=meter)
+    tracemalloc.start()
+    read_section(file, axes, out, buffer_bytes=buffer_bytes, threads=2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(out, data[3::3, ::5])
+    assert (meter.read_requests, meter.decoded_bytes) == (plan.requests, plan.decoded_bytes) == (256, data.nbytes)
+    assert peak < plan.held_bytes + 2**19
+    file.zarr[64:128, 128:256] = 0
+    data[64:128, 128:256] = 0
+    np.testing.assert_array_equal(read_section(file, axes, buffer_bytes=buffer_bytes), data[3::3, ::5])
+
+
+def test_a_coded_chunk_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+    file, _ = plain(tmp_path, chunks=(16, 32), compressors=zarr.codecs.ZstdCodec())
+    victim = tmp_path / "a" / "c" / "2" / "5"
+    victim.write_bytes(victim.read_bytes()[:-9])
+    with pytest.raises(CorruptChunkError, match=r"chunk c/2/5 of .* cannot be decoded by zstd"):
+        read_section(file, (range(0, 256, 3), range(512)))
 
 
 @pytest.mark.parametrize("settings", [{}, {"chunks": (16, 16), "shards": (64, 128)}])
