@@ -8,9 +8,9 @@ done again after a worker was lost makes the same of it. Thakur 1995, section 6.
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,17 +20,21 @@ from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_p
 from oocarrays.graphs.work import this_worker
 
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Selection, lengths
+from oocarrays.mapping.selection import Axes, Selection
 from oocarrays.plan.collective import CollectivePlan, part_shape
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.wanted import Place
+from oocarrays.plan.wanted import Place, places
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.piecewise import read_pieces
 from oocarrays.storage.sections import read_section
 
 if TYPE_CHECKING:
+    from oocarrays.graphs.deliveries import Delivery, Part
     from oocarrays.graphs.nearby import Message
 
+Packed = tuple[Place, np.ndarray]
+"""Elements, and where they belong in a part."""
 READS = ("read", "independent")
 """What tasks on workers say when they have done it."""
 
@@ -39,23 +43,9 @@ READS = ("read", "independent")
 class Read:
     """What an aggregator has read in a round; it does not tell Dask how large it is, as the plan has counted it."""
 
-    boxes: list[np.ndarray]
-    """The tight section of each box."""
-
-
-@dataclass(slots=True)
-class Part:
-    """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on."""
-
-    array: np.ndarray
-    """What the rank wants, in the order in which it is read."""
-
-    def put(self, place: Place, data: np.ndarray) -> None:
-        """Fill a place of it; where it has come from another process, it may have to be copied first."""
-        if not self.array.flags.writeable:
-            self.array = self.array.copy()
-        there = self.array[(*place, ...)]
-        there[...] = data.reshape(there.shape)
+    packed: dict[int, list[Packed]]
+    """What each rank wants of each piece, contiguous: a view, where it lies in one piece. What the aggregator itself
+    wants is in its part already."""
 
 
 class Buffers:
@@ -165,59 +155,60 @@ class Reading:
 
     def begin(self, rank: int) -> Part:
         """A rank's part, still empty."""
-        return Part(self.make(rank))
+        from oocarrays.graphs.deliveries import Part
+
+        part = Part(self.make(rank), (self.topic, rank))
+        part.expect()
+        return part
 
     def end(self, rank: int, part: Part) -> np.ndarray:
         """A rank's array, when all has come that it wants."""
+        part.done()
         return self.filled(rank, part.array)
 
-    def read(self, number: int, rank: int) -> Read:
-        """What an aggregator reads in a round, for all."""
-        sections = [self.plan.tight(box) for box in self.plan.rounds[number][rank]]
-        sizes = [math.prod(lengths(axes)) * self.file.dtype.itemsize for axes in sections]
-        pieces = np.split(self.buffers.take(sum(sizes)), np.cumsum(sizes)[:-1])
-        rooms = (
-            piece.view(self.file.dtype).reshape(lengths(axes)) for piece, axes in zip(pieces, sections, strict=True)
+    def read(self, number: int, rank: int, part: Part) -> Read:
+        """What an aggregator reads in a round: each piece is packed for all who want some of it while it is there."""
+        pieces = list(self.plan.pieces(number, rank))
+        data = read_pieces(
+            self.file,
+            [axes for _, axes in pieces],
+            self.buffers.take,
+            meter=self.meter,
+            requests=self.under_way,
+            costs=self.costs,
         )
-        return Read([self._section(axes, room) for axes, room in zip(sections, rooms, strict=True)])
+        packed: defaultdict[int, list[Packed]] = defaultdict(list)
+        for (piece, axes), came in zip(pieces, data, strict=True):
+            for final in self.plan.table.ranks(piece):
+                there, inside = places(self.plan.requests[final], piece, axes)
+                wanted = selected(came, inside)
+                if final == rank:
+                    part.put(there, wanted)
+                    packed[rank].append((there, part.at(there)))
+                else:
+                    packed[final].append((there, np.ascontiguousarray(wanted)))
+        return Read(dict(packed))
 
     def keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
         """A rank's part, and in it what it has read for itself."""
-        for box, data in self._wanted(number, rank, rank, read):
-            there, inside = self.plan.places(box, rank)
-            part.put(there, selected(data, inside))
+        for place, data in read.packed.get(rank, ()):
+            part.put(place, data)
         return part
-
-    def _wanted(self, number: int, source: int, rank: int, read: Read) -> list[tuple[Section, np.ndarray]]:
-        boxes = zip(self.plan.rounds[number][source], read.boxes, strict=True)
-        return [(box, data) for box, data in boxes if self.plan.table.counts(box)[rank]]
-
-    def pack(self, number: int, rank: int, read: Read, final: int) -> list[np.ndarray]:
-        """What another rank wants of each box that this one has read: a view, where it lies in one piece."""
-        wanted = self._wanted(number, rank, final, read)
-        return [np.ascontiguousarray(selected(data, self.plan.places(box, final)[1])) for box, data in wanted]
-
-    def unpack(self, number: int, source: int, rank: int, part: Part, pieces: Sequence[np.ndarray]) -> None:
-        """Put what has come from another rank into a rank's part."""
-        boxes = (box for box in self.plan.rounds[number][source] if self.plan.table.counts(box)[rank])
-        for box, data in zip(boxes, pieces, strict=True):
-            part.put(self.plan.places(box, rank)[0], data)
 
     # ------------------------------------------------------------------ all messages of a round at one time
 
-    def message(self, number: int, final: int, rank: int, read: Read) -> Message:
+    def message(self, number: int, final: int, rank: int, read: Read) -> Delivery:
         """What goes to another rank."""
-        from oocarrays.graphs.nearby import Message
+        from oocarrays.graphs.deliveries import Delivery
 
-        pieces = self.pack(number, rank, read, final)
-        return Message(pieces, [(rank, final)] * len(pieces))
+        return Delivery((self.topic, final), *zip(*read.packed[final], strict=True))
 
-    def fill(self, number: int, rank: int, part: Part, read: Read | None, *messages: Message) -> Part:
+    def fill(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> Part:
         """A rank's part, and in it what it and others have read of a round."""
         if read is not None:
             self.keep(number, rank, part, read)
-        for message in messages:
-            self.unpack(number, message.labels[0][0], rank, part, message.arrays)
+        for delivery in deliveries:
+            delivery.fill(part)
         return part
 
     def took(self, number: int, rank: int) -> None:
@@ -228,7 +219,7 @@ class Reading:
     def send(self, number: int, stage: int, rank: int, read: Read | None, carried: Carried | None) -> Message | None:
         """The message of a step, packed when it goes."""
         assert self.plan.schedule is not None, "there are steps"
-        return sent_parts(self.plan.schedule, stage, rank, _Packed(self, number, rank, read), carried)
+        return sent_parts(self.plan.schedule, stage, rank, _Packed(self.plan.ranks, rank, read), carried)
 
     def carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
         """What this rank holds for others."""
@@ -241,27 +232,29 @@ class Reading:
     def receive(self, number: int, stage: int, rank: int, part: Part, *messages: Message | None) -> Part:
         """A rank's part, and in it what has come."""
         for source, data in arrived_parts(rank, messages).items():
-            counts = [self.plan.table.counts(box)[rank] for box in self.plan.rounds[number][source]]
-            ends = np.cumsum([count for count in counts if count])[:-1]
-            self.unpack(number, source, rank, part, np.split(data.view(self.file.dtype), ends))
+            elements, start = data.view(self.file.dtype), 0
+            for piece, axes in self.plan.pieces(number, source):
+                there = part.at(places(self.plan.requests[rank], piece, axes)[0])
+                there[...] = elements[start : start + there.size].reshape(there.shape)
+                start += there.size
         return part
 
 
 class _Packed(Sequence[np.ndarray | None]):
-    """Messages of one rank as bytes, each packed when it is asked for."""
+    """Messages of one rank as bytes, each made when it is asked for."""
 
-    def __init__(self, reading: Reading, number: int, rank: int, read: Read | None) -> None:
-        self._reading, self._number, self._rank, self._read = reading, number, rank, read
+    def __init__(self, ranks: int, rank: int, read: Read | None) -> None:
+        self._ranks, self._rank = ranks, rank
+        self._packed = read.packed if read else {}
 
     def __len__(self) -> int:
-        return self._reading.plan.ranks
+        return self._ranks
 
     def __getitem__(self, final: Any) -> Any:
-        if self._read is None or final >= len(self) or final == self._rank:
+        if final not in self._packed or final == self._rank:
             return None
-        pieces = [piece.reshape(-1) for piece in self._reading.pack(self._number, self._rank, self._read, final)]
-        data = np.concatenate(pieces) if len(pieces) > 1 else pieces[0] if pieces else None
-        return None if data is None else data.view(np.uint8)
+        pieces = [piece.reshape(-1) for _, piece in self._packed[final]]
+        return (np.concatenate(pieces) if len(pieces) > 1 else pieces[0]).view(np.uint8)
 
 
 def selected(data: np.ndarray, place: Place) -> np.ndarray:

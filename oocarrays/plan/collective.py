@@ -17,13 +17,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import product
 from typing import Literal
 
 import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.domains import Deal, DiskOf, Domain, Partition, file_domains
 from oocarrays.plan.schedule import Schedule
 from oocarrays.plan.wanted import AccessTable, Place, chunks_wanted, is_empty, places, requests_of
@@ -35,6 +36,8 @@ Round = tuple[tuple[Section, ...], ...]
 """The boxes of chunks that each rank reads at one time, by rank; of each box its tight section is read."""
 BUFFER_BYTES = 2**26
 """Of what an aggregator reads in a round, at most, or one chunk."""
+PIECE_BYTES = 2**20
+"""Of what an aggregator decodes at one time, and then packs for all who want it, or one chunk."""
 AHEAD = 2
 """Rounds that an aggregator has read and others not yet taken, at most."""
 
@@ -127,6 +130,13 @@ class CollectivePlan:
     def places(self, box: Section, rank: int) -> tuple[Place, Place]:
         """Where what a rank wants of a box is in its part, and in what is read of the box."""
         return places(self.requests[rank], box, self.tight(box))
+
+    def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
+        """What a rank reads in a round, in pieces that a processor's cache holds where chunks are coded, which takes a
+        copy anyway: each made of whole chunks, and what is read of it."""
+        for box in self.rounds[number][rank]:
+            for piece in _tiles(self.stored, box) if self.stored.coded else [box]:
+                yield piece, common(self.tight(box), piece)
 
     def sizes(self, number: int) -> np.ndarray:
         """Elements that each rank has read in a round for each other: a matrix."""
@@ -354,6 +364,17 @@ class _Cutting:
             piece = _between(box, axis, start, min(start + length, box.upper[axis]))
             if self.table.ranks(piece):
                 yield from self._pieces(piece)
+
+
+def _tiles(stored: Stored, box: Section) -> Iterator[Section]:
+    """A box of whole chunks in smaller ones of `PIECE_BYTES`, or of one chunk."""
+    left, along = max(PIECE_BYTES // stored.chunk_bytes, 1), []
+    for touched in reversed(stored.grid.touched(box)):
+        length = min(left, len(touched))
+        along.append([(at, min(at + length, touched.stop)) for at in touched[::length]])
+        left //= length
+    for each in product(*reversed(along)):
+        yield stored.grid.block(*zip(*each, strict=True)) if each else box
 
 
 def _between(box: Section, axis: int, lower: int, upper: int) -> Section:
