@@ -8,20 +8,21 @@ done again after a worker was lost makes the same of it. Thakur 1995, section 6.
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_parts
 from oocarrays.graphs.work import this_worker
 
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Selection
-from oocarrays.plan.collective import CollectivePlan, part_shape
+from oocarrays.mapping.selection import Axes, Selection, lengths
+from oocarrays.plan.collective import CollectivePlan, in_one_piece, part_shape
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.wanted import Place, places
 from oocarrays.storage.array_file import ArrayFile
@@ -72,7 +73,7 @@ class Buffers:
         """A buffer of ``nbytes``, whatever is in it; it is in use as long as there are views of it."""
         with self._lock:
             free = (each for each in self._all if each[1]() is None and len(each[0]) >= nbytes)
-            found = next(free, None)
+            found = min(free, key=lambda each: len(each[0]), default=None)
             memory = np.empty(nbytes, np.uint8) if found is None else found[0]
             buffer = np.frombuffer(memory.data, np.uint8, nbytes) if nbytes else memory[:0]
             self._all = [each for each in self._all if each is not found] + [(memory, weakref.ref(buffer))]
@@ -168,26 +169,49 @@ class Reading:
 
     def read(self, number: int, rank: int, part: Part) -> Read:
         """What an aggregator reads in a round: each piece is packed for all who want some of it while it is there."""
-        pieces = list(self.plan.pieces(number, rank))
-        data = read_pieces(
+        pieces = [self._piece(*each) for each in self.plan.pieces(number, rank)]
+        sent = _Memory(self.buffers.take(sum(piece.sent_bytes(rank) for piece in pieces)))
+        come = read_pieces(
             self.file,
-            [axes for _, axes in pieces],
-            self.buffers.take,
+            [piece.axes for piece in pieces],
+            (self._room(piece, rank, part, sent) for piece in pieces),
             meter=self.meter,
             requests=self.under_way,
             costs=self.costs,
         )
         packed: defaultdict[int, list[Packed]] = defaultdict(list)
-        for (piece, axes), came in zip(pieces, data, strict=True):
-            for final in self.plan.table.ranks(piece):
-                there, inside = places(self.plan.requests[final], piece, axes)
-                wanted = selected(came, inside)
-                if final == rank:
-                    part.put(there, wanted)
-                    packed[rank].append((there, part.at(there)))
-                else:
-                    packed[final].append((there, np.ascontiguousarray(wanted)))
+        for piece, data in zip(pieces, come, strict=True):
+            for want in piece.wanted:
+                packed[want.rank].append((want.there, self._taken(piece, want, data, rank, part, sent)))
         return Read(dict(packed))
+
+    def _piece(self, box: Section, axes: Axes) -> _Piece:
+        wanted = [_Want(r, *places(self.plan.requests[r], box, axes)) for r in self.plan.table.ranks(box)]
+        return _Piece(axes, self.file.dtype, wanted)
+
+    @staticmethod
+    def _taken(piece: _Piece, want: _Want, data: np.ndarray, rank: int, part: Part, sent: _Memory) -> np.ndarray:
+        """What a rank wants of a piece: in the part, where that is the aggregator's own; else contiguous."""
+        mine = selected(data, want.inside)
+        if want.rank == rank:
+            part.put(want.there, mine)
+            return part.at(want.there)
+        if piece.goes_as_it_is(want, rank):
+            return mine
+        packed = sent.room(mine.shape, mine.dtype)
+        packed[...] = mine
+        return packed
+
+    def _room(self, piece: _Piece, rank: int, part: Part, sent: _Memory) -> np.ndarray:
+        """Where a piece is read: at its place, where the aggregator alone wants it; in what is sent, where some of it
+        can go as it is; or in memory that is used again for the next."""
+        if [want.rank for want in piece.wanted] == [rank] and piece.wanted[0].shape == piece.shape:
+            there = part.at(piece.wanted[0].there)
+            if self.plan.stored.coded or there.flags.c_contiguous:
+                return there
+        if any(piece.goes_as_it_is(want, rank) for want in piece.wanted):
+            return sent.room(piece.shape, piece.dtype)
+        return _Memory(self.buffers.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
     def keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
         """A rank's part, and in it what it has read for itself."""
@@ -238,6 +262,69 @@ class Reading:
                 there[...] = elements[start : start + there.size].reshape(there.shape)
                 start += there.size
         return part
+
+
+class _Memory:
+    """Memory that is given away from its beginning on: in one piece, it has few and large pages."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self._left = memory
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Room for an array."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        given, self._left = self._left[:nbytes], self._left[nbytes:]
+        return given.view(dtype).reshape(shape)
+
+
+class _Want(NamedTuple):
+    """What a rank wants of a piece."""
+
+    rank: int
+    """Who wants it."""
+    there: Place
+    """Where it belongs in that rank's part."""
+    inside: Place
+    """Where it is in the piece."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return tuple(along.stop - along.start for along in self.there if isinstance(along, slice))
+
+
+class _Piece(NamedTuple):
+    """What is read at one time."""
+
+    axes: Axes
+    """What is taken of the file."""
+    dtype: np.dtype
+    """Of its elements."""
+    wanted: list[_Want]
+    """Who wants what of it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return lengths(self.axes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def goes_as_it_is(self, want: _Want, reader: int) -> bool:
+        """Whether what another rank wants lies in one piece."""
+        along = zip(want.inside, want.shape, strict=True)
+        even = all(n == 1 or (isinstance(part, slice) and part.step in (None, 1)) for part, n in along)
+        return want.rank != reader and even and in_one_piece(want.shape, self.shape)
+
+    def sent_bytes(self, reader: int) -> int:
+        """Bytes that are held until others have taken them: what is packed for them, and the piece where some of it
+        goes as it is."""
+        as_it_is = [want for want in self.wanted if self.goes_as_it_is(want, reader)]
+        packed = (math.prod(w.shape) for w in self.wanted if w.rank != reader and w not in as_it_is)
+        return sum(packed) * self.dtype.itemsize + (self.nbytes if as_it_is else 0)
 
 
 class _Packed(Sequence[np.ndarray | None]):

@@ -190,7 +190,7 @@ class CollectivePlan:
             for box in boxes:
                 owner = None if self.workers else self.only(box)
                 axes = self.tight(box)
-                yield axes, owner is None or _in_one_piece(lengths(axes), part_shape(self, owner))
+                yield axes, owner is None or in_one_piece(lengths(axes), part_shape(self, owner))
 
     def only(self, box: Section) -> int | None:
         """The one rank that wants any of a box, if it is one: between threads that is read to its place."""
@@ -245,10 +245,10 @@ def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
     return lengths(plan.requests[rank])
 
 
-def _in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Whether a box of some lengths in an array of some shape lies in one piece, in C order.
 
-    >>> _in_one_piece((2, 8), (4, 8)), _in_one_piece((2, 7), (4, 8)), _in_one_piece((1, 7), (4, 8))
+    >>> in_one_piece((2, 8), (4, 8)), in_one_piece((2, 7), (4, 8)), in_one_piece((1, 7), (4, 8))
     (True, False, True)
     """
     apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]

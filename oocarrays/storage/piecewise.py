@@ -8,12 +8,12 @@ Thakur 1995, section 6.3.1: what an aggregator reads of its domain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
 
-from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.mapping.selection import Axes
 from oocarrays.plan.cost import Costs
 from oocarrays.storage.access import ChunkReader
 from oocarrays.storage.array_file import ArrayFile
@@ -24,53 +24,47 @@ from oocarrays.storage.sections import pieces, read_section, section_plan
 def read_pieces(
     file: ArrayFile,
     sections: Sequence[Axes],
-    room: Callable[[int], np.ndarray],
+    rooms: Iterable[np.ndarray],
     *,
     meter: Meter,
     requests: int = 16,
     costs: Costs | None = None,
 ) -> Iterator[np.ndarray]:
-    """What is taken of an array file, section after section, by this thread alone: each shape is its ``lengths``.
+    """What is taken of an array file, section after section, by this thread alone: each in the next of ``rooms``.
 
     Parameters
     ----------
     sections : sequence of axes
         No chunk is in two of them, where chunks are coded.
-    room : callable
-        Gives so many bytes of memory for the next section.
+    rooms : iterable of arrays
+        Each of a section's ``lengths``; the next is asked for when a section has been looked at.
     requests : int
         Requests that are under way at one time, in stores that are not local files.
     """
-
-    def made(axes: Axes) -> np.ndarray:
-        shape = lengths(axes)
-        return room(int(np.prod(shape, dtype=np.int64)) * file.dtype.itemsize).view(file.dtype).reshape(shape)
-
     if file.chain.pipeline == "plain":
-        for axes in sections:
-            yield read_section(file, axes, made(axes), meter=meter, requests=requests, threads=1, costs=costs)
+        for axes, out in zip(sections, rooms, strict=True):
+            yield read_section(file, axes, out, meter=meter, requests=requests, threads=1, costs=costs)
     elif sections:
         requests = section_plan(file, sections[0], costs=costs).under_way(requests)
-        yield from _decoded(ChunkReader(file, meter, requests=requests), sections, made)
+        yield from _decoded(ChunkReader(file, meter, requests=requests), sections, rooms)
 
 
-def _decoded(reader: ChunkReader, sections: Sequence[Axes], made: Callable[[Axes], np.ndarray]) -> Iterator[np.ndarray]:
+def _decoded(reader: ChunkReader, sections: Sequence[Axes], rooms: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """Sections of coded chunks: a chunk that is a whole section is decoded in its place."""
     each = [list(pieces(reader.grid, axes)) for axes in sections]
     shape, out = reader.grid.chunks, np.empty(0, reader.dtype)
     buffer, alone = out, False
 
-    def rooms() -> Iterator[np.ndarray]:
+    def decoded() -> Iterator[np.ndarray]:
         nonlocal buffer
         while True:
             if not alone and buffer.shape != shape:
                 buffer = np.empty(shape, reader.dtype)
             yield out if alone else buffer
 
-    with closing(reader.whole([index for chunks in each for index, *_ in chunks], rooms())) as come:  # type: ignore[type-var]
-        for axes, chunks in zip(sections, each, strict=True):
-            out = made(axes)
-            alone = len(chunks) == 1 and out.shape == shape
+    with closing(reader.whole([index for chunks in each for index, *_ in chunks], decoded())) as come:  # type: ignore[type-var]
+        for chunks, out in zip(each, rooms, strict=True):
+            alone = len(chunks) == 1 and out.shape == shape and out.flags.c_contiguous
             for _, there, inside in chunks:
                 _, chunk = next(come)
                 if chunk is None:
