@@ -169,12 +169,12 @@ class Reading:
 
     def read(self, number: int, rank: int, part: Part) -> Read:
         """What an aggregator reads in a round: each piece is packed for all who want some of it while it is there."""
-        pieces = [self._piece(*each) for each in self.plan.pieces(number, rank)]
-        sent = _Memory(self.buffers.take(sum(piece.sent_bytes(rank) for piece in pieces)))
+        pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
+        sent = _Memory(self.buffers.take(sum(piece.sent_bytes for piece in pieces)))
         come = read_pieces(
             self.file,
             [piece.axes for piece in pieces],
-            (self._room(piece, rank, part, sent) for piece in pieces),
+            (self._room(piece, part, sent) for piece in pieces),
             meter=self.meter,
             requests=self.under_way,
             costs=self.costs,
@@ -182,34 +182,36 @@ class Reading:
         packed: defaultdict[int, list[Packed]] = defaultdict(list)
         for piece, data in zip(pieces, come, strict=True):
             for want in piece.wanted:
-                packed[want.rank].append((want.there, self._taken(piece, want, data, rank, part, sent)))
+                packed[want.rank].append((want.there, self._taken(piece, want, data, part, sent)))
         return Read(dict(packed))
 
-    def _piece(self, box: Section, axes: Axes) -> _Piece:
+    def _piece(self, rank: int, box: Section, axes: Axes) -> _Piece:
         wanted = [_Want(r, *places(self.plan.requests[r], box, axes)) for r in self.plan.table.ranks(box)]
-        return _Piece(axes, self.file.dtype, wanted)
+        size = sum(math.prod(want.shape) for want in wanted if want.rank != rank)
+        stays = size > math.prod(lengths(axes)) or not self.plan.stored.coded
+        return _Piece(axes, self.file.dtype, wanted, rank, stays)
 
     @staticmethod
-    def _taken(piece: _Piece, want: _Want, data: np.ndarray, rank: int, part: Part, sent: _Memory) -> np.ndarray:
+    def _taken(piece: _Piece, want: _Want, data: np.ndarray, part: Part, sent: _Memory) -> np.ndarray:
         """What a rank wants of a piece: in the part, where that is the aggregator's own; else contiguous."""
         mine = selected(data, want.inside)
-        if want.rank == rank:
+        if want.rank == piece.reader:
             part.put(want.there, mine)
             return part.at(want.there)
-        if piece.goes_as_it_is(want, rank):
+        if piece.goes_as_it_is(want):
             return mine
         packed = sent.room(mine.shape, mine.dtype)
         packed[...] = mine
         return packed
 
-    def _room(self, piece: _Piece, rank: int, part: Part, sent: _Memory) -> np.ndarray:
+    def _room(self, piece: _Piece, part: Part, sent: _Memory) -> np.ndarray:
         """Where a piece is read: at its place, where the aggregator alone wants it; in what is sent, where some of it
         can go as it is; or in memory that is used again for the next."""
-        if [want.rank for want in piece.wanted] == [rank] and piece.wanted[0].shape == piece.shape:
+        if [want.rank for want in piece.wanted] == [piece.reader] and piece.wanted[0].shape == piece.shape:
             there = part.at(piece.wanted[0].there)
             if self.plan.stored.coded or there.flags.c_contiguous:
                 return there
-        if any(piece.goes_as_it_is(want, rank) for want in piece.wanted):
+        if any(piece.goes_as_it_is(want) for want in piece.wanted):
             return sent.room(piece.shape, piece.dtype)
         return _Memory(self.buffers.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
@@ -302,6 +304,11 @@ class _Piece(NamedTuple):
     """Of its elements."""
     wanted: list[_Want]
     """Who wants what of it."""
+    reader: int
+    """Who reads it."""
+    stays: bool
+    """Whether what lies in it in one piece is sent from where it is: where it would be read for that anyway, or copies
+    would take more memory. Else it is packed from a cache to as much memory as others want."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -313,17 +320,18 @@ class _Piece(NamedTuple):
         """Bytes of it."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def goes_as_it_is(self, want: _Want, reader: int) -> bool:
-        """Whether what another rank wants lies in one piece."""
+    def goes_as_it_is(self, want: _Want) -> bool:
+        """Whether what another rank wants is sent from where it is."""
         along = zip(want.inside, want.shape, strict=True)
         even = all(n == 1 or (isinstance(part, slice) and part.step in (None, 1)) for part, n in along)
-        return want.rank != reader and even and in_one_piece(want.shape, self.shape)
+        return self.stays and want.rank != self.reader and even and in_one_piece(want.shape, self.shape)
 
-    def sent_bytes(self, reader: int) -> int:
+    @property
+    def sent_bytes(self) -> int:
         """Bytes that are held until others have taken them: what is packed for them, and the piece where some of it
         goes as it is."""
-        as_it_is = [want for want in self.wanted if self.goes_as_it_is(want, reader)]
-        packed = (math.prod(w.shape) for w in self.wanted if w.rank != reader and w not in as_it_is)
+        as_it_is = [want for want in self.wanted if self.goes_as_it_is(want)]
+        packed = (math.prod(w.shape) for w in self.wanted if w.rank != self.reader and not self.goes_as_it_is(w))
         return sum(packed) * self.dtype.itemsize + (self.nbytes if as_it_is else 0)
 
 
