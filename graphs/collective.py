@@ -105,9 +105,10 @@ def _at_one_time(builder: _Builder) -> list[Key]:
     """All messages of a round at one time: fewest tasks, and no order."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
     parts = [builder.add("begin", rank) for rank in ranks]
-    for number, each in enumerate(plan.rounds):
-        sizes, before = plan.sizes(number), builder.before(number - AHEAD)
-        read = [builder.add("read", number, r, after=before[r]) if each[r] else None for r in ranks]
+    begun = tuple(parts)
+    for number in range(len(plan.rounds)):
+        sizes = plan.sizes(number)
+        read = builder.reads(number, begun)
         for rank in ranks:
             others = [source for source in ranks if source != rank and sizes[source, rank]]
             own = read[rank] if sizes[rank, rank] else None
@@ -128,10 +129,11 @@ def _in_steps(builder: _Builder) -> list[Key]:
     assert plan.schedule is not None, "there are steps"
     exchange = Exchange(plan.schedule, builder.add)
     parts: list[Key] = [builder.add("begin", rank) for rank in ranks]
+    begun = tuple(parts)
     pad = [None] * (plan.schedule.ranks - plan.ranks)
-    for number, each in enumerate(plan.rounds):
-        sizes, before = plan.sizes(number), builder.before(number - AHEAD)
-        read = [builder.add("read", number, r, after=before[r]) if each[r] else None for r in ranks]
+    for number in range(len(plan.rounds)):
+        sizes = plan.sizes(number)
+        read = builder.reads(number, begun)
         kept = [builder.add("keep", number, r, buffers=(parts[r], read[r])) if sizes[r, r] else parts[r] for r in ranks]
         made = exchange.build(
             number,
@@ -157,9 +159,15 @@ class _Builder:
         self.taken: defaultdict[tuple[int, int], list[Key]] = defaultdict(list)
         """Of a round and an aggregator: what says that all has been taken that it read."""
 
-    def before(self, number: int) -> list[list[Key]]:
-        """What each rank waits for before it reads as much as in a round again."""
-        return [self.taken.get((number, rank), []) for rank in range(self.plan.ranks)]
+    def reads(self, number: int, begun: Sequence[Key]) -> list[Key | None]:
+        """What each rank reads in a round, its own into its part: when all has been taken of what it read before that
+        which is still being taken."""
+        return [
+            self.add("read", number, rank, buffers=(begun[rank],), after=self.taken.get((number - AHEAD, rank), ()))
+            if boxes
+            else None
+            for rank, boxes in enumerate(self.plan.rounds[number])
+        ]
 
     def add(
         self, verb: str, *args: Any, name: str = "", buffers: tuple[Key | None, ...] = (), after: Iterable[Key] = ()

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_parts
@@ -21,16 +22,20 @@ from oocarrays.graphs.work import this_worker
 
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, lengths
-from oocarrays.plan.collective import CollectivePlan, part_shape
+from oocarrays.plan.collective import CollectivePlan, in_one_piece, part_shape
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.wanted import Place
+from oocarrays.plan.wanted import Place, places
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.piecewise import read_pieces
 from oocarrays.storage.sections import read_section
 
 if TYPE_CHECKING:
+    from oocarrays.graphs.deliveries import Delivery, Part
     from oocarrays.graphs.nearby import Message
 
+Packed = tuple[Place, np.ndarray]
+"""Elements, and where they belong in a part."""
 READS = ("read", "independent")
 """What tasks on workers say when they have done it."""
 
@@ -39,23 +44,9 @@ READS = ("read", "independent")
 class Read:
     """What an aggregator has read in a round; it does not tell Dask how large it is, as the plan has counted it."""
 
-    boxes: list[np.ndarray]
-    """The tight section of each box."""
-
-
-@dataclass(slots=True)
-class Part:
-    """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on."""
-
-    array: np.ndarray
-    """What the rank wants, in the order in which it is read."""
-
-    def put(self, place: Place, data: np.ndarray) -> None:
-        """Fill a place of it; where it has come from another process, it may have to be copied first."""
-        if not self.array.flags.writeable:
-            self.array = self.array.copy()
-        there = self.array[(*place, ...)]
-        there[...] = data.reshape(there.shape)
+    packed: dict[int, list[Packed]]
+    """What each rank wants of each piece, contiguous: a view, where it lies in one piece. What the aggregator itself
+    wants is in its part already."""
 
 
 class Buffers:
@@ -82,7 +73,7 @@ class Buffers:
         """A buffer of ``nbytes``, whatever is in it; it is in use as long as there are views of it."""
         with self._lock:
             free = (each for each in self._all if each[1]() is None and len(each[0]) >= nbytes)
-            found = next(free, None)
+            found = min(free, key=lambda each: len(each[0]), default=None)
             memory = np.empty(nbytes, np.uint8) if found is None else found[0]
             buffer = np.frombuffer(memory.data, np.uint8, nbytes) if nbytes else memory[:0]
             self._all = [each for each in self._all if each is not found] + [(memory, weakref.ref(buffer))]
@@ -165,59 +156,85 @@ class Reading:
 
     def begin(self, rank: int) -> Part:
         """A rank's part, still empty."""
-        return Part(self.make(rank))
+        from oocarrays.graphs.deliveries import Part
+
+        part = Part(self.make(rank), (self.topic, rank))
+        part.expect()
+        return part
 
     def end(self, rank: int, part: Part) -> np.ndarray:
         """A rank's array, when all has come that it wants."""
+        part.done()
         return self.filled(rank, part.array)
 
-    def read(self, number: int, rank: int) -> Read:
-        """What an aggregator reads in a round, for all."""
-        sections = [self.plan.tight(box) for box in self.plan.rounds[number][rank]]
-        sizes = [math.prod(lengths(axes)) * self.file.dtype.itemsize for axes in sections]
-        pieces = np.split(self.buffers.take(sum(sizes)), np.cumsum(sizes)[:-1])
-        rooms = (
-            piece.view(self.file.dtype).reshape(lengths(axes)) for piece, axes in zip(pieces, sections, strict=True)
+    def read(self, number: int, rank: int, part: Part) -> Read:
+        """What an aggregator reads in a round: each piece is packed for all who want some of it while it is there."""
+        pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
+        sent = _Memory(self.buffers.take(sum(piece.sent_bytes for piece in pieces)))
+        come = read_pieces(
+            self.file,
+            [piece.axes for piece in pieces],
+            (self._room(piece, part, sent) for piece in pieces),
+            meter=self.meter,
+            requests=self.under_way,
+            costs=self.costs,
         )
-        return Read([self._section(axes, room) for axes, room in zip(sections, rooms, strict=True)])
+        packed: defaultdict[int, list[Packed]] = defaultdict(list)
+        for piece, data in zip(pieces, come, strict=True):
+            for want in piece.wanted:
+                packed[want.rank].append((want.there, self._taken(piece, want, data, part, sent)))
+        return Read(dict(packed))
+
+    def _piece(self, rank: int, box: Section, axes: Axes) -> _Piece:
+        wanted = [_Want(r, *places(self.plan.requests[r], box, axes)) for r in self.plan.table.ranks(box)]
+        size = sum(math.prod(want.shape) for want in wanted if want.rank != rank)
+        stays = size > math.prod(lengths(axes)) or not self.plan.stored.coded
+        return _Piece(axes, self.file.dtype, wanted, rank, stays)
+
+    @staticmethod
+    def _taken(piece: _Piece, want: _Want, data: np.ndarray, part: Part, sent: _Memory) -> np.ndarray:
+        """What a rank wants of a piece: in the part, where that is the aggregator's own; else contiguous."""
+        mine = selected(data, want.inside)
+        if want.rank == piece.reader:
+            part.put(want.there, mine)
+            return part.at(want.there)
+        if piece.goes_as_it_is(want):
+            return mine
+        packed = sent.room(mine.shape, mine.dtype)
+        packed[...] = mine
+        return packed
+
+    def _room(self, piece: _Piece, part: Part, sent: _Memory) -> np.ndarray:
+        """Where a piece is read: at its place, where the aggregator alone wants it; in what is sent, where some of it
+        can go as it is; or in memory that is used again for the next."""
+        if [want.rank for want in piece.wanted] == [piece.reader] and piece.wanted[0].shape == piece.shape:
+            there = part.at(piece.wanted[0].there)
+            if self.plan.stored.coded or there.flags.c_contiguous:
+                return there
+        if any(piece.goes_as_it_is(want) for want in piece.wanted):
+            return sent.room(piece.shape, piece.dtype)
+        return _Memory(self.buffers.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
     def keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
         """A rank's part, and in it what it has read for itself."""
-        for box, data in self._wanted(number, rank, rank, read):
-            there, inside = self.plan.places(box, rank)
-            part.put(there, selected(data, inside))
+        for place, data in read.packed.get(rank, ()):
+            part.put(place, data)
         return part
-
-    def _wanted(self, number: int, source: int, rank: int, read: Read) -> list[tuple[Section, np.ndarray]]:
-        boxes = zip(self.plan.rounds[number][source], read.boxes, strict=True)
-        return [(box, data) for box, data in boxes if self.plan.table.counts(box)[rank]]
-
-    def pack(self, number: int, rank: int, read: Read, final: int) -> list[np.ndarray]:
-        """What another rank wants of each box that this one has read: a view, where it lies in one piece."""
-        wanted = self._wanted(number, rank, final, read)
-        return [np.ascontiguousarray(selected(data, self.plan.places(box, final)[1])) for box, data in wanted]
-
-    def unpack(self, number: int, source: int, rank: int, part: Part, pieces: Sequence[np.ndarray]) -> None:
-        """Put what has come from another rank into a rank's part."""
-        boxes = (box for box in self.plan.rounds[number][source] if self.plan.table.counts(box)[rank])
-        for box, data in zip(boxes, pieces, strict=True):
-            part.put(self.plan.places(box, rank)[0], data)
 
     # ------------------------------------------------------------------ all messages of a round at one time
 
-    def message(self, number: int, final: int, rank: int, read: Read) -> Message:
+    def message(self, number: int, final: int, rank: int, read: Read) -> Delivery:
         """What goes to another rank."""
-        from oocarrays.graphs.nearby import Message
+        from oocarrays.graphs.deliveries import Delivery
 
-        pieces = self.pack(number, rank, read, final)
-        return Message(pieces, [(rank, final)] * len(pieces))
+        return Delivery((self.topic, final), *zip(*read.packed[final], strict=True))
 
-    def fill(self, number: int, rank: int, part: Part, read: Read | None, *messages: Message) -> Part:
+    def fill(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> Part:
         """A rank's part, and in it what it and others have read of a round."""
         if read is not None:
             self.keep(number, rank, part, read)
-        for message in messages:
-            self.unpack(number, message.labels[0][0], rank, part, message.arrays)
+        for delivery in deliveries:
+            delivery.fill(part)
         return part
 
     def took(self, number: int, rank: int) -> None:
@@ -228,7 +245,7 @@ class Reading:
     def send(self, number: int, stage: int, rank: int, read: Read | None, carried: Carried | None) -> Message | None:
         """The message of a step, packed when it goes."""
         assert self.plan.schedule is not None, "there are steps"
-        return sent_parts(self.plan.schedule, stage, rank, _Packed(self, number, rank, read), carried)
+        return sent_parts(self.plan.schedule, stage, rank, _Packed(self.plan.ranks, rank, read), carried)
 
     def carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
         """What this rank holds for others."""
@@ -241,27 +258,98 @@ class Reading:
     def receive(self, number: int, stage: int, rank: int, part: Part, *messages: Message | None) -> Part:
         """A rank's part, and in it what has come."""
         for source, data in arrived_parts(rank, messages).items():
-            counts = [self.plan.table.counts(box)[rank] for box in self.plan.rounds[number][source]]
-            ends = np.cumsum([count for count in counts if count])[:-1]
-            self.unpack(number, source, rank, part, np.split(data.view(self.file.dtype), ends))
+            elements, start = data.view(self.file.dtype), 0
+            for piece, axes in self.plan.pieces(number, source):
+                there = part.at(places(self.plan.requests[rank], piece, axes)[0])
+                there[...] = elements[start : start + there.size].reshape(there.shape)
+                start += there.size
         return part
 
 
-class _Packed(Sequence[np.ndarray | None]):
-    """Messages of one rank as bytes, each packed when it is asked for."""
+class _Memory:
+    """Memory that is given away from its beginning on: in one piece, it has few and large pages."""
 
-    def __init__(self, reading: Reading, number: int, rank: int, read: Read | None) -> None:
-        self._reading, self._number, self._rank, self._read = reading, number, rank, read
+    def __init__(self, memory: np.ndarray) -> None:
+        self._left = memory
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Room for an array."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        given, self._left = self._left[:nbytes], self._left[nbytes:]
+        return given.view(dtype).reshape(shape)
+
+
+class _Want(NamedTuple):
+    """What a rank wants of a piece."""
+
+    rank: int
+    """Who wants it."""
+    there: Place
+    """Where it belongs in that rank's part."""
+    inside: Place
+    """Where it is in the piece."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return tuple(along.stop - along.start for along in self.there if isinstance(along, slice))
+
+
+class _Piece(NamedTuple):
+    """What is read at one time."""
+
+    axes: Axes
+    """What is taken of the file."""
+    dtype: np.dtype
+    """Of its elements."""
+    wanted: list[_Want]
+    """Who wants what of it."""
+    reader: int
+    """Who reads it."""
+    stays: bool
+    """Whether what lies in it in one piece is sent from where it is: where it would be read for that anyway, or copies
+    would take more memory. Else it is packed from a cache to as much memory as others want."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return lengths(self.axes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def goes_as_it_is(self, want: _Want) -> bool:
+        """Whether what another rank wants is sent from where it is."""
+        along = zip(want.inside, want.shape, strict=True)
+        even = all(n == 1 or (isinstance(part, slice) and part.step in (None, 1)) for part, n in along)
+        return self.stays and want.rank != self.reader and even and in_one_piece(want.shape, self.shape)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that are held until others have taken them: what is packed for them, and the piece where some of it
+        goes as it is."""
+        as_it_is = [want for want in self.wanted if self.goes_as_it_is(want)]
+        packed = (math.prod(w.shape) for w in self.wanted if w.rank != self.reader and not self.goes_as_it_is(w))
+        return sum(packed) * self.dtype.itemsize + (self.nbytes if as_it_is else 0)
+
+
+class _Packed(Sequence[np.ndarray | None]):
+    """Messages of one rank as bytes, each made when it is asked for."""
+
+    def __init__(self, ranks: int, rank: int, read: Read | None) -> None:
+        self._ranks, self._rank = ranks, rank
+        self._packed = read.packed if read else {}
 
     def __len__(self) -> int:
-        return self._reading.plan.ranks
+        return self._ranks
 
     def __getitem__(self, final: Any) -> Any:
-        if self._read is None or final >= len(self) or final == self._rank:
+        if final not in self._packed or final == self._rank:
             return None
-        pieces = [piece.reshape(-1) for piece in self._reading.pack(self._number, self._rank, self._read, final)]
-        data = np.concatenate(pieces) if len(pieces) > 1 else pieces[0] if pieces else None
-        return None if data is None else data.view(np.uint8)
+        pieces = [piece.reshape(-1) for _, piece in self._packed[final]]
+        return (np.concatenate(pieces) if len(pieces) > 1 else pieces[0]).view(np.uint8)
 
 
 def selected(data: np.ndarray, place: Place) -> np.ndarray:

@@ -14,10 +14,11 @@ where it does not work, messages go over sockets.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import secrets
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -33,6 +34,8 @@ from oocarrays.errors import RunError
 
 LEAST_BYTES = 2**16
 """Of a message: less goes over the socket anyway."""
+BOUNCE_BYTES = 2**19
+"""Copied at one time to where it is not to lie in one piece: so much stays in a core's second cache."""
 TOKEN_BYTES = 16
 _TOKEN = ctypes.create_string_buffer(secrets.token_bytes(TOKEN_BYTES), TOKEN_BYTES)
 """By which a reader knows that it reads this process, and no other that has its number elsewhere."""
@@ -81,7 +84,8 @@ def _sizeof(message: Message) -> int:
 
 
 @dask_serialize.register(Message)  # type: ignore[untyped-decorator]
-def _serialize(message: Message, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
+def serialized(message: Message, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
+    """A message as it goes over a connection: where it is, or a header and its bytes."""
     if _near and context and message.nbytes >= LEAST_BYTES and _same_host(context):
         arrays = [_place(array) for array in message.arrays]
         return {"process": _here(), "arrays": arrays, "labels": message.labels}, []
@@ -94,9 +98,10 @@ def _serialize(message: Message, context: dict[str, Any] | None = None) -> tuple
 
 
 @dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
-def _deserialize(header: dict[str, Any], frames: list[Any]) -> Message:
-    if "process" in header:
-        return Message([_fetched(header["process"], *place) for place in header["arrays"]], header["labels"])
+def deserialized(header: dict[str, Any], frames: list[Any]) -> Message:
+    """The message again."""
+    if is_near(header):
+        return Message(_fetched(header), header["labels"])
     arrays, rest = [], iter(frames)
     for each, count in header["headers"]:
         arrays.append(deserialize_numpy_ndarray(each, [next(rest) for _ in range(count)]))
@@ -120,8 +125,23 @@ def _place(array: np.ndarray) -> tuple[int, tuple[int, ...], Any]:
     return array.ctypes.data, array.shape, array.dtype.str if array.dtype.fields is None else array.dtype.descr
 
 
-def _fetched(process: tuple[int, int, bytes], start: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """An array of another process, copied out of its memory.
+def is_near(header: dict[str, Any]) -> bool:
+    """Whether only the place of a message came, which is in another process's memory."""
+    return "process" in header
+
+
+def _fetched(header: dict[str, Any]) -> list[np.ndarray]:
+    """The arrays of a message in another process, copied out of its memory."""
+    kinds = [(tuple(shape), _dtype(kind)) for _, shape, kind in header["arrays"]]
+    arrays = [np.empty(math.prod(shape) * kind.itemsize, np.uint8).view(kind).reshape(shape) for shape, kind in kinds]
+    fetch_into(header, arrays)
+    return arrays
+
+
+def fetch_into(header: dict[str, Any], rooms: Sequence[np.ndarray]) -> None:
+    """Copy the arrays of a message out of another process's memory, each into an array of its shape and type.
+
+    Where one of these is not in one piece, so much goes through a buffer at one time as stays in a core's cache.
 
     Raises
     ------
@@ -130,16 +150,44 @@ def _fetched(process: tuple[int, int, bytes], start: int, shape: Sequence[int], 
     RunError
         Where another process has its number here.
     """
-    kind = np.dtype(dtype if isinstance(dtype, str) else [tuple(field) for field in dtype])
-    count = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    number, place, token = process
+    number, place, token = header["process"]
     known = bytearray(TOKEN_BYTES)
-    out = np.empty(count, np.uint8)
     _read(number, place, known)
     if bytes(known) != token:
         raise RunError("workers at one address are not on one machine: set oocarrays.same-machine to False")
-    _read(number, start, out)
-    return out.view(kind).reshape(tuple(shape))
+    bounce = np.empty(0, np.uint8)
+    for (start, *_), room in zip(header["arrays"], rooms, strict=True):
+        for block in _blocks(room):
+            into = block
+            if not block.flags.c_contiguous:
+                bounce = bounce if len(bounce) >= block.nbytes else np.empty(block.nbytes, np.uint8)
+                into = bounce[: block.nbytes].view(block.dtype).reshape(block.shape)
+            _read(number, start, into.reshape(-1).view(np.uint8))
+            if into is not block:
+                block[...] = into
+            start += block.nbytes
+
+
+def _blocks(room: np.ndarray) -> Iterator[np.ndarray]:
+    """A room in pieces that are contiguous or small, one after the other in its order.
+
+    >>> [block.shape for block in _blocks(np.zeros((3, 2**18, 4), "u1")[:, :, 1:])]
+    [(1, 174762, 3), (1, 87382, 3), (1, 174762, 3), (1, 87382, 3), (1, 174762, 3), (1, 87382, 3)]
+    """
+    if room.flags.c_contiguous or room.nbytes <= BOUNCE_BYTES:
+        yield room
+        return
+    rows = max(BOUNCE_BYTES * len(room) // room.nbytes, 1)
+    for start in range(0, len(room), rows):
+        block = room[start : start + rows]
+        if len(block) > 1 or block.nbytes <= BOUNCE_BYTES:
+            yield block
+        else:
+            yield from (inner[np.newaxis] for inner in _blocks(block[0]))
+
+
+def _dtype(kind: Any) -> np.dtype:
+    return np.dtype(kind if isinstance(kind, str) else [tuple(field) for field in kind])
 
 
 def _read(process: int, start: int, out: Any) -> None:

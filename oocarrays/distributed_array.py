@@ -191,7 +191,8 @@ class DistributedArray(RankArrays[Parts]):
 
     def compute(self, **kwargs: Any) -> np.ndarray:
         """The whole array, in natural order, in the memory of this process."""
-        return np.asarray(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
+        with self._pinned():
+            return np.asarray(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:

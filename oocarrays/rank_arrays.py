@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -50,6 +51,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         self._dtype = dtype
         self._build = build
         self._cluster = cluster
+        self._is_pinned = False
         self._workers = tuple(workers)
         self._meter = meter or Meter()
 
@@ -125,8 +127,26 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
 
     def persist(self, **kwargs: Any) -> Self:
         """The same, every rank's part in memory where its rank is."""
-        made: Self = super().persist(**self._there(kwargs))  # type: ignore[no-untyped-call]
+        with self._pinned():
+            made: Self = super().persist(**self._there(kwargs))  # type: ignore[no-untyped-call]
         return made
+
+    @contextmanager
+    def _pinned(self) -> Iterator[None]:
+        """Pin what is about to be sent once, however often Dask looks at the graph meanwhile: it takes the scheduler's
+        answer each time."""
+        self._pin()
+        self._is_pinned = True
+        try:
+            yield
+        finally:
+            self._is_pinned = False
+
+    def _pin(self) -> None:
+        if self._cluster and not self._is_pinned:
+            for suffix, addresses in self._parts.homes.items():
+                listen(self._cluster.client, topic_of(suffix), self._meter)
+                pin(self._cluster.client, suffix, addresses, topic_of(suffix))
 
     def _there(self, options: dict[str, Any]) -> dict[str, Any]:
         """Where it runs, if nothing else is said: where its ranks are."""
@@ -148,10 +168,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     __dask_scheduler__ = staticmethod(dask.threaded.get)
 
     def __dask_graph__(self) -> HighLevelGraph:
-        if self._cluster:
-            for suffix, addresses in self._parts.homes.items():
-                listen(self._cluster.client, topic_of(suffix), self._meter)
-                pin(self._cluster.client, suffix, addresses, topic_of(suffix))
+        self._pin()
         return self._parts.graph
 
     def __dask_keys__(self) -> list[Key]:

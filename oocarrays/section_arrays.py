@@ -68,7 +68,8 @@ class SectionArrays(RankArrays[RankParts]):
 
     def compute(self, **kwargs: Any) -> list[np.ndarray]:
         """Every rank's array, in the memory of this process."""
-        return list(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
+        with self._pinned():
+            return list(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
 
     def _named(self) -> str:
         return f"{self.ranks} sections"

@@ -137,6 +137,15 @@ class Union:
             for product in inner.products()
         ]
 
+    def within(self, box: Sequence[range]) -> Union:
+        """What of it lies in a box.
+
+        >>> union = Union.of([product_of((range(3), range(0, 6, 2)))])
+        >>> list(union.within((range(1, 9), range(2, 4))).boxes())
+        [((1, 2), (3, 3))]
+        """
+        return Union.of(tuple(map(_cut, product, box)) for product in self.products())
+
     def complement(self, shape: Sequence[int]) -> list[Product]:
         """What it does not hold of an array of some shape, as products: one for each kind of row.
 
@@ -185,6 +194,12 @@ def _united(products: Sequence[Product], known: dict[Any, Union]) -> Union:
     runs, kinds, inner = _merged([(runs, made[held]) for runs, held in swept])
     key = runs.tobytes(), kinds.tobytes(), *map(id, inner)
     return known.setdefault(key, Union(runs, kinds, inner))
+
+
+def _cut(runs: Runs, interval: range) -> Runs:
+    """What of runs lies in an interval."""
+    cut: Runs = np.clip(runs, interval.start, interval.stop)
+    return cut[cut[:, 0] < cut[:, 1]]
 
 
 def _joined(several: Sequence[Runs]) -> Runs:

@@ -17,16 +17,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import product
 from typing import Literal
 
 import numpy as np
 
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.domains import Deal, DiskOf, Domain, Partition, file_domains
+from oocarrays.plan.rounds import Cutting
 from oocarrays.plan.schedule import Schedule
-from oocarrays.plan.wanted import AccessTable, Place, chunks_wanted, is_empty, places, requests_of
+from oocarrays.plan.wanted import AccessTable, Place, chunks_of, places, requests_of
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
 
@@ -35,6 +37,8 @@ Round = tuple[tuple[Section, ...], ...]
 """The boxes of chunks that each rank reads at one time, by rank; of each box its tight section is read."""
 BUFFER_BYTES = 2**26
 """Of what an aggregator reads in a round, at most, or one chunk."""
+PIECE_BYTES = 2**20
+"""Of what an aggregator decodes at one time, and then packs for all who want it, or one chunk."""
 AHEAD = 2
 """Rounds that an aggregator has read and others not yet taken, at most."""
 
@@ -71,6 +75,7 @@ class Offer:
 class CollectivePlan:
     """One collective read.
 
+    >>> from oocarrays.mapping.grid import ChunkGrid
     >>> from oocarrays.mapping.layout import Layout
     >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
     >>> plan = two_phase(stored, requests_of(Layout.of((8, 8), "(*, block)", ranks=2)), buffer_bytes=64)
@@ -128,6 +133,15 @@ class CollectivePlan:
         """Where what a rank wants of a box is in its part, and in what is read of the box."""
         return places(self.requests[rank], box, self.tight(box))
 
+    def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
+        """What a rank reads in a round, in pieces that a processor's cache holds where chunks are coded, which takes a
+        copy anyway: each made of whole chunks, and what is read of it."""
+        for box in self.rounds[number][rank]:
+            for piece in _tiles(self.stored, box) if self.stored.coded else [box]:
+                read = common(self.tight(box), piece)
+                if all(map(len, read)):  # a box may have chunks in it that nobody wants
+                    yield piece, read
+
     def sizes(self, number: int) -> np.ndarray:
         """Elements that each rank has read in a round for each other: a matrix."""
         return np.stack([sum(map(self.table.counts, boxes), self._nothing) for boxes in self.rounds[number]])
@@ -166,21 +180,13 @@ class CollectivePlan:
         """Stored chunks that each rank reads."""
         if self.method == "independent":
             return tuple(chunks_of(self.stored.grid, axes) for axes in self.requests)
-        return tuple(
-            sum(math.prod(map(len, self.stored.grid.touched(box))) for each in self.rounds for box in each[rank])
-            for rank in range(self.ranks)
-        )
+        boxes = ([box for each in self.rounds for box in each[rank]] for rank in range(self.ranks))
+        return tuple(sum(self.table.of(box).chunks for box in each) for each in boxes)
 
-    def sections(self, rank: int) -> Iterator[tuple[Axes, bool]]:
-        """What a rank reads, one section after the other, and whether that goes to one piece of memory."""
-        if self.method == "independent":
-            yield self.requests[rank], True
-            return
-        for boxes in (each[rank] for each in self.rounds):
-            for box in boxes:
-                owner = None if self.workers else self.only(box)
-                axes = self.tight(box)
-                yield axes, owner is None or _in_one_piece(lengths(axes), part_shape(self, owner))
+    def is_packed(self, box: Section) -> bool:
+        """Whether what is read of a box goes to one piece of memory."""
+        owner = None if self.workers else self.only(box)
+        return owner is None or in_one_piece(lengths(self.tight(box)), part_shape(self, owner))
 
     def only(self, box: Section) -> int | None:
         """The one rank that wants any of a box, if it is one: between threads that is read to its place."""
@@ -208,7 +214,7 @@ class CollectivePlan:
     @cached_property
     def read_sizes(self) -> np.ndarray:
         """Elements that each rank reads in each round, tight sections whole: by round and rank."""
-        read = [[sum(math.prod(lengths(self.tight(b))) for b in boxes) for boxes in each] for each in self.rounds]
+        read = [[sum(self.table.of(box).size for box in boxes) for boxes in each] for each in self.rounds]
         return np.array(read, np.int64).reshape(len(self.rounds), self.ranks)
 
     def __getstate__(self) -> dict[str, object]:
@@ -235,24 +241,14 @@ def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
     return lengths(plan.requests[rank])
 
 
-def _in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Whether a box of some lengths in an array of some shape lies in one piece, in C order.
 
-    >>> _in_one_piece((2, 8), (4, 8)), _in_one_piece((2, 7), (4, 8)), _in_one_piece((1, 7), (4, 8))
+    >>> in_one_piece((2, 8), (4, 8)), in_one_piece((2, 7), (4, 8)), in_one_piece((1, 7), (4, 8))
     (True, False, True)
     """
     apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]
     return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
-
-
-def chunks_of(grid: ChunkGrid, axes: Axes) -> int:
-    """Chunks that hold any of what is taken.
-
-    >>> chunks_of(ChunkGrid.of((8, 8), (2, 4)), (range(0, 8, 5), range(3)))
-    2
-    """
-    along = zip(axes, grid.shape, grid.chunks, strict=True)
-    return math.prod(int(chunks_wanted(*axis).sum()) for axis in along) if not is_empty(axes) else 0
 
 
 def independent(stored: Stored, requests: Sequence[Axes], *, workers: int = 0) -> CollectivePlan:
@@ -290,7 +286,7 @@ def two_phase(
     domains = file_domains(
         stored.grid, requests, aggregators or range(ranks), partition=partition, deal=deal, disk_of=disk_of
     )
-    cutting = _Cutting(stored, table, buffer_bytes)
+    cutting = Cutting(stored, table, partition, buffer_bytes)
     read = {domain.rank: list(cutting.rounds(domain)) for domain in domains}
     most = max(map(len, read.values()), default=0)
     plan = CollectivePlan(
@@ -312,52 +308,12 @@ def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
     return rounds[number] if number < len(rounds) else ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Cutting:
-    """What cuts a domain in rounds."""
-
-    stored: Stored
-    table: AccessTable
-    buffer_bytes: int
-
-    def rounds(self, domain: Domain) -> Iterator[tuple[Section, ...]]:
-        """What an aggregator reads at one time: as many boxes as fill a buffer."""
-        wanted = (box for within in domain.boxes for box in self.table.boxes(within))
-        together: list[Section] = []
-        held = 0
-        for box in (piece for each in wanted for piece in self._pieces(each)):
-            nbytes = self._nbytes(box)
-            if together and held + nbytes > self.buffer_bytes:
-                yield tuple(together)
-                together, held = [], 0
-            together.append(box)
-            held += nbytes
-        if together:
-            yield tuple(together)
-
-    def _nbytes(self, box: Section) -> int:
-        return math.prod(lengths(self.table.tight(box))) * self.stored.itemsize
-
-    def _pieces(self, box: Section) -> Iterator[Section]:
-        """A box in pieces of which no more than a buffer is read, cut along the slowest axis: between chunks, or also
-        within one, where ranges of it can be read."""
-        nbytes, unit = self._nbytes(box), self.stored.grid.chunks
-        cuttable = [axis for axis, (n, c) in enumerate(zip(box.shape, unit, strict=True)) if n > c]
-        if not cuttable and not self.stored.coded:
-            cuttable, unit = [axis for axis, n in enumerate(box.shape) if n > 1], (1,) * len(unit)
-        if nbytes <= self.buffer_bytes or not cuttable:
-            yield box
-            return
-        axis = cuttable[0]
-        length = ceil_div(ceil_div(box.shape[axis], unit[axis]), ceil_div(nbytes, self.buffer_bytes)) * unit[axis]
-        for start in range(box.lower[axis], box.upper[axis], length):
-            piece = _between(box, axis, start, min(start + length, box.upper[axis]))
-            if self.table.ranks(piece):
-                yield from self._pieces(piece)
-
-
-def _between(box: Section, axis: int, lower: int, upper: int) -> Section:
-    """What of a box lies between two bounds along an axis."""
-    lowers, uppers = list(box.lower), list(box.upper)
-    lowers[axis], uppers[axis] = lower, upper
-    return Section(tuple(lowers), tuple(uppers))
+def _tiles(stored: Stored, box: Section) -> Iterator[Section]:
+    """A box of whole chunks in smaller ones of `PIECE_BYTES`, or of one chunk."""
+    left, along = max(PIECE_BYTES // stored.chunk_bytes, 1), []
+    for touched in reversed(stored.grid.touched(box)):
+        length = min(left, len(touched))
+        along.append([(at, min(at + length, touched.stop)) for at in touched[::length]])
+        left //= length
+    for each in product(*reversed(along)):
+        yield stored.grid.block(*zip(*each, strict=True)) if each else box

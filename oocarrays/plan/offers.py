@@ -13,51 +13,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, get_args
+from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.selection import Axes
-from oocarrays.plan.collective import AHEAD, BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
-from oocarrays.plan.cost import Costs, speed
+from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.collective import BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
+from oocarrays.plan.collective_cost import Means, fixed_bytes, independent_offer, two_phase_offer
+from oocarrays.plan.cost import Costs
 from oocarrays.plan.domains import Deal, DiskOf, Partition, spaced
-from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
-from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
+from oocarrays.plan.prediction import cheapest, flat_constants
 from oocarrays.plan.schedule import Schedule
-from oocarrays.plan.sections import BUFFER_BYTES as SECTION_BYTES
-from oocarrays.plan.sections import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, decoding_bytes, gap_bytes
 from oocarrays.plan.wanted import AccessTable
 
 TRIES = 5
 """Sizes of a buffer that are tried, until what is held keeps the budget."""
+UNEVEN = 1.5
+"""A rank that wants more than so many times its share of the chunks may have others read for it."""
+LEAST_BUFFER_BYTES = 2**16
+"""The smallest buffer that is tried, ..."""
+MOST_ROUNDS = 2**12
+"""... and one that holds all that is wanted in so many."""
 Aggregators = str | int | Sequence[int]
 """How many ranks read for all, which, or "auto"."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What a collective read may use."""
-
-    budget: int
-    """Bytes that this process may hold, or each worker."""
-    costs: Costs
-    """What the machine takes."""
-    workers: int
-    """Workers that ranks are put on in turn; 0 for threads."""
-    schedule: str | None
-    """The order of messages by name, or "auto"; None for all of a round at one time."""
-    under_way: int
-    """Requests that a rank has under way at one time, to stores over a network."""
-    buffer_bytes: int
-    """Bytes that an aggregator reads in a round."""
-    deal: Deal
-    """Whether an aggregator has chunks that follow each other, or every so-manieth."""
-    disk_of: DiskOf | None
-    """Where chunks lie, if that is known."""
 
 
 def plan_collective(
@@ -111,26 +93,36 @@ def plan_collective(
         budget=budget,
         costs=costs or Costs(),
         workers=workers,
-        schedule=schedule,
+        schedule=_schedule(schedule, len(requests)) if workers else None,
         under_way=under_way,
         buffer_bytes=buffer_bytes,
-        deal=deal,  # type: ignore[arg-type]
+        deal=_deal(deal),
         disk_of=disk_of,
     )
     table = AccessTable(stored.grid, requests)
-    plans = list(_plans(stored, table, _methods(method), _partitions(partition), aggregators, means))
-    fitting = [plan for plan in plans if _price(plan).held_bytes <= budget]
-    if not fitting:
-        raise BudgetError(budget, min(_price(plan).held_bytes for plan in plans), "this collective read")
-    chosen = min(fitting, key=lambda plan: _price(plan).seconds)
+    sets = chosen_aggregators(aggregators, len(requests))
+    plans = list(_plans(stored, table, _methods(method), _partitions(partition), sets, means))
+    if means.schedule == "auto" and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
+        plans.append(_in_steps(best, means))
+    chosen = _cheapest(plans, budget)
+    if _price(chosen).held_bytes > budget:
+        raise BudgetError(budget, _price(chosen).held_bytes, "this collective read")
     offers = sorted((_price(plan) for plan in plans), key=lambda offer: offer.seconds)
     return _with(chosen, offers=tuple(offers))
+
+
+def _cheapest(plans: Sequence[CollectivePlan], budget: int) -> CollectivePlan:
+    """The plan that takes least time among those that keep the budget; the smallest, where none does."""
+    fitting = [plan for plan in plans if _price(plan).held_bytes <= budget]
+    if not fitting:
+        return min(plans, key=lambda plan: _price(plan).held_bytes)
+    return min(fitting, key=lambda plan: _price(plan).seconds)
 
 
 def _with(plan: CollectivePlan, **changed: object) -> CollectivePlan:
     """The same plan, with what it has derived."""
     made = replace(plan, **changed)  # type: ignore[arg-type]
-    made.__dict__["table"] = plan.table
+    made.__dict__.update({name: value for name, value in plan.__dict__.items() if name not in made.__dict__})
     return made
 
 
@@ -151,6 +143,19 @@ def _partitions(partition: str) -> tuple[Partition, ...]:
     if partition not in ("auto", *known):
         raise InputError(f"partition={partition!r} is not one of 'auto', {', '.join(map(repr, known))}")
     return known if partition == "auto" else (partition,)  # type: ignore[return-value]
+
+
+def _deal(deal: str) -> Deal:
+    known: tuple[Deal, ...] = get_args(Deal)
+    if deal not in known:
+        raise InputError(f"deal={deal!r} is not one of {', '.join(map(repr, known))}")
+    return deal  # type: ignore[return-value]
+
+
+def _schedule(schedule: str | None, ranks: int) -> Schedule | Literal["auto"] | None:
+    if schedule is None:
+        return None
+    return "auto" if schedule.lower() == "auto" else Schedule.of(schedule, ranks)
 
 
 def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
@@ -186,26 +191,33 @@ def _plans(
     table: AccessTable,
     methods: Sequence[str],
     partitions: Sequence[Partition],
-    aggregators: Aggregators,
+    sets: Sequence[tuple[int, ...]],
     means: Means,
 ) -> Iterator[CollectivePlan]:
-    """Every plan that is looked at, with its price: fewer aggregators than all with the first partition only."""
+    """Every plan that is looked at, with its price: fewer aggregators than all with the first partition only, and no
+    aggregators where requests conform, unless they are asked for."""
     if "independent" in methods:
         plan = independent(stored, table.requests, workers=means.workers)
         plan.__dict__["table"] = table
-        yield _with(plan, price=_independent_offer(plan, means))
-    if "two-phase" in methods:
-        sets = chosen_aggregators(aggregators, len(table.requests))
-        for number, some in enumerate(sets):
-            for partition in partitions if number == 0 else partitions[:1]:
-                yield _fitted(stored, table, some, partition, means)
+        yield (alone := _with(plan, price=independent_offer(plan, means)))
+        if _conforms(alone, means):
+            return
+    for number, some in enumerate(sets if "two-phase" in methods else []):
+        for partition in partitions if number == 0 else partitions[:1]:
+            yield _fitted(stored, table, some, partition, means)
+
+
+def _conforms(alone: CollectivePlan, means: Means) -> bool:
+    """Whether no chunk is wanted by two ranks, and none wants far more than its share: nothing is gained together."""
+    even = UNEVEN * ceil_div(sum(alone.chunks_read), alone.ranks)
+    return not alone.table.are_shared and max(alone.chunks_read) <= even and _price(alone).held_bytes <= means.budget
 
 
 def _fitted(
     stored: Stored, table: AccessTable, aggregators: Sequence[int], partition: Partition, means: Means
 ) -> CollectivePlan:
     """A plan whose buffers are as large as the budget allows."""
-    buffer_bytes = means.buffer_bytes
+    buffer_bytes, least = means.buffer_bytes, _least_buffer(stored, table)
     for _ in range(TRIES):
         plan = two_phase(
             stored,
@@ -218,180 +230,37 @@ def _fitted(
             workers=means.workers,
             table=table,
         )
-        orders = _orders(plan, means)
-        offers = [_with(plan, schedule=order) for order in orders]
-        offers = [_with(each, price=_two_phase_offer(each, means)) for each in offers]
-        best = min(offers, key=lambda each: (_price(each).held_bytes > means.budget, _price(each).seconds))
-        if _price(best).held_bytes <= means.budget or buffer_bytes <= stored.itemsize:
+        best = _ordered(plan, means)
+        if _price(best).held_bytes <= means.budget or buffer_bytes <= least:
             break
-        fixed = _fixed(best, means)
+        fixed = fixed_bytes(best, means)
         left = max(means.budget - fixed, 0) / max(_price(best).held_bytes - fixed, 1)
-        buffer_bytes = max(int(best.round_bytes * left), stored.itemsize)
+        buffer_bytes = max(int(best.round_bytes * left), least)
     return best
 
 
-def _orders(plan: CollectivePlan, means: Means) -> list[Schedule | None]:
-    """The orders of messages that are looked at: all at one time, and one partner a step; or what is asked for."""
-    if not means.workers or means.schedule is None:
-        return [None]
-    if means.schedule.lower() != "auto":
-        return [Schedule.of(means.schedule, plan.ranks)]
+def _least_buffer(stored: Stored, table: AccessTable) -> int:
+    """Bytes below which no buffer is tried: a plan that names so many boxes takes longer to make than to carry out."""
+    wanted = sum(math.prod(lengths(axes)) for axes in table.requests) * stored.itemsize
+    return max(LEAST_BUFFER_BYTES, wanted // MOST_ROUNDS)
+
+
+def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
+    """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
+    the budget."""
+    best = _priced(plan, means.schedule if isinstance(means.schedule, Schedule) else None, means)
+    if means.schedule != "auto" or _price(best).held_bytes <= means.budget:
+        return best
+    return min(best, _in_steps(plan, means), key=lambda each: _price(each).held_bytes)
+
+
+def _priced(plan: CollectivePlan, schedule: Schedule | None, means: Means) -> CollectivePlan:
+    ordered = _with(plan, schedule=schedule)
+    return _with(ordered, price=two_phase_offer(ordered, means))
+
+
+def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:
+    """The same plan with the cheapest order in which a rank has one partner at a time."""
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
-    return [None, cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs))]
-
-
-# ---------------------------------------------------------------------- what each holds
-
-
-def _lanes(plan: CollectivePlan, means: Means) -> int:
-    """Tasks that read at one time in this process."""
-    tasks = sum(bool(boxes) for each in plan.rounds for boxes in each) or plan.ranks
-    return max(min(tasks, means.costs.cores), 1)
-
-
-def _workspace(stored: Stored, means: Means) -> int:
-    """Bytes that a rank needs beside what it reads: buffers of ranges, or a chunk and what its codec needs."""
-    kept = means.under_way * stored.travel_bytes + stored.index_workspace
-    ranges = IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
-    return kept + (decoding_bytes(stored) if stored.coded else ranges)
-
-
-def _fixed(plan: CollectivePlan, means: Means) -> int:
-    """Bytes that are held whatever a round reads: parts, and what reading needs."""
-    if not means.workers:
-        return sum(plan.part_bytes) + _lanes(plan, means) * _workspace(plan.stored, means)
-    here = ceil_div(plan.ranks, means.workers)
-    return sum(sorted(plan.part_bytes)[-here:]) + here * _workspace(plan.stored, means)
-
-
-def _held(plan: CollectivePlan, means: Means) -> int:
-    """Bytes that this process holds, or the worker that holds most."""
-    if not means.workers:
-        return _fixed(plan, means) + _lanes(plan, means) * plan.round_bytes
-    at_once = min(AHEAD, len(plan.rounds))
-    rounds = (at_once + 1) * plan.round_bytes  # one that is still being let go
-    here = ceil_div(plan.ranks, means.workers)
-    return _fixed(plan, means) + here * (rounds + _messages(plan, at_once) * plan.stored.itemsize)
-
-
-def _messages(plan: CollectivePlan, at_once: int) -> int:
-    """Elements of messages that a rank holds, its own and those that come: of a step, or of rounds."""
-    between = plan.between
-    if plan.schedule is None:
-        return int(at_once * between.sum(axis=2).max(initial=0) + between.sum(axis=1).max(initial=0))
-    carried = max((Exchange.of(plan.schedule, sizes).buffer_bytes for sizes in between), default=0)
-    return int(2 * between.max(initial=0)) + carried
-
-
-# ---------------------------------------------------------------------- what it takes
-
-
-class _Reads(NamedTuple):
-    """What each rank reads of a file."""
-
-    requests: np.ndarray
-    """Of chunks, or of ranges in them."""
-    asked: np.ndarray
-    """Bytes as they are when decoded."""
-    seconds: np.ndarray
-    """Of a processor: requests, decoding, and a copy."""
-
-
-def _reads(plan: CollectivePlan, means: Means) -> _Reads:
-    """What each rank reads: whole chunks where they are coded, and ranges where that can be."""
-    stored, costs, chunks = plan.stored, means.costs, np.array(plan.chunks_read, np.int64)
-    if stored.coded:
-        request = costs.request_seconds if stored.local else costs.store_request_seconds
-        decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
-        taken = plan.taken_bytes / costs.copy_bandwidth
-        return _Reads(chunks, chunks * stored.chunk_bytes, chunks * (costs.piece_seconds + request + decoding) + taken)
-    each = [[_section(plan, axes, packed, means) for axes, packed in plan.sections(r)] for r in range(plan.ranks)]
-    columns = (
-        [sum(getattr(p, name) for p in plans) for plans in each] for name in ("requests", "asked_bytes", "seconds")
-    )
-    return _Reads(*map(np.array, columns))
-
-
-def _section(plan: CollectivePlan, axes: Axes, packed: bool, means: Means) -> SectionPlan:
-    """How a section is read by ranges."""
-    stored = plan.stored
-    return SectionPlan(
-        stored=stored,
-        axes=axes,
-        gap=gap_bytes("auto", stored, means.costs, means.under_way),
-        buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
-        packed=packed and stored.local,
-        costs=means.costs,
-    )
-
-
-def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
-    """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
-    stored, costs = plan.stored, means.costs
-    read_bytes = float(reads.asked.sum()) * costs.stored_ratio(stored)
-    if not stored.remote:
-        distinct = stored.nbytes * costs.stored_ratio(stored)
-        return min(read_bytes, distinct if distinct <= costs.cache_bytes else math.inf) / costs.read_bandwidth
-    waits = math.ceil(int(reads.requests.max(initial=0)) / means.under_way)
-    return waits * costs.remote_request_seconds + read_bytes / costs.remote_bandwidth
-
-
-def _at_once(each: np.ndarray, costs: Costs) -> float:
-    """Seconds by the clock of work that ranks do side by side on the processors that there are."""
-    return max(float(each.max(initial=0)), float(each.sum()) / costs.cores)
-
-
-def _independent_offer(plan: CollectivePlan, means: Means) -> Offer:
-    stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
-    own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
-    overhead = costs.graph_seconds if means.workers else plan.ranks * costs.task_seconds
-    here = ceil_div(plan.ranks, means.workers) if means.workers else plan.ranks
-    lanes = here if means.workers else min(plan.ranks, costs.cores)
-    seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
-    parts = sum(sorted(plan.part_bytes)[-here:])
-    return _offer(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
-
-
-def _two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
-    costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
-    filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
-    if means.workers:
-        overhead = _exchange_seconds(plan, costs) + costs.graph_seconds
-        processor = _at_once(reads.seconds, costs) + _at_once(filled, costs)
-    else:
-        tasks = sum(bool(boxes) for each in plan.rounds for boxes in each)
-        overhead = (tasks + 2 * plan.ranks) * costs.task_seconds
-        processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
-    seconds = max(processor, _device_seconds(plan, means, reads)) + overhead
-    return _offer(plan, reads, means, held=_held(plan, means), seconds=seconds)
-
-
-def _offer(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> Offer:
-    stored, together = plan.stored, plan.method == "two-phase"
-    return Offer(
-        method=plan.method,
-        partition=plan.partition if together else None,
-        aggregators=len(plan.aggregators),
-        rounds=len(plan.rounds) if together else 1,
-        read_requests=int(reads.requests.sum()),
-        read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
-        decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
-        messages=plan.messages,
-        exchanged_bytes=plan.exchanged_bytes,
-        held_bytes=held,
-        seconds=seconds,
-    )
-
-
-def _exchange_seconds(plan: CollectivePlan, costs: Costs) -> float:
-    """Seconds of all rounds: as of one exchange of all, and what every step more begins with; messages that go at one
-    time begin once a round, and each is one task."""
-    sizes = plan.between.sum(axis=0) * plan.stored.itemsize
-    constants = flat_constants(costs)
-    if plan.schedule is None:
-        most = max(int(sizes.sum(axis=0).max(initial=0)), int(sizes.sum(axis=1).max(initial=0)))
-        tasks = plan.messages + 2 * plan.ranks * len(plan.rounds)
-        return len(plan.rounds) * constants[0].startup + tasks * constants[0].task + most * constants[0].exchange
-    whole = schedule_seconds(plan.schedule, sizes, FlatCluster.of(plan.schedule.ranks), constants)
-    return whole + max(len(plan.rounds) - 1, 0) * len(plan.schedule) * constants[0].startup
+    return _priced(plan, cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs)), means)

@@ -13,10 +13,10 @@ each axis, is the file domain access table (FDAT). Thakur 1995, section 6.3.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, reduce
-from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,11 @@ from oocarrays.mapping.axis import Axis
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Taken, common, within
+from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
+from oocarrays.mapping.union import Union, product_of
 
 Place = tuple[slice | np.ndarray, ...]
 """Where elements are along each axis; their product is where they are in an array."""
-Cells = tuple[tuple[int, int, Any], ...]
-"""Runs of chunks along an axis, each with what is wanted of them along the axes that follow."""
 
 
 def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ...]:
@@ -81,32 +80,20 @@ def regular(indices: np.ndarray) -> Taken:
     return found if len(found) == len(indices) and bool((np.diff(indices) == step).all()) else indices
 
 
-def is_empty(axes: Axes) -> bool:
-    """Whether nothing is taken."""
-    return not all(map(len, axes))
-
-
 # ---------------------------------------------------------------------- of one box
 
 
-def tight(requests: Sequence[Axes], box: Section) -> Axes:
-    """What is read of a box for all: along each axis the smallest regular section that holds what anybody takes, or
-    where that has more than is taken, just what is.
-
-    >>> tight([(range(1, 20, 4),), (range(3, 20, 4),)], Section((0,), (12,)))
-    (range(1, 12, 2),)
-    """
-    wanted = [axes for axes in (common(request, box) for request in requests) if not is_empty(axes)]
-    return tuple(map(_union, zip(*wanted, strict=True))) or tuple(range(0) for _ in box.lower)
-
-
 def _union(along: Sequence[Taken]) -> Taken:
-    distinct = [*{(t if isinstance(t, range) else id(t)): t for t in along}.values()]
+    distinct = _distinct_taken(along)
     if all(isinstance(taken, range) for taken in distinct):
         held = ranges.hull(distinct)  # type: ignore[arg-type]
         if len(held) <= sum(map(len, distinct)):
             return held
     return regular(np.unique(np.concatenate([np.asarray(taken, np.int64) for taken in distinct])))
+
+
+def _distinct_taken(along: Iterable[Taken]) -> list[Taken]:
+    return [*{(taken if isinstance(taken, range) else id(taken)): taken for taken in along}.values()]
 
 
 def places(request: Axes, box: Section, read: Axes) -> tuple[Place, Place]:
@@ -139,22 +126,25 @@ def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
 # ---------------------------------------------------------------------- of all
 
 
-def chunks_wanted(taken: Taken, extent: int, chunk: int) -> np.ndarray:
-    """Along one axis, of each chunk whether it has any of what is taken.
+class Shared(NamedTuple):
+    """What ranks want of one box."""
 
-    >>> chunks_wanted(range(1, 12, 7), 12, 3).tolist()
-    [True, False, True, False]
-    """
-    wanted = np.zeros(-(-extent // chunk), bool)
-    if isinstance(taken, range) and taken and taken.step <= chunk:
-        wanted[taken[0] // chunk : taken[-1] // chunk + 1] = True
-    else:
-        wanted[np.asarray(taken, np.int64) // chunk] = True
-    return wanted
+    counts: np.ndarray
+    """Elements that each rank wants."""
+    ranks: tuple[int, ...]
+    """Those that want any."""
+    tight: Axes
+    """What is read for all of them."""
+    size: int
+    """Elements of that, ..."""
+    chunks: int
+    """... and the chunks in which they are."""
 
 
 class AccessTable:
     """What ranks want of a file, box by box and chunk by chunk: the file domain access table (FDAT).
+
+    What is known of a box is kept: many sets of aggregators are tried, which read the same boxes.
 
     >>> table = AccessTable(ChunkGrid.of((6, 6), (2, 2)), [(range(2), range(3)), (range(2, 6), range(4, 6))])
     >>> list(table.boxes(table.whole))
@@ -168,68 +158,74 @@ class AccessTable:
         self.requests = tuple(requests)
         self.whole = Section((0,) * len(grid.shape), grid.shape)
         self._along = [_Along(taken) for taken in zip(*requests, strict=True)] if grid.shape else []
-        self._tight: dict[Section, Axes] = {}
+        self._known: dict[Section, Shared] = {}
 
     # ------------------------------------------------------------------ of one box
 
+    def of(self, box: Section) -> Shared:
+        """What ranks want of a box."""
+        if box not in self._known:
+            self.learn([box])
+        return self._known[box]
+
+    def learn(self, boxes: Iterable[Section]) -> None:
+        """Find out what ranks want of many boxes, together."""
+        new = list(dict.fromkeys(box for box in boxes if box not in self._known))
+        bounds = np.array([(box.lower, box.upper) for box in new], np.int64).reshape(len(new), 2, len(self._along), 1)
+        along = (axis.counts(bounds[:, 0, a], bounds[:, 1, a]) for a, axis in enumerate(self._along))
+        counts = reduce(np.multiply, along, np.ones((len(new), len(self.requests)), np.int64))
+        for box, each in zip(new, counts, strict=True):
+            ranks = tuple(np.flatnonzero(each).tolist())
+            read = self._tight(box, ranks)
+            self._known[box] = Shared(each, ranks, read, math.prod(lengths(read)), chunks_of(self.grid, read))
+
+    def _tight(self, box: Section, ranks: tuple[int, ...]) -> Axes:
+        bounds = zip(self._along, box.lower, box.upper, strict=True)
+        return tuple(axis.tight(lower, upper, ranks) for axis, lower, upper in bounds)
+
     def counts(self, box: Section) -> np.ndarray:
         """Elements of a box that each rank wants."""
-        along = (axis.counts(l, u) for axis, l, u in zip(self._along, box.lower, box.upper, strict=True))
-        return reduce(np.multiply, along, np.ones(len(self.requests), np.int64))
+        return self.of(box).counts
 
-    def ranks(self, box: Section) -> list[int]:
+    def ranks(self, box: Section) -> tuple[int, ...]:
         """The ranks that want any of a box."""
-        found: list[int] = np.flatnonzero(self.counts(box)).tolist()
-        return found
+        return self.of(box).ranks
 
     def tight(self, box: Section) -> Axes:
-        """What is read of a box for all who want any of it."""
-        if box not in self._tight:
-            self._tight[box] = tight([self.requests[rank] for rank in self.ranks(box)], box)
-        return self._tight[box]
+        """What is read of a box for all who want any of it: along each axis the smallest regular section that holds
+        what anybody takes, or where that has more than is taken, just what is.
+
+        >>> wants = [(range(1, 20, 4),), (range(3, 20, 4),)]
+        >>> AccessTable(ChunkGrid.of((20,), (4,)), wants).tight(Section((0,), (12,)))
+        (range(1, 12, 2),)
+        """
+        return self.of(box).tight
 
     # ------------------------------------------------------------------ of many chunks
 
     @cached_property
-    def _some(self) -> np.ndarray:
-        return np.array([not is_empty(axes) for axes in self.requests], bool)
-
-    @cached_property
-    def _wanted(self) -> list[np.ndarray]:
-        """Of each axis: by chunk and rank, whether it has any of what the rank takes."""
-        axes = zip(self._along, self.grid.shape, self.grid.chunks, strict=True)
-        return [
-            np.stack([chunks_wanted(taken, n, c) for taken in along.taken], axis=1) & self._some for along, n, c in axes
-        ]
+    def chunks(self) -> Union:
+        """The chunks that anybody wants."""
+        return Union.of(product_of(axes, self.grid.chunks) for axes in self.requests)
 
     def boxes(self, within: Section) -> Iterator[Section]:
         """The chunks of a box that anybody wants, as boxes: every chunk in one of these is wanted by some rank."""
-        cells = self._cells(self.grid.touched(within), 0, self._some, {}) if self._some.any() else None
-        for ends in _boxes(cells) if cells is not None else ():
-            first, last = zip(*ends, strict=True) if ends else ((), ())
+        for first, last in self.chunks.within(self.grid.touched(within)).boxes():
             yield self.grid.block(first, last)
 
-    @cached_property
+    @property
     def are_shared(self) -> bool:
         """Whether any chunk is wanted by two ranks."""
-        both = reduce(np.logical_and, map(_pairs, self._wanted), np.outer(self._some, self._some))
-        return bool(np.triu(both, 1).any())
+        return sum(chunks_of(self.grid, axes) for axes in self.requests) > self.chunks.count
 
-    def _cells(
-        self, touched: Sequence[range], axis: int, ranks: np.ndarray, known: dict[Any, Cells | None]
-    ) -> Cells | None:
-        """Runs of chunks along an axis of which some ranks want the same along the axes that follow; None for none."""
-        if axis == len(touched):
-            return ()
-        key = axis, ranks.tobytes()
-        if key not in known:
-            here, start = self._wanted[axis][touched[axis].start : touched[axis].stop] & ranks, touched[axis].start
-            rows, which = _distinct(here)
-            inner = [self._cells(touched, axis + 1, row, known) if row.any() else None for row in rows]
-            each = ((inner[row], start + i) for i, row in enumerate(which.reshape(-1).tolist()))
-            runs = ((cells, [i for _, i in run]) for cells, run in groupby(each, key=lambda pair: pair[0]))
-            known[key] = tuple((run[0], run[-1] + 1, cells) for cells, run in runs if cells is not None) or None
-        return known[key]
+
+def chunks_of(grid: ChunkGrid, axes: Axes) -> int:
+    """Chunks that hold any of what is taken.
+
+    >>> chunks_of(ChunkGrid.of((8, 8), (2, 4)), (range(0, 8, 5), range(3)))
+    2
+    """
+    return math.prod(int(np.diff(runs).sum()) for runs in product_of(axes, grid.chunks))
 
 
 class _Along:
@@ -242,33 +238,31 @@ class _Along:
             np.array([f(each) for each in regular], np.int64) for f in (lambda r: r.start, lambda r: r.step, len)
         )
         self._listed = [(rank, each) for rank, each in enumerate(taken) if isinstance(each, np.ndarray)]
+        self._known: dict[tuple[int, int, tuple[int, ...]], Taken] = {}
 
-    def counts(self, lower: int, upper: int) -> np.ndarray:
-        """Elements that each takes of an interval."""
+    def counts(self, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+        """Elements that each takes of intervals: a row an interval, of which the bounds are columns."""
         first, last = (
-            np.clip(-((self._start - end) // self._step), 0, self._length) for end in (lower, max(lower, upper))
+            np.clip(-((self._start - end) // self._step), 0, self._length) for end in (lower, np.maximum(lower, upper))
         )
         counts: np.ndarray = last - first
         for rank, each in self._listed:
-            counts[rank] = np.diff(np.searchsorted(each, (lower, upper)))[0]
+            counts[:, rank] = np.searchsorted(each, upper[:, 0]) - np.searchsorted(each, lower[:, 0])
         return counts
 
-
-def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows, and which of them each is: where domains are cut chunk by chunk there is but one."""
-    return (rows, np.zeros(1, np.int64)) if len(rows) == 1 else np.unique(rows, axis=0, return_inverse=True)
-
-
-def _boxes(cells: Cells) -> Iterator[tuple[tuple[int, int], ...]]:
-    """First and last chunk along each axis of every box."""
-    if not cells:
-        yield ()
-    for start, stop, inner in cells:
-        for box in _boxes(inner):
-            yield ((start, stop), *box)
+    def tight(self, lower: int, upper: int, ranks: tuple[int, ...]) -> Taken:
+        """What is read of an interval for some ranks that all want some of it."""
+        if not ranks:
+            return range(0)
+        if upper - lower == 1:
+            return range(lower, upper)
+        key = lower, upper, ranks
+        if key not in self._known:
+            there = _distinct_taken(self.taken[rank] for rank in ranks)
+            self._known[key] = _union([_part(taken, lower, upper) for taken in there])
+        return self._known[key]
 
 
-def _pairs(along: np.ndarray) -> np.ndarray:
-    """Which pairs of ranks want some chunk along an axis both."""
-    wanted = along.astype(np.float32)
-    return wanted.T @ wanted > 0
+def _part(taken: Taken, lower: int, upper: int) -> Taken:
+    """What is taken of an interval."""
+    return common((taken,), Section((lower,), (upper,)))[0]

@@ -74,6 +74,8 @@ class ArrayFile:
     def __reduce__(self) -> Any:
         place = self.zarr.store_path
         written = self.stored.shard_chunks is not None
+        if is_remote(place.store):  # what it says of itself travels along: to ask again would take three requests
+            return _carried, (self.zarr, written)
         return _opened_again, (absolute(place.store), place.path, self.zarr.read_only, written)
 
     @property
@@ -120,6 +122,11 @@ class ArrayFile:
             return self.chunk_key(index)
         shard, number = self.chain.shard.place(index)
         return ShardKey(self.chunk_key(shard), number)
+
+
+def _carried(array: zarr.Array, written: bool) -> ArrayFile:
+    """An array file in another process, of an array that has been opened in this one."""
+    return describe(array, written=written)
 
 
 def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool) -> ArrayFile:

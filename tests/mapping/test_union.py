@@ -57,6 +57,19 @@ def test_a_union_and_its_complement_are_the_array(case: tuple) -> None:
 
 @settings(deadline=None)
 @given(asked(), st.data())
+def test_what_lies_within_a_box_is_what_the_mask_has_there(case: tuple, data: st.DataObject) -> None:
+    shape, requests = case
+    box = tuple(range(*sorted((data.draw(st.integers(0, n)), data.draw(st.integers(0, n))))) for n in shape)
+    there = tuple(slice(each.start, each.stop) for each in box)
+    found, mask = np.zeros(shape, int), np.zeros(shape, bool)
+    mask[there] = mask_of(shape, requests)[there]
+    for first, last in Union.of(map(product_of, requests)).within(box).boxes():
+        found[tuple(map(slice, first, last))] += 1
+    np.testing.assert_array_equal(found, mask)
+
+
+@settings(deadline=None)
+@given(asked(), st.data())
 def test_chunks_are_touched_that_have_any_of_it(case: tuple, data: st.DataObject) -> None:
     shape, requests = case
     grid = ChunkGrid.of(shape, tuple(data.draw(st.integers(1, n + 2)) for n in shape))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.plan.wanted import AccessTable, is_empty, places, requests_of
+from oocarrays.plan.wanted import AccessTable, places, requests_of
 from tests.owners import layouts, numbered, part
 from tests.selections import requests
 from tests.strategies import chunks_for
@@ -22,7 +22,7 @@ SHAPES = st.lists(st.integers(0, 12), max_size=3).map(tuple)
 def marked(shape: tuple[int, ...], axes: Axes) -> np.ndarray:
     """Which elements are wanted."""
     marks = np.zeros(shape, bool)
-    if not is_empty(axes):
+    if all(map(len, axes)):
         marks[np.ix_(*map(np.asarray, axes)) if axes else ()] = True
     return marks
 
