@@ -4,7 +4,7 @@
                        make ─┼─► gather 2 ─┼─► part      parts of all who want it, and is gone
                              └─► …         │
 
-    between workers    read 1 ─► message ─╳─► fill 1 ─► fill 2 …     all messages of a round at one time
+    between workers    read 1 ─► message ─╳─► fill 1 ─► finish 2     all messages of a round at one time
                        read 1 ─► keep, send ─╳─► receive ─► …        or by a schedule; meanwhile the next round is read,
                        read 2 ─► …                                   and round k + 2 when round k has been taken
 
@@ -105,7 +105,7 @@ def _at_one_time(builder: _Builder) -> list[Key]:
     """All messages of a round at one time: fewest tasks, and no order."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
     parts = [builder.add("begin", rank) for rank in ranks]
-    begun = tuple(parts)
+    begun, some = tuple(parts), plan.all_sizes.any(axis=1)
     for number in range(len(plan.rounds)):
         sizes = plan.sizes(number)
         read = builder.reads(number, begun)
@@ -115,12 +115,13 @@ def _at_one_time(builder: _Builder) -> list[Key]:
             if own is None and not others:
                 continue
             came = [builder.add("message", number, rank, source, buffers=(read[source],)) for source in others]
-            parts[rank] = builder.add("fill", number, rank, buffers=(parts[rank], own, *came))
+            verb = "fill" if some[number + 1 :, rank].any() else "finish"
+            parts[rank] = builder.add(verb, number, rank, buffers=(parts[rank], own, *came))
             if number + AHEAD < len(plan.rounds):
                 took = builder.add("took", number, rank, after=[parts[rank]])
                 for source in (*others, rank):
                     builder.taken[number, source].append(took)
-    return [builder.add("end", rank, buffers=(parts[rank],)) for rank in ranks]
+    return [parts[r] if some[:, r].any() else builder.add("end", r, buffers=(parts[r],)) for r in ranks]
 
 
 def _in_steps(builder: _Builder) -> list[Key]:

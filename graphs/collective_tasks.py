@@ -237,6 +237,10 @@ class Reading:
             delivery.fill(part)
         return part
 
+    def finish(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> np.ndarray:
+        """A rank's array, when the last has come that it wants."""
+        return self.end(rank, self.fill(number, rank, part, read, *deliveries))
+
     def took(self, number: int, rank: int) -> None:
         """Say that all has been received of a round."""
 
