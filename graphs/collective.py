@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.collective_tasks import Reading
 from oocarrays.graphs.parts import home_addresses, itself
@@ -105,7 +106,8 @@ def _at_one_time(builder: _Builder) -> list[Key]:
     """All messages of a round at one time: fewest tasks, and no order."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
     parts = [builder.add("begin", rank) for rank in ranks]
-    begun, some = tuple(parts), plan.all_sizes.any(axis=1)
+    begun = tuple(parts)
+    some: np.ndarray = plan.all_sizes.any(axis=1)
     for number in range(len(plan.rounds)):
         sizes = plan.sizes(number)
         read = builder.reads(number, begun)
