@@ -107,7 +107,7 @@ def _at_one_time(builder: _Builder) -> list[Key]:
     plan, ranks = builder.plan, range(builder.plan.ranks)
     parts = [builder.add("begin", rank) for rank in ranks]
     begun = tuple(parts)
-    some: np.ndarray = plan.all_sizes.any(axis=1)
+    some = np.asarray(plan.all_sizes.any(axis=1))
     for number in range(len(plan.rounds)):
         sizes = plan.sizes(number)
         read = builder.reads(number, begun)
