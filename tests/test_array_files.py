@@ -336,13 +336,13 @@ def test_conversions_refuse_in_one_line(tmp_path: Path) -> None:
 
 
 def test_partitions_fit_and_are_the_array(tmp_path: Path) -> None:
-    field = np.random.default_rng(2).random((512, 256), dtype="f4")
+    field = np.random.default_rng(2).random((4096, 512), dtype="f4")
     made = ooc.create_array(
-        tmp_path / "a", shape=field.shape, dtype="f4", chunks=(32, 256), layout="(block, cyclic(5))", grid=(2, 2)
+        tmp_path / "a", shape=field.shape, dtype="f4", chunks=(32, 512), layout="(block, cyclic(5))", grid=(2, 2)
     )
     made[...] = field
     a = ooc.open_array(tmp_path / "a")
-    parts = list(a.partitions(memory="384kiB", scheduler="threads"))
+    parts = list(a.partitions(memory="7MiB", scheduler="threads"))
     assert len(parts) > 1
     for part in parts:
         assert str(part.layout) == "(block, cyclic(5)) on 2 × 2"

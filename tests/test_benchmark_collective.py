@@ -7,10 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "collective.py"
-pytestmark = pytest.mark.once
 
 
 def results(tmp_path: Path, *arguments: str) -> list[dict]:

@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests import printed
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "schedules.py"
-pytestmark = pytest.mark.once
 
 
 def test_every_printed_time_stands_beside_the_predicted_ones() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-pytestmark = pytest.mark.once
 
 
 def results(tmp_path: Path, script: str, *arguments: str) -> dict:

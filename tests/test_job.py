@@ -228,6 +228,7 @@ def test_graph_has_as_many_tasks_as_the_plan_says(
     assert len(job.__dask_graph__()) == job.plan.tasks
 
 
+@pytest.mark.once
 @each_method
 @pytest.mark.parametrize("codec", ["plain", "zstd"])
 @pytest.mark.parametrize("ranks", [None, 2, 3], ids=["any ranks", "2 ranks", "3 ranks"])

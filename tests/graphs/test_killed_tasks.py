@@ -179,7 +179,6 @@ def test_workers_die_one_after_the_other(spare: Client, job_of: Callable) -> Non
     assert {move["lost"] for move in job.moves} >= {job.placement[1], job.placement[2]}
 
 
-@pytest.mark.once
 def test_a_worker_dies_at_any_time(spare: Client, job_of: Callable) -> None:
     """Twenty times; whichever worker, whenever between the first task that is done and the last parts."""
     chance = random.Random(4)
