@@ -30,8 +30,14 @@ def spare() -> Iterator[Client]:
 
 
 def there(client: Client) -> list[str]:
-    until(lambda: len(client.scheduler_info()["workers"]) == RANKS + 1)
-    return sorted(client.scheduler_info()["workers"])[:RANKS]
+    known: list[str] = []
+
+    def all_there() -> bool:
+        known[:] = sorted(client.scheduler_info()["workers"])
+        return len(known) == RANKS + 1
+
+    until(all_there)
+    return known[:RANKS]
 
 
 def job_of(client: Client, store: Path, times: int = 1, **options) -> tuple[ooc.CollectiveWriteJob, np.ndarray]:
