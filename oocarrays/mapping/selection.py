@@ -249,6 +249,26 @@ def lengths(axes: Axes) -> tuple[int, ...]:
     return tuple(map(len, axes))
 
 
+def index_of(axes: Axes) -> Any:
+    """A numpy index of what is taken along each axis: of a view, where all are ranges.
+
+    >>> index_of((range(0, 4, 2), range(3)))
+    (slice(0, 4, 2), slice(0, 3, 1), Ellipsis)
+    """
+    if all(isinstance(taken, range) for taken in axes):
+        return (*(slice(taken.start, taken.stop, taken.step) for taken in axes), ...)  # type: ignore[union-attr]
+    return np.ix_(*(np.asarray(taken, np.int64) for taken in axes))
+
+
+def moved(taken: Taken, by: int) -> Taken:
+    """What is taken, ``by`` elements farther.
+
+    >>> moved(range(0, 9, 3), 2)
+    range(2, 11, 3)
+    """
+    return range(taken.start + by, taken.stop + by, taken.step) if isinstance(taken, range) else taken + by
+
+
 def within(taken: Taken, lower: int, upper: int) -> tuple[slice, slice | np.ndarray]:
     """What is taken of the interval ``lower <= x < upper``: its places among all that is taken, and in the interval.
 

@@ -189,6 +189,7 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
 
 
 def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
+    """What it costs that each rank reads its own."""
     stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
     overhead = costs.graph_seconds if means.workers else plan.ranks * costs.task_seconds
@@ -200,6 +201,7 @@ def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
 
 
 def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
+    """What it costs that some ranks read for all, and send."""
     costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
     if means.workers:

@@ -234,10 +234,12 @@ class _Problem:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of what is read."""
         return math.prod(map(len, self.axes)) * self.stored.itemsize
 
     @property
     def tile(self) -> tuple[int, ...]:
+        """Elements along each axis that are copied to scratch at a time."""
         return tile_of(self.stored, min(MOST_TILE_BYTES, self.share // 8))
 
     def alone(self) -> _Way:
