@@ -26,11 +26,13 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlob, MissingBlob, StoreBlob, StoreBlobs, blobs_of, byte_view, open_ahead
+from oocarrays.storage.blobs import LocalBlob, MissingBlob, byte_view
 from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.opening import blobs_of, open_ahead
 from oocarrays.storage.pages import allocate, can_map
 from oocarrays.storage.shards import PartBlob, ShardedBlobs, pack_shard
+from oocarrays.storage.store_blobs import StoreBlob, StoreBlobs
 
 Index = tuple[int, ...]
 Blob = LocalBlob | StoreBlob | PartBlob

@@ -48,6 +48,8 @@ from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import store_of
 
+Place = str | os.PathLike | Store | StorePath
+"""What may be the place of an array."""
 StoreLike = str | os.PathLike[str] | Store | StorePath
 MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
@@ -161,6 +163,12 @@ def place_name(store: Any, path: str = "") -> str | None:
     return local_folder(store, path)
 
 
+def name_of(store: StoreLike) -> str:
+    """What tells one place from another."""
+    place = store_path(store)
+    return place_name(place.store, place.path) or str(place)
+
+
 def location(array: zarr.Array) -> str:
     """Where an array is: its directory, or its store and path."""
     path = array.store_path
@@ -254,7 +262,8 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     except (FileNotFoundError, KeyError, NotADirectoryError):
         raise NotFoundError(f"no Zarr array in {store}") from None
     except (ValueError, TypeError) as error:
-        raise NotFoundError(f"{store} cannot be opened as a Zarr array: {error}") from error
+        shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
+        raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {error}") from error
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
 
@@ -396,8 +405,10 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     Raises
     ------
     TargetError
-        It names both.
+        It names both; or what is given is no place for an array.
     """
+    if not isinstance(store, Place):
+        raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")

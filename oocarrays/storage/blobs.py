@@ -1,6 +1,6 @@
-"""Stored chunks as blobs: bytes under keys, in local files or in any Zarr store.
+"""Stored chunks as blobs: bytes under keys, in local files. Those of any Zarr store are in `store_blobs`.
 
-Local files are read by ``pread`` and written whole, under another name first: a chunk is replaced at once or not at
+They are read by ``pread`` and written whole, under another name first: a chunk is replaced at once or not at
 all. Zarr's own `LocalStore` does the same at 65–80 µs a request; a ``pread`` takes 1.3 µs.
 
 Many bytes are written past the system's cache where the file system lets us. A cache full of dirty pages makes
@@ -16,22 +16,14 @@ import os
 import shutil
 import threading
 import uuid
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import Protocol, TypeVar
 
 import numpy as np
-import zarr
-from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
-from zarr.storage import LocalStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
 from oocarrays.storage.pages import fetch_ahead, mapped, want
-from oocarrays.storage.underway import Putting, Wanted, fetched
 
 SECTOR = 4096
 """Bytes: what a write past the cache must be a multiple of, and lie on."""
@@ -351,170 +343,3 @@ def write_error(where: str, error: OSError) -> DiskFullError | StoreFailure:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"no room left on the device for {where}")
     return StoreFailure(f"cannot write {where}: {error.strerror or error}")
-
-
-class StoreBlob:
-    """A chunk in any Zarr store."""
-
-    local = False
-
-    def __init__(self, store: Store, key: str, requests: int) -> None:
-        self.store = store
-        self.key = key
-        self.name = f"{key} of {store}"
-        self.requests = requests
-
-    def _get(self, byte_range: ByteRequest) -> np.ndarray:
-        try:
-            buffer = sync(self.store.get(self.key, default_buffer_prototype(), byte_range))
-        except OSError as error:
-            raise StoreFailure(f"cannot read {self.key} of {self.store}: {error}") from error
-        if buffer is None:
-            raise MissingBlob(self.key)
-        return np.frombuffer(buffer.as_buffer_like(), np.uint8)
-
-    def read_into(self, offset: int, out: memoryview) -> None:
-        """Fill ``out`` from ``offset`` on, in one request."""
-        self._fill(out, self._get(RangeByteRequest(offset, offset + len(out))))
-
-    def _fill(self, out: memoryview, data: np.ndarray) -> None:
-        if len(data) != len(out):
-            raise CorruptChunkError(f"{self.key} of {self.store} is cut short: {len(data)} bytes, not {len(out)}")
-        out[:] = data.data
-
-    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
-        """Fill every one of ``outs`` from its offset on, a request each, many of them under way together."""
-        if self.requests == 1:
-            for offset, out in zip(offsets, outs, strict=True):
-                self.read_into(offset, out)
-            return
-        wanted = ((self.key, RangeByteRequest(o, o + len(out))) for o, out in zip(offsets, outs, strict=True))
-        for data, out in zip(fetched(self.store, wanted, self.requests), outs, strict=True):
-            if data is None:
-                raise MissingBlob(self.key)
-            self._fill(out, data)
-
-    def read_head(self, nbytes: int) -> bytes:
-        """The first bytes, or all where there are fewer."""
-        return self._get(RangeByteRequest(0, nbytes)).tobytes()
-
-    def read_tail(self, nbytes: int) -> bytes:
-        """The last bytes, or all where there are fewer."""
-        return self._get(SuffixByteRequest(nbytes)).tobytes()
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-class StoreBlobs:
-    """The chunks of one array in any Zarr store.
-
-    Parameters
-    ----------
-    prefix : str
-        The path of the array in the store.
-    requests : int
-        Requests that are under way at one time, at most.
-    """
-
-    def __init__(self, store: Store, prefix: str, requests: int = 1) -> None:
-        self.store = store
-        self.prefix = prefix
-        self.requests = requests
-
-    def _key(self, key: str) -> str:
-        return f"{self.prefix}/{key}" if self.prefix else key
-
-    def open(self, key: str, read_ahead: bool = False) -> StoreBlob:
-        """The chunk under ``key``; whether it is there shows at the first read."""
-        return StoreBlob(self.store, self._key(key), self.requests)
-
-    def fetched(self, wanted: Iterable[Wanted | None]) -> Iterator[np.ndarray | None]:
-        """The bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
-        asked = (None if each is None else (self._key(each[0]), each[1]) for each in wanted)
-        return fetched(self.store, asked, self.requests)
-
-    def putting(self) -> Putting:
-        """A context in which chunks are put, and are there when it is left."""
-        return Putting(self.store, self.prefix, self.requests)
-
-    def announce(self, keys: Iterable[str]) -> None:
-        """Nothing: a store fetches what it is asked for."""
-
-    def put(self, key: str, data: memoryview) -> None:
-        """Replace the chunk under ``key`` by a copy of ``data``."""
-        try:
-            buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
-            sync(self.store.set(self._key(key), buffer))
-        except OSError as error:
-            raise write_error(f"{self._key(key)} of {self.store}", error) from error
-
-    def remove(self, key: str) -> None:
-        """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
-        try:
-            sync(self.store.delete(self._key(key)))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise write_error(f"{self._key(key)} of {self.store}", error) from error
-
-
-Blobs = LocalBlobs | StoreBlobs
-
-
-class Closable(Protocol):
-    """What is open, and can be closed."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-K = TypeVar("K", contravariant=True)
-B = TypeVar("B", bound=Closable, covariant=True)
-
-
-class Openable(Protocol[K, B]):
-    """Chunks that are opened by their keys."""
-
-    def open(self, key: K, read_ahead: bool = False) -> B:
-        """The chunk under ``key``, open for reading."""
-
-
-def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) -> Blobs:
-    """The chunks of ``array``, as local files where they are local files."""
-    store, path = array.store_path.store, array.store_path.path
-    if isinstance(store, LocalStore):
-        return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
-    return StoreBlobs(store, path, requests)
-
-
-def open_ahead(blobs: Openable[K, B], keys: Iterable[K], *, read_ahead: bool, ahead: int = 2) -> Iterator[B | None]:
-    """Open chunk after chunk, ``ahead`` of them before they are asked for; None for a missing one.
-
-    A rank that waits for a device reads no faster than it asks: with the next chunks asked for whole, 1 GiB in
-    short ranges came in 1.0 s from a cold disk here instead of 1.4 to 6 s.
-    """
-    waiting: deque[B | None] = deque()
-    try:
-        for key in keys:
-            try:
-                waiting.append(blobs.open(key, read_ahead))
-            except MissingBlob:
-                waiting.append(None)
-            if len(waiting) > ahead:
-                yield from _hand_over(waiting)
-        while waiting:
-            yield from _hand_over(waiting)
-    finally:
-        for blob in waiting:
-            if blob is not None:
-                blob.close()
-
-
-def _hand_over(waiting: deque[B | None]) -> Iterator[B | None]:
-    blob = waiting.popleft()
-    try:
-        yield blob
-    finally:
-        if blob is not None:
-            blob.close()

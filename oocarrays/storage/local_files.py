@@ -11,12 +11,13 @@ Thakur 1995, section 5.3.2: the local placement model.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import zarr
-from zarr.errors import ContainsArrayError, ContainsGroupError
+from zarr.errors import ContainsArrayError, ContainsGroupError, ZarrUserWarning
 
 from oocarrays.errors import DescriptorError, NotFoundError, TargetError
 from oocarrays.mapping.local import largest_rank
@@ -184,7 +185,9 @@ def _replaced(store: StoreLike, attributes: dict[str, Any], descriptor: Descript
     group.attrs.put(attributes)
     assert descriptor.layout is not None, "local array files have a layout"
     kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
-    for name in [name for name in group.array_keys() if name.startswith(RANK) and name not in kept]:
+    with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):  # of the journal of a run that was stopped
+        names = [name for name in group.array_keys() if name.startswith(RANK) and name not in kept]
+    for name in names:
         del group[name]
     return True
 

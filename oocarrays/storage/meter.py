@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 COUNTERS = (
     "read_requests",
@@ -25,6 +26,23 @@ COUNTERS = (
     "messages",
     "sent_bytes",
 )
+
+
+MOST_SPANS = 2**14
+"""Tasks whose beginnings and ends are kept."""
+
+
+class Span(NamedTuple):
+    """When a task was done."""
+
+    phase: str
+    """What it did: its verb."""
+    args: tuple[Any, ...]
+    """Of what: its plain arguments, the last of them its rank."""
+    start: float
+    """Seconds since 1970 at its beginning."""
+    stop: float
+    """The same at its end."""
 
 
 class Meter:
@@ -67,6 +85,8 @@ class Meter:
         self._lock = threading.Lock()
         self.seconds: dict[str, float] = {}
         """Seconds that all ranks together spent in each phase."""
+        self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
+        """What was done when: the last `MOST_SPANS` tasks."""
         for name in COUNTERS:
             setattr(self, name, 0)
 
@@ -77,20 +97,24 @@ class Meter:
                 setattr(self, name, getattr(self, name) + count)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time spent inside to ``seconds[name]``."""
-        start = time.perf_counter()
+    def phase(self, name: str, args: tuple[Any, ...] = ()) -> Iterator[None]:
+        """Add the time spent inside to ``seconds[name]``, and its beginning and end to ``spans``."""
+        start, begun = time.perf_counter(), time.time()
         try:
             yield
         finally:
             with self._lock:
-                self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+                seconds = time.perf_counter() - start
+                self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+                self.spans.append(Span(name, args, begun, begun + seconds))
 
     def take(self) -> dict[str, Any]:
         """What has been counted since the last time, by name; the counters begin anew."""
         with self._lock:
             told: dict[str, Any] = {name: getattr(self, name) for name in COUNTERS if getattr(self, name)}
             told["seconds"], self.seconds = self.seconds, {}
+            told["spans"] = list(map(tuple, self.spans))
+            self.spans.clear()
             for name in COUNTERS:
                 setattr(self, name, 0)
         return told
@@ -101,6 +125,7 @@ class Meter:
         with self._lock:
             for phase, seconds in told["seconds"].items():
                 self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+            self.spans.extend(Span(name, tuple(args), start, stop) for name, args, start, stop in told.get("spans", ()))
 
     def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
         return Meter, ()  # another process counts for itself: what was counted here is told from here

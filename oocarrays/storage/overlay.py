@@ -19,6 +19,7 @@ import numpy as np
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective_writes import CollectiveWritePlan
+from oocarrays.plan.coverage import Coverage
 from oocarrays.plan.sieve_writes import axis_parts
 from oocarrays.storage.access import Index
 from oocarrays.storage.array_file import ArrayFile
@@ -71,18 +72,35 @@ def overlays(units: Iterator[Unit], needs: Needs, inner: Needs) -> Iterator[Over
 def write_box(
     file: ArrayFile, plan: CollectiveWritePlan, pieces: Sequence[Piece], *, meter: Meter | None = None
 ) -> None:
-    """Write what ranks have of a box of chunks, and leave the rest as it is.
+    """Write what ranks have of a box of chunks, as it was planned: see `write_pieces`."""
+    write_pieces(file, pieces, plan.coverage, plan.inner, at_once=plan.at_once, meter=meter)
+
+
+def write_pieces(
+    file: ArrayFile,
+    pieces: Sequence[Piece],
+    coverage: Coverage,
+    inner: Coverage,
+    *,
+    at_once: int = 1,
+    meter: Meter | None = None,
+) -> None:
+    """Write pieces of an array file, each chunk once, and leave the rest as it is.
 
     Parameters
     ----------
     file : ArrayFile
         Described as written: the unit is a shard, where there are any.
     pieces : sequence of axes and values
-        What each rank writes of the box, the one last whose elements stay.
+        Each of what is written, the one last whose elements stay.
+    coverage, inner : Coverage
+        Of the units, and of the chunks in them, by these and all else that is written meanwhile.
+    at_once : int
+        Units that are under way at one time.
     """
     file, meter = replacing(file), meter or Meter()
     writer = Sharded(file, meter) if file.chain.shard is not None else Whole(file, meter)
-    each_of(writer, overlays(_units(file, pieces), plan.coverage.needs, plan.inner.needs), plan.at_once)
+    each_of(writer, overlays(_units(file, pieces), coverage.needs, inner.needs), at_once)
 
 
 def _units(file: ArrayFile, pieces: Sequence[Piece]) -> Iterator[Unit]:

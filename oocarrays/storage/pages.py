@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import os
 import threading
+import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -23,6 +26,8 @@ from oocarrays.errors import StoreFailure
 
 MADV_POPULATE_READ = 22
 """Linux 5.14 and later; `mmap` has no name for it, and its ``madvise`` keeps the interpreter's lock."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""What ``mallopt`` of glibc sets."""
 READ_AHEAD_BYTES = 2**19
 """Bytes that the system is asked to fetch at a time; it cuts what is more than its own read-ahead, 128 KiB or more."""
 ANNOUNCED_BYTES = 2**28
@@ -37,7 +42,69 @@ def allocate(nbytes: int) -> np.ndarray:
     """
     if nbytes == 0:
         return np.empty(0, np.uint8)
-    return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    return np.frombuffer(_anonymous(nbytes), np.uint8)
+
+
+def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """As ``numpy.empty``, of memory that goes back to the system when the last view of it is gone.
+
+    What numpy frees is kept for later, more than 32 MiB of it in every thread: no budget knows of that.
+
+    >>> empty((2, 0, 3), np.dtype("f4")).shape, empty((), np.dtype("i2")).nbytes
+    ((2, 0, 3), 2)
+    """
+    return allocate(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+class Loans:
+    """Memory for arrays of at most ``elements`` elements, used again: pages that are there cost a tenth of new ones.
+
+    What the last view of an array leaves is lent for the next one of the same item size, until `forget`.
+
+    >>> loans = Loans(6)
+    >>> loans.empty((2, 3), np.dtype("f4")).shape, loans.empty((7,), np.dtype("f4")).shape
+    ((2, 3), (7,))
+    """
+
+    def __init__(self, elements: int) -> None:
+        self.elements = elements
+        self._free: defaultdict[int, list[mmap.mmap]] = defaultdict(list)
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+        """As ``numpy.empty``."""
+        count = math.prod(shape)
+        if not count * dtype.itemsize > 0 or count > self.elements:
+            return empty(shape, dtype)
+        free = self._free[dtype.itemsize]
+        try:
+            memory = free.pop()
+        except IndexError:
+            memory = _anonymous(self.elements * dtype.itemsize)
+        lent = np.frombuffer(memory, dtype, count)  # what every view of it has as its base
+        weakref.finalize(lent, free.append, memory).atexit = False
+        return lent.reshape(shape)
+
+    def forget(self) -> None:
+        """Give back what is not lent now, and later what is."""
+        self._free = defaultdict(list)
+
+
+def _anonymous(nbytes: int) -> mmap.mmap:
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+@functools.cache
+def keep_freed(nbytes: int) -> None:
+    """Let the allocator keep so many bytes that are freed, for what is asked for next.
+
+    glibc gives back what is larger than anything freed before; where the environment sets its threshold, as in Dask's
+    workers, all above 128 KiB. What many small blocks need can then cost more in page faults than in work.
+    """
+    np.empty(nbytes, np.uint8)
+    if "MALLOC_TRIM_THRESHOLD_" in os.environ and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
+        with suppress(AttributeError):  # not glibc
+            _libc().mallopt(M_MMAP_THRESHOLD, nbytes)
+            _libc().mallopt(M_TRIM_THRESHOLD, 2 * nbytes)
 
 
 @functools.cache

@@ -16,8 +16,9 @@ import numpy as np
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlobs, blobs_of
+from oocarrays.storage.blobs import LocalBlobs
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import want
 from oocarrays.storage.shards import ShardedBlobs, ShardLayout
 

@@ -18,10 +18,11 @@ from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.section import Section
 from oocarrays.storage.access import fill_bits, is_fill
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlobs, MissingBlob, blobs_of, byte_view
+from oocarrays.storage.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.chunk_locks import ChunkLocks
 from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.shards import NOT_STORED, lay_out
 from oocarrays.storage.write_units import Buffers, Unit

@@ -23,8 +23,9 @@ from zarr.abc.store import RangeByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from oocarrays.errors import CorruptChunkError
-from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, StoreBlob, StoreBlobs
+from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.store_blobs import StoreBlob, StoreBlobs
 from oocarrays.storage.underway import Wanted
 
 ENTRY = np.dtype(("<u8", (2,)))

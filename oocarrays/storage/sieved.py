@@ -23,8 +23,8 @@ from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.plan.sections import IN_FLIGHT, Batch, Part, SectionPlan
 from oocarrays.plan.sieve import Sieve
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import blobs_of
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import want
 from oocarrays.storage.places import Places
 from oocarrays.storage.ranges import NOT_READY, read_ranges
