@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.journaled import check_folder
 from oocarrays.graphs.rechunk import GraphBuilder
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Destination, RechunkRun, discard
 from oocarrays.graphs.resume import journal_content
@@ -122,7 +123,7 @@ class AlignedRun(LazyRun):
         return 0, self.blocks.pieces
 
     def _check_visible(self) -> None:
-        self._check_folder()
+        check_folder(self.destination.store)
 
     def _check_target(self) -> None:
         array_file.check_place(self.destination.store, overwrite=self.destination.overwrite)
@@ -297,7 +298,7 @@ class JoinedRun(LazyRun):
             self.work.abort(error)
         return super().abort(error)
 
-    def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
+    def _create(self, *probes: tuple[int, str, str]) -> Any:
         self.content = journal_content(self.plan, self.source, self.destination) | {"blocks": True}
         return super()._create(*probes)
 
@@ -336,8 +337,8 @@ class BlocksBuilder(GraphBuilder):
     def blocks(self, after: Any) -> Key:
         """Add what writes the blocks; returns the key of the task that waits for them all."""
         if not isinstance(self.run, JoinedRun):
-            created = self._create(after)
-            return self._add("finish", after=self._puts(self._run, created), rank=0)
+            created = self.create(self.addresses, after)
+            return self.add("finish", after=self._puts(self._shared, created), rank=0)
         assert self.run.work, "graphs are built where a run was planned"
         return self._scratch(self.run.work, after)
 

@@ -28,8 +28,9 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OTHER, PAGE_BYTES
 from oocarrays.storage.access import scatter
-from oocarrays.storage.blobs import LocalBlobs, open_ahead
+from oocarrays.storage.blobs import LocalBlobs
 from oocarrays.storage.leftovers import hold
+from oocarrays.storage.opening import open_ahead
 from oocarrays.storage.pages import allocate, can_map
 
 MIB = 2**20

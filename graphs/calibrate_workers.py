@@ -23,6 +23,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.calibrate_exchange import await_all, calibrate_exchange
+from oocarrays.graphs.placement import known_workers
 
 from oocarrays.errors import InputError, RunError
 from oocarrays.plan.cost import PAGE_BYTES
@@ -72,7 +73,7 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
     RunError
         Where a task ran elsewhere than it was put, or the workers do not finish.
     """
-    workers = sorted(client.scheduler_info()["workers"])
+    workers = sorted(known_workers(client))
     if not workers:
         raise InputError(f"the scheduler at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
     measured: dict[str, Any] = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers))}

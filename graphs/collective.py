@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import Task
+from oocarrays.graphs.builder import Builder
 from oocarrays.graphs.collective_tasks import Reading
-from oocarrays.graphs.parts import home_addresses, itself
+from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Exchange, Key
 
@@ -81,7 +82,7 @@ def collective_read(
     together = between_workers if plan.workers else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
     homes = {builder.suffix: home_addresses(plan.ranks, workers)} if workers else {}
-    return CollectiveTasks(suffix=builder.suffix, tasks=builder.tasks, keys=keys, homes=homes)
+    return CollectiveTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
 
 
 def _independent(builder: _Builder) -> list[Key]:
@@ -150,15 +151,13 @@ def _in_steps(builder: _Builder) -> list[Key]:
     return [builder.add("end", rank, buffers=(parts[rank],)) for rank in ranks]
 
 
-class _Builder:
+class _Builder(Builder):
     """Adds the tasks of one collective read."""
 
     def __init__(self, reading: Reading, suffix: str) -> None:
-        self.suffix = suffix
+        super().__init__(suffix, Reading.task, reading)
+        self.share("reading")
         self.reading, self.plan = reading, reading.plan
-        first = (f"reading-{self.suffix}", 0)  # one result that all tasks take: it travels once to each worker
-        self.tasks: dict[Key, Task] = {first: Task(first, itself, reading)}
-        self._first = TaskRef(first)
         self.taken: defaultdict[tuple[int, int], list[Key]] = defaultdict(list)
         """Of a round and an aggregator: what says that all has been taken that it read."""
 
@@ -171,15 +170,6 @@ class _Builder:
             else None
             for rank, boxes in enumerate(self.plan.rounds[number])
         ]
-
-    def add(
-        self, verb: str, *args: Any, name: str = "", buffers: tuple[Key | None, ...] = (), after: Iterable[Key] = ()
-    ) -> Key:
-        """Add a task: a verb, plain arguments of which the last is its rank, what it takes and waits for."""
-        key = (f"{name or verb}-{self.suffix}", *args)
-        taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
-        self.tasks[key] = Task(key, Reading.task, self._first, verb, args, len(taken), *taken, *map(TaskRef, after))
-        return key
 
 
 # ---------------------------------------------------------------------- what workers tell

@@ -16,12 +16,12 @@ again, after a worker was lost or in another run, and makes the same. Thakur 199
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.builder import Builder
 from oocarrays.graphs.collective_tasks import selected
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """Where a collective write goes: to an array that is there."""
+    """Where a run writes that makes no target: to an array, or local array files, that are there."""
 
     store: StoreLike
-    """Its folder, or its store and path."""
+    """Its folder, or its store and path, or that of their group."""
 
 
 @dataclass(slots=True)
@@ -238,7 +238,7 @@ class _Packed(Sequence[np.ndarray | None]):
 # ---------------------------------------------------------------------- the graph
 
 
-class WritingBuilder:
+class WritingBuilder(Builder):
     """Builds the graph of one run.
 
     Parameters
@@ -248,14 +248,10 @@ class WritingBuilder:
     """
 
     def __init__(self, run: WritingRun, parts: Sequence[Key]) -> None:
+        super().__init__(new_suffix(), Work.task, run)
         self.run, self.plan, self.parts = run, run.plan, parts
-        self.suffix = new_suffix()
-        self.graph: dict[Key, Task] = {}
-        self._run: WritingRun | TaskRef = run
-        if run.processes is not None:  # one result that all tasks take: it travels once to each worker
-            first = (f"writing-{self.suffix}", 0)
-            self.graph[first] = Task(first, _itself, run)
-            self._run = TaskRef(first)
+        if run.processes is not None:
+            self.share("writing")
 
     def build(self) -> Key:
         """Add every task; returns the key of the last one."""
@@ -298,16 +294,3 @@ class WritingBuilder:
 
     def _room(self, number: int, rank: int, written: Key | None) -> Key:
         return self.add("room", number, rank, after=[] if written is None else [written])
-
-    def add(
-        self, verb: str, *args: Any, name: str = "", buffers: tuple[Key | None, ...] = (), after: Iterable[Key] = ()
-    ) -> Key:
-        """Add a task: a verb, plain arguments of which the last is its rank, what it takes and waits for."""
-        key = (f"{name or verb}-{self.suffix}", *args)
-        taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
-        self.graph[key] = Task(key, Work.task, self._run, verb, args, len(taken), *taken, *map(TaskRef, after))
-        return key
-
-
-def _itself(run: WritingRun) -> WritingRun:
-    return run

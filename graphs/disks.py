@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from oocarrays.graphs.placement import known_workers
+
 from oocarrays.errors import PlacementError
 
 if TYPE_CHECKING:
@@ -65,6 +67,6 @@ class Disks:
 
 def names_of(client: Client) -> dict[str, str]:
     """The address of each worker, by its name, in the order of the names: 2 comes before 10."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = known_workers(client)
     known = {str(facts["name"]): address for address, facts in workers.items()}
     return {name: known[name] for name in sorted(known, key=lambda name: (len(name), name))}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.buffers import Outbox
-from oocarrays.graphs.parts import itself
+from oocarrays.graphs.builder import Builder
+from oocarrays.graphs.outboxes import OutboxRun
 from oocarrays.graphs.rechunk import new_suffix
-from oocarrays.graphs.steps import Exchange, Key, arrived_parts, sent_parts
+from oocarrays.graphs.steps import Exchange, Key
 from oocarrays.graphs.work import Work
 
 from oocarrays.mapping.local import places_in
@@ -51,7 +52,7 @@ class FilesTarget:
     """Whether what is there may be replaced."""
 
 
-class FilesRun(Work):
+class FilesRun(OutboxRun):
     """One run of a scatter or a gather, shared by its tasks.
 
     Parameters
@@ -272,24 +273,6 @@ class FilesRun(Work):
                     chunk[places[1]] = view[places[0]]
             yield index, chunk
 
-    # ------------------------------------------------------------------ between workers
-
-    def _send(self, number: int, stage: int, rank: int, outbox: Outbox | None, carried: Any) -> Any:
-        """The message for this step's partner."""
-        message = sent_parts(self.plan.schedule, stage, rank, outbox.messages if outbox else [], carried)
-        if message is not None:
-            self.meter.add(messages=1, sent_bytes=message.nbytes)
-        return message
-
-    def _receive(
-        self, number: int, stage: int, rank: int, there: dict[int, np.ndarray] | None, *messages: Any
-    ) -> dict[int, np.ndarray]:
-        """What has come for this rank, by the rank that packed it."""
-        return {**(there or {}), **arrived_parts(rank, messages)}
-
-    def _taken(self, number: int, stage: int, rank: int) -> None:
-        """Say that a step's message has been received."""
-
 
 # ---------------------------------------------------------------------- the graph
 
@@ -307,39 +290,35 @@ def build_graph(run: FilesRun, addresses: Sequence[str] = ()) -> tuple[dict[Key,
     return builder.graph, last
 
 
-class _Builder:
+class _Builder(Builder):
     """Adds the tasks of one run."""
 
     def __init__(self, run: FilesRun, addresses: Sequence[str]) -> None:
+        super().__init__(new_suffix(), Work.task, run)
         self.plan = run.plan
-        self.suffix = new_suffix()
-        self.graph: dict[Key, Task] = {}
-        self._run: Any = run
         if addresses:
-            first = (f"run-{self.suffix}", 0)
-            self.graph[first] = Task(first, itself, run)
-            self._run = TaskRef(first)
-        created = self._add("create", rank=0)
-        self._run = TaskRef(created) if addresses else run
+            self.share("run")
+        created = self.add("create", rank=0)
+        self._shared = TaskRef(created) if addresses else run
         self._ranks = range(run.plan.ranks)
-        self._made = [self._add("make", rank, after=[created]) for rank in self._ranks]
+        self._made = [self.add("make", rank, after=[created]) for rank in self._ranks]
 
     def build(self) -> Key:
         """Add every task; returns the key of the last one."""
-        exchange = Exchange(self.plan.schedule, self._add)
+        exchange = Exchange(self.plan.schedule, self.add)
         written = [self._made] * UNDER_WAY
         for number in range(len(self.plan.rounds)):
             before, last = written[-UNDER_WAY], written[-1]
-            read = [self._add("read", number, rank, after=before) for rank in self._ranks]
+            read = [self.add("read", number, rank, after=before) for rank in self._ranks]
             came = self._came(exchange, number, read)
             written.append(
                 [
-                    self._add("write", number, rank, buffers=came[rank], after=[last[rank]])
+                    self.add("write", number, rank, buffers=came[rank], after=[last[rank]])
                     for rank in self._ranks
                 ]
             )  # fmt: skip
-        closed = [self._add("close", rank, after=[written[-1][rank]]) for rank in self._ranks]
-        return self._add("finish", after=closed, rank=0)
+        closed = [self.add("close", rank, after=[written[-1][rank]]) for rank in self._ranks]
+        return self.add("finish", after=closed, rank=0)
 
     def _came(self, exchange: Exchange, number: int, read: list[Key]) -> list[tuple[Key | None, ...]]:
         """What each rank writes of: everyone's outbox on threads, else its own and what came in messages."""
@@ -358,17 +337,3 @@ class _Builder:
         if self.plan.way == "scatter":
             return has
         return [{domain for domain, ranks in enumerate(has) if rank in ranks} for rank in self._ranks]
-
-    def _add(
-        self,
-        verb: str,
-        *args: Any,
-        name: str = "",
-        buffers: tuple[Key | None, ...] = (),
-        after: Iterable[Key] = (),
-        rank: int | None = None,
-    ) -> Key:
-        key = (f"{name or verb}-{self.suffix}", *args, *([] if rank is None else [rank]))
-        taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
-        self.graph[key] = Task(key, Work.task, self._run, verb, args, len(taken), *taken, *map(TaskRef, after))
-        return key

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oocarrays.graphs import rechunk_tasks
+from oocarrays.graphs import journaled
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Part, RechunkRun
 from oocarrays.graphs.work import Work
 
@@ -166,7 +166,7 @@ class GroupRun(Work):
         if not mine:
             self._create_group(members)
         alone = self.processes is None or self.destination.resumed or not mine
-        self.journal.claim(rechunk_tasks.CLAIM_SECONDS) if alone else self.journal.join()
+        self.journal.claim(journaled.CLAIM_SECONDS) if alone else self.journal.join()
         if self.destination.resumed:
             self._tidy(members)
         for member in members:

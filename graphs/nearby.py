@@ -28,6 +28,7 @@ from distributed import Client, Worker
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.numpy import deserialize_numpy_ndarray, serialize_numpy_ndarray
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
+from oocarrays.graphs.placement import known_workers
 from oocarrays.graphs.settings import setting
 
 from oocarrays.errors import RunError
@@ -230,7 +231,7 @@ def introduce(client: Client) -> None:
     """
     if not setting("same-machine"):
         return
-    workers = frozenset(client.scheduler_info(n_workers=-1)["workers"])
+    workers = frozenset(known_workers(client))
     if _INTRODUCED.get(client) == workers:
         return
     strange = _strange_hosts(client, workers)

@@ -22,6 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 from dask.utils import ensure_dict
 from oocarrays.graphs.blocks import block_of
+from oocarrays.graphs.builder import itself
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Key
 
@@ -124,11 +125,6 @@ def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
     """
     part = np.empty(layout.local_shape(rank), array.dtype)
     move(np.asarray(array, order="C"), Transfer(whole_layout(layout.shape), layout), 0, rank, part)
-    return part
-
-
-def itself(part: np.ndarray) -> np.ndarray:
-    """What a task holds that was given to it."""
     return part
 
 

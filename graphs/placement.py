@@ -72,13 +72,23 @@ def _known(client: Client) -> dict[str, dict[str, Any]]:
     """What the scheduler knows of its workers, the first of which may still be on its way."""
     with suppress(TimeoutError):
         client.wait_for_workers(1, timeout=ARRIVAL_SECONDS)
-    workers: dict[str, dict[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    return known_workers(client)
+
+
+def known_workers(client: Client) -> dict[str, dict[str, Any]]:
+    """What the scheduler says of each worker, by address.
+
+    ``client.scheduler_info()`` reads what the client keeps, and now and then finds no worker in it: every two seconds
+    the client writes there what it has asked for itself, which is no workers.
+    """
+    told: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)  # type: ignore[union-attr]
+    workers: dict[str, dict[str, Any]] = told["workers"]
     return workers
 
 
 def idle_workers(client: Client, addresses: Collection[str]) -> list[str]:
     """What keeps the workers at ``addresses`` from going on: one line for each that is paused, or for all."""
-    known = client.scheduler_info(n_workers=-1)["workers"]
+    known = known_workers(client)
     if not known:
         return ["the cluster has had no workers"]
     return [f"worker {a} has been paused" for a in sorted(addresses) if known.get(a, {}).get("status") == "paused"]

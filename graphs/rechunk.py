@@ -24,16 +24,16 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import Task
+from oocarrays.graphs.builder import Builder
 from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.steps import Exchange, Key, Order
 
 from oocarrays.plan.passes import Pass
 
 
-class GraphBuilder:
+class GraphBuilder(Builder):
     """Builds the graph of one run.
 
     Parameters
@@ -45,54 +45,22 @@ class GraphBuilder:
     """
 
     def __init__(self, run: RechunkRun, suffix: str, addresses: Sequence[str] = ()) -> None:
+        super().__init__(suffix, RechunkRun.task, run)
         self.run = run
-        self.suffix = suffix
         self.addresses = addresses
-        self.graph: dict[Key, Task] = {}
-        self._run: RechunkRun | TaskRef = run
 
     def build(self, after: Iterable[Key] = ()) -> Key:
         """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
-        done = [self._create(after)]
+        done = [self.create(self.addresses, after)]
         for number, step in enumerate(self.run.plan.passes):
-            start = self._add("start", number, after=done, rank=0)
+            start = self.add("start", number, after=done, rank=0)
             done = self._pass(number, step, start) or [start]
-        return self._add("finish", after=done, rank=0)
+        return self.add("finish", after=done, rank=0)
 
     def _pass(self, number: int, step: Pass, start: Key) -> list[Key]:
         if step.method == "independent":
             return self._independent(number, step, start)
         return self._packed(number, step, start) if step.packed else self._two_phase(number, step, start)
-
-    def _create(self, after: Iterable[Key]) -> Key:
-        """On a cluster the run itself is the result that all tasks take, so that it travels once to each worker."""
-        if not self.addresses:
-            return self._add("create", after=after, rank=0)
-        key = (f"run-{self.suffix}", 0)
-        self.graph[key] = Task(key, _itself, self.run)
-        self._run = TaskRef(key)
-        probes = [
-            self._add("probe", address, rank, name="probe worker", after=after)
-            for rank, address in enumerate(self.addresses)
-        ]
-        created = self._add("create", buffers=tuple(probes), rank=0)
-        self._run = TaskRef(created)
-        return created
-
-    def _add(
-        self,
-        verb: str,
-        *args: Any,
-        name: str = "",
-        buffers: tuple = (),
-        after: Iterable[Key] = (),
-        rank: int | None = None,
-    ) -> Key:
-        """Add a task: a verb with plain arguments, the last of them its rank, then what it takes over and waits for."""
-        key = (f"{name or verb}-{self.suffix}", *args, *([] if rank is None else [rank]))
-        taken = [None if b is None else TaskRef(b) for b in buffers]
-        self.graph[key] = Task(key, RechunkRun.task, self._run, verb, args, len(taken), *taken, *map(TaskRef, after))
-        return key
 
     def _independent(self, number: int, step: Pass, start: Key) -> list[Key]:
         ends = []
@@ -101,7 +69,7 @@ class GraphBuilder:
             for batch in step.batches(rank):
                 if (number, batch, rank) not in self.run.done:
                     after = [start] if last is None else []
-                    last = self._add("copy", number, batch, rank, buffers=(last,), after=after)
+                    last = self.add("copy", number, batch, rank, buffers=(last,), after=after)
             ends += [] if last is None else [last]
         return ends
 
@@ -118,7 +86,7 @@ class GraphBuilder:
             for turn in range(step.rounds(unit) if first or not step.kept else 0):
                 former, takers = slabs.popleft()
                 reads = [
-                    self._add("read", number, unit, turn, rank, buffers=(former[rank],), after=takers[rank])
+                    self.add("read", number, unit, turn, rank, buffers=(former[rank],), after=takers[rank])
                     for rank in ranks
                 ]
                 takers = [[] for _ in ranks]
@@ -131,7 +99,7 @@ class GraphBuilder:
                 keepers = filled
             elif step.kept:
                 filled = self._take(number, unit, filled, keepers)
-            regions.append([self._add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
+            regions.append([self.add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
         return [key for keys in regions for key in keys if key is not None]
 
     def _take(
@@ -139,7 +107,7 @@ class GraphBuilder:
     ) -> list[Key | None]:
         """Every rank takes what it kept for a partition, once it has kept it all."""
         return [
-            self._add("take", number, unit, rank, buffers=(buffer,), after=[keeper] if keeper and not buffer else [])
+            self.add("take", number, unit, rank, buffers=(buffer,), after=[keeper] if keeper and not buffer else [])
             for rank, (buffer, keeper) in enumerate(zip(filled, keepers, strict=True))
         ]
 
@@ -157,7 +125,7 @@ class GraphBuilder:
             sources.setdefault(destination, []).append(source)
         now = {}
         for rank, partners in sources.items():
-            now[rank] = self._add(
+            now[rank] = self.add(
                 "exchange",
                 *args,
                 rank,
@@ -173,24 +141,24 @@ class GraphBuilder:
     def _packed(self, number: int, step: Pass, start: Key) -> list[Key]:
         """Partitions between workers."""
         ranks = range(step.ranks)
-        exchange = Exchange(step.schedule, self._add, synchronous=step.synchronous)
+        exchange = Exchange(step.schedule, self.add, synchronous=step.synchronous)
         freed: deque[list[Key]] = deque([[start] * step.ranks] * step.slabs)
         written: deque[list[Key]] = deque([[start] * step.ranks] * step.depth)
         for unit in self.run.units(number):
             before, free_regions = freed.popleft(), written.popleft()
-            outboxes = [self._add("read", number, unit, rank, after=[before[rank]]) for rank in ranks]
+            outboxes = [self.add("read", number, unit, rank, after=[before[rank]]) for rank in ranks]
             own = [
-                self._add(
+                self.add(
                     "receive", number, unit, 0, rank, name="receive step 0",
                     buffers=(None, outboxes[rank]), after=[free_regions[rank]],
                 )
                 for rank in ranks
             ]  # fmt: skip
             regions = exchange.build(number, unit, outboxes=outboxes, regions=own)
-            writes = [self._add("write", number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
+            writes = [self.add("write", number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
             written.append(writes)
             freed.append(
-                [self._add("free", number, unit, rank, buffers=(outboxes[rank],), after=writes) for rank in ranks]
+                [self.add("free", number, unit, rank, buffers=(outboxes[rank],), after=writes) for rank in ranks]
             )
         return [key for keys in freed for key in keys if key != start]
 
@@ -204,10 +172,6 @@ def _stages(step: Pass) -> Iterator[list[tuple[int, int]]]:
 def new_suffix() -> str:
     """What is in every key of one graph, and of no other."""
     return uuid.uuid4().hex[:12]
-
-
-def _itself(run: RechunkRun) -> RechunkRun:
-    return run
 
 
 def build_graph(run: RechunkRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

@@ -1,7 +1,7 @@
 """What the tasks of a rechunk do: beginning, end, and regions that a rank builds for itself.
 
 A run is one object for all its tasks. Between threads they share it; on a cluster it travels once to each worker, and
-opens there what it needs. What ranks do together stands in `slabs` (threads) and `exchange` (workers).
+opens there what it needs. What ranks do together stands in `in_place` (threads) and `exchange` (workers).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from itertools import product, repeat
 from typing import Any
 
 import numpy as np
-from oocarrays.graphs import exchange, slabs
+from oocarrays.graphs import exchange, in_place
 from oocarrays.graphs.buffers import Holding, Pool, shaped
-from oocarrays.graphs.work import Work, this_worker
+from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 
-from oocarrays.errors import DiskFullError, NotFoundError, PlacementError, RunError, UnsupportedError
+from oocarrays.errors import NotFoundError, RunError, UnsupportedError
 from oocarrays.mapping.grid import boxes
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, box_count
@@ -31,16 +31,12 @@ from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkReader, ChunkWriter, common, scatter
 from oocarrays.storage.array_file import ArrayFile, StoreLike
-from oocarrays.storage.journal import Journal
 from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
-from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import allocate
 from oocarrays.storage.remote import RemoteStore, place_below
 
-CLAIM_SECONDS = 5
-"""Seconds that a run waits for tasks of a dead run at the same target to end."""
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 Part = tuple[int, ...]
 """A piece of work that is recorded when it is done: pass, partition or batch, rank."""
@@ -71,7 +67,7 @@ class Opened:
     kept: KeptMessages | None
 
 
-class RechunkRun(Work):
+class RechunkRun(JournaledRun):
     """One run of a rechunk plan, shared by its tasks.
 
     Parameters
@@ -143,7 +139,7 @@ class RechunkRun(Work):
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def _verb(self, verb: str) -> Callable[..., Any]:
-        together = (slabs if self.processes is None else exchange).VERBS
+        together = (in_place if self.processes is None else exchange).VERBS
         return partial(together[verb], self) if verb in together else super()._verb(verb)
 
     def settle(self, *, resumable: bool = False) -> None:
@@ -168,64 +164,25 @@ class RechunkRun(Work):
 
     # ------------------------------------------------------------------ beginning and end
 
-    def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
-        """Where a rank was put, and where it runs; its worker opens the source meanwhile."""
-        self._check_visible()
-        worker = this_worker()
-        return rank, address, worker.address if worker else address
-
     def _check_visible(self) -> None:
         try:
             self.source.zarr.attrs.asdict()
         except NotFoundError as error:
             raise RunError(f"{error} on this worker: source and target must be shared") from error
-        self._check_folder()
+        check_folder(self.destination.store)
 
-    def _check_folder(self) -> None:
-        folder = array_file.local_folder(self.destination.store)
-        if folder and not os.path.isdir(os.path.dirname(folder)):
-            raise RunError(f"the folder of {folder} is not there on this worker: source and target must be shared")
+    @property
+    def resumes(self) -> bool:  # type: ignore[override]
+        """Whether it goes on with what a run that stopped has left: its target is there."""
+        return self.destination.settings is None
 
-    def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
-        self._check_placement(probes)
-        destination = self.destination
-        mark = array_file.unfinished_run(destination.store)
-        mine = mark == self.id  # made before a worker was lost, or before the run itself was
-        if self.processes is None or not mine:
-            self._begin_anew()
-        if mine:
-            alone = self.processes is None or destination.settings is None
-            self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
-            self._find_journal()
-            self._forget_what_is_gone()
-            if alone:
-                array_file.remove_partials(destination.store)
-            return self
-        if destination.settings is None:
-            raise RunError(f"{destination.store} is no longer what run {self.id} left")
-        self._check_target()
-        self._check_room()
-        if mark:
-            self.journal.claim()
-            self.journal.release()
-        self._target = array_file.create_target(
-            destination.store, destination.settings, self.id, overwrite=destination.overwrite
-        )
-        self.journal.claim()
-        self.journal.begin(self.id, self.content)
-        return self
+    def _make_targets(self) -> None:
+        store, settings = self.destination.store, self.destination.settings
+        assert settings is not None, "what is resumed has its target"
+        self._target = array_file.create_target(store, settings, self.id, overwrite=self.destination.overwrite)
 
     def _check_target(self) -> None:
         array_file.check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
-
-    def _find_journal(self) -> None:
-        """Begin the journal where a worker was lost between making the target and that."""
-        try:
-            self.journal.read()
-        except NotFoundError:
-            if self.destination.settings is None:
-                raise
-            self.journal.begin(self.id, self.content)
 
     def _forget_what_is_gone(self) -> None:
         """Take back what is recorded of scratch that is no longer there.
@@ -243,19 +200,9 @@ class RechunkRun(Work):
         self.journal.forget(gone)
 
     def _begin_anew(self) -> None:
-        with self._idle:
-            self.failure, self.meter, self._target = None, Meter(), None
-            self._passes.clear()
-            self.journal = Journal(self.destination.store)
-
-    def _check_placement(self, probes: tuple[tuple[int, str, str], ...]) -> None:
-        """Refuse a cluster that does not keep ranks where they were put, unless their worker is gone."""
-        astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
-        if astray and any(put in live_workers() for _, put, _ in astray):
-            rank, put, ran = astray[0]
-            raise PlacementError(
-                f"rank {rank} was put on worker {put} and ran on {ran}: this cluster moves pinned tasks"
-            )
+        super()._begin_anew()
+        self._target = None
+        self._passes.clear()
 
     def _check_room(self) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
@@ -265,10 +212,7 @@ class RechunkRun(Work):
             wants[folder] = plan.target.grid.count * plan.target.chunk_bytes
         if plan.scratch_bytes and isinstance(self.scratch, str):
             wants[self.scratch] = plan.scratch_bytes
-        for place, wanted in wants.items():
-            free = array_file.free_bytes(place)
-            if sum(wants.values()) > free and wanted:
-                raise DiskFullError(f"{place} needs {sum(wants.values())} bytes; its device has {free} left")
+        check_room(wants)
 
     def _start(self, number: int) -> None:
         """Begin a pass: what the last one wrote is what this one reads."""
@@ -420,12 +364,6 @@ class RechunkRun(Work):
         """The partitions of a pass of which some rank's part is not done."""
         return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
 
-    def is_done(self, part: Part) -> bool:
-        """Whether a part was done, before the run was resumed or a worker was lost; when it has ended, all are."""
-        if part in self.done or self.processes is None:
-            return part in self.done
-        return self.journal.has(part) if self.journal.is_there() else array_file.is_finished(self.destination.store)
-
     def record(self, part: Part) -> None:
         """Keep that a part is done."""
         self.journal.record(part)
@@ -500,11 +438,3 @@ def discard(scratch: str, held: Hold) -> None:
         array_file.remove_scratch(scratch)
         if lock is not None:
             os.close(lock)
-
-
-def live_workers() -> set[str]:
-    """Addresses of the workers that this task's scheduler knows."""
-    from distributed import worker_client
-
-    with worker_client() as client:
-        return set(client.scheduler_info(n_workers=-1)["workers"])

@@ -3,36 +3,27 @@
     between threads    part ─┬─► fill ─► part                 a rank's new part is filled straight from the others'
                        part ─┴─► fill ─► part
 
-    between workers    part ─┬─► keep ─► receive 1 ─► receive 2 ─► part        asynchronous: each unpacked as it comes
-                             └─► send 1 ─╳─► receive 1 …                       (a message is packed when it is sent)
+    between workers    part ─► an exchange ─► part            messages in the steps of a schedule: see `exchanging`
 
-                       part ─┬───────────────────────────► assemble ─► part    synchronous: when all have come
-                             └─► send 1 ─╳─► receive 1 ─► receive 2 ─►┘
-
-Old parts are only read, and a new one is handed on when it is full: whoever holds parts may use them again. While a
-part is being filled, each of its elements is only ever given the one value that it will have: a task that is done again
-after a worker was lost makes the same of it, however much is there already. Thakur 1995, sections 3.4 and 4.2.
+Old parts are only read: whoever holds them may use them again. Thakur 1995, sections 3.4 and 4.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
-from oocarrays.graphs.parts import Parts, home_addresses, itself
+from oocarrays.graphs.exchanging import Exchanging, exchange_tasks
+from oocarrays.graphs.parts import Parts, home_addresses
 from oocarrays.graphs.rechunk import new_suffix
-from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.steps import Key
 
-from oocarrays.plan.assembly import Assembly, Messaging, squared
+from oocarrays.plan.assembly import Messaging, squared
 from oocarrays.plan.redistribution import Transfer
 from oocarrays.plan.schedule import Schedule
 from oocarrays.storage.packing import move, pack, unpack_all
-
-if TYPE_CHECKING:
-    from oocarrays.graphs.nearby import Message
 
 
 def moved(parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str]) -> Parts:
@@ -79,32 +70,18 @@ def fill(transfer: Transfer, rank: int, dtype: np.dtype, sources: Sequence[int],
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moving:
+class Moving(Exchanging):
     """A transfer between workers: what its tasks do."""
 
     transfer: Transfer
     """Who holds what before and afterwards."""
-    schedule: Schedule
-    """Who sends to whom in which step."""
-    assembly: Assembly
-    """When messages are unpacked."""
-    dtype: np.dtype
-    """Of the elements."""
 
-    def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
-        """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        return getattr(self, verb)(*args, *inputs[:buffers])
-
-    def send(self, stage: int, rank: int, part: np.ndarray | None, carried: Carried | None) -> Message | None:
-        """The message of a step, packed when it goes."""
-        return sent_parts(self.schedule, stage, rank, _Packed(self.transfer, rank, part), carried)
-
-    def carry(self, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
-        """What this rank holds for others."""
-        return carried_parts(self.schedule, stage, rank, carried, messages)
-
-    def taken(self, stage: int, rank: int) -> None:
-        """Say that a step's message has been received."""
+    def packed(self, part: np.ndarray, rank: int, final: int) -> np.ndarray | None:
+        """What ``rank`` holds and another is to hold."""
+        if final >= self.transfer.target.ranks:
+            return None
+        message = pack(part, self.transfer, rank, final)
+        return message if len(message) else None
 
     def keep(self, rank: int, part: np.ndarray | None) -> np.ndarray:
         """The new part, and in it what stays with this rank."""
@@ -113,39 +90,9 @@ class Moving:
             move(part, self.transfer, rank, rank, made)
         return made
 
-    def receive(self, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
-        """What has come, unpacked or kept for later."""
-        came = {origin: message.view(self.dtype) for origin, message in arrived_parts(rank, messages).items()}
-        if self.assembly == "asynchronous":
-            return self._unpacked(rank, there, came)
-        if self.schedule.forwards:  # else it would keep what is for others, too
-            came = {origin: message.copy() for origin, message in came.items()}
-        return {**(there or {}), **came}
-
-    def assemble(self, rank: int, part: np.ndarray | None, came: dict[int, np.ndarray] | None) -> np.ndarray:
-        """The new part, of all that has come."""
-        return self._unpacked(rank, self.keep(rank, part), came or {})
-
-    def _unpacked(self, rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
-        made = part if part.flags.writeable else part.copy()
+    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
+        """Put what has come where it belongs."""
         unpack_all(came, self.transfer, rank, made)
-        return made
-
-
-class _Packed(Sequence[np.ndarray | None]):
-    """Messages of one rank as bytes, each packed when it is asked for."""
-
-    def __init__(self, transfer: Transfer, rank: int, part: np.ndarray | None) -> None:
-        self._transfer, self._rank, self._part = transfer, rank, part
-
-    def __len__(self) -> int:
-        return self._transfer.target.ranks
-
-    def __getitem__(self, final: Any) -> Any:
-        if self._part is None or final >= len(self):
-            return None
-        message = pack(self._part, self._transfer, self._rank, final)
-        return message.view(np.uint8) if len(message) else None
 
 
 def exchanged(
@@ -153,40 +100,10 @@ def exchanged(
 ) -> Parts:
     """The parts after a transfer between workers."""
     moving = Moving(transfer=transfer, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
-    builder, waits = _Builder(moving), messaging.assembly == "synchronous"
-    ranks, old = range(transfer.target.ranks), _padded(parts.keys, schedule.ranks)
-    new = [] if waits else [builder.add("keep", rank, buffers=(old[rank],)) for rank in ranks]
-    exchange = Exchange(schedule, builder.add, synchronous=messaging.ordered)
-    there = exchange.build(outboxes=old, regions=_padded(new, schedule.ranks), wants=_wants(transfer))
-    if waits:
-        there = [builder.add("assemble", rank, buffers=(old[rank], there[rank])) for rank in ranks]
-    keys = [key for key in there[: len(ranks)] if key is not None]
+    ranks, wants = transfer.target.ranks, _wants(transfer)
+    builder, keys = exchange_tasks(moving, parts.keys, ranks, wants, ordered=messaging.ordered)
     homes = home_addresses(schedule.ranks, workers)
-    return parts.followed_by(builder.suffix, builder.tasks, transfer.target, keys, homes)
-
-
-class _Builder:
-    """Adds the tasks of one transfer."""
-
-    def __init__(self, moving: Moving) -> None:
-        self.suffix = new_suffix()
-        first = (f"transfer-{self.suffix}", 0)  # one result that all tasks take: it travels once to each worker
-        self.tasks: dict[Key, Task] = {first: Task(first, itself, moving)}
-        self._moving = TaskRef(first)
-
-    def add(
-        self, verb: str, *args: Any, name: str = "", buffers: tuple[Key | None, ...] = (), after: Iterable[Key] = ()
-    ) -> Key:
-        """Add a task: a verb, plain arguments of which the last is its rank, what it takes and waits for."""
-        key = (f"{name or verb}-{self.suffix}", *args)
-        taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
-        self.tasks[key] = Task(key, Moving.task, self._moving, verb, args, len(taken), *taken, *map(TaskRef, after))
-        return key
-
-
-def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:
-    """The keys of the ranks that are there, and none for the others."""
-    return [*keys, *[None] * (ranks - len(keys))]
+    return parts.followed_by(builder.suffix, builder.graph, transfer.target, keys, homes)
 
 
 def _wants(transfer: Transfer) -> Callable[[int, int], bool]:

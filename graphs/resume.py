@@ -32,12 +32,12 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
     return {
         "plan": to_json(plan),
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
-        "source_metadata": _fingerprint(source),
+        "source_metadata": fingerprint(source),
         "scratch": str(destination.scratch),
     }
 
 
-def _fingerprint(file: ArrayFile) -> str:
+def fingerprint(file: ArrayFile) -> str:
     """What tells one source from another: where it is, and its metadata."""
     metadata = json.dumps([file.name, file.zarr.metadata.to_dict()], sort_keys=True, default=str)
     return hashlib.sha256(metadata.encode()).hexdigest()
@@ -99,6 +99,9 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, An
 
 
 def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
+    if "pass" in content:
+        again = f"{content['pass']}(..., resume=True)"
+        raise JournalError(f"{target} was being written by a kernel: call {again} as before to go on")
     missing = {"plan", "source", "source_metadata", "scratch"} - content.keys()
     if missing:
         raise JournalError(f"the journal in {target} lacks {', '.join(sorted(missing))}")
@@ -116,7 +119,7 @@ def _source(
     if there is None:
         raise NotFoundError(f"the source of {target} is no path or URL: give source=")
     file = array_file.describe(array_file.open_array(place(there)))
-    if _fingerprint(file) != content["source_metadata"]:
+    if fingerprint(file) != content["source_metadata"]:
         raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
     return file
 

@@ -1,138 +1,103 @@
-"""What ranks that are threads do together: they take from each other's slabs in place.
+"""Passes over slabs, as tasks.
 
-A slab is handed from round to round, a region from partition to partition: both are filled anew where they lie.
+    read 0 ──┬─► compute 0 ──► write 0      a band, into the middle of its window
+             ▼ give    ▲ give
+    read 1 ──┴─► compute 1 ──► write 1      what a window lacks, others have read and give
+             ▼ give    ▲ give
+    read 2 ──┴─► …                          waits until compute 0 is done: its window is free then
+
+Each rank reads one slab at a time, and ``prefetch`` slabs ahead of what it computes; every edge is memory. Thakur 1995,
+section 5.5.2, Figure 5.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-from oocarrays.graphs.buffers import Slab, shaped
+from dask.task_spec import Task
+from oocarrays.graphs.builder import Builder
+from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.slab_tasks import SlabRun
+from oocarrays.graphs.steps import Key
 
-from oocarrays.plan.passes import Part, Pass
-from oocarrays.storage.access import common, scatter
-from oocarrays.storage.blobs import padded
-from oocarrays.storage.kept import Reader
-from oocarrays.storage.pages import allocate
-
-if TYPE_CHECKING:
-    from oocarrays.graphs.rechunk_tasks import RechunkRun
+from oocarrays.plan.slabs import RESULTS, Slab
 
 
-def read(run: RechunkRun, number: int, unit: int, turn: int, rank: int, former: Slab | None) -> Slab:
-    """Read this rank's chunks of a round, whoever wants them."""
-    step = run.plan.passes[number]
-    size = step.source.chunk_bytes
-    buffer = former.buffer if former else allocate(step.slab * size)
-    outs = (run.chunk_view(number, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
-    slab = Slab(buffer)
-    for chunk in run.opened(number).reader.whole(step.reads(unit, turn, rank), outs):
-        if not slab.chunks:  # the first one is here: the device may go on to the next round
-            run.opened(number).reader.announce(step.reads_after(unit, turn, rank))
-        slab.chunks.append(chunk)
-    return slab
+def build_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
+    """The graph of a pass, and the key of its last task, whose value is the name of the first target.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        The worker of each rank; none where ranks are threads.
+    """
+    builder = SlabBuilder(run, addresses)
+    last = builder.build()
+    return builder.graph, last
 
 
-def exchange(
-    run: RechunkRun, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, *slabs: Slab
-) -> np.ndarray:
-    """Take from partners' slabs what this rank's target chunks need: a view there, a copy here."""
-    step = run.plan.passes[number]
-    buffer = _rank_buffer(step) if buffer is None else buffer
-    if step.kept:
+class SlabBuilder(Builder):
+    """Adds the tasks of one pass: of all slabs that are not done yet."""
+
+    def __init__(self, run: SlabRun, addresses: Sequence[str] = ()) -> None:
+        super().__init__(new_suffix(), SlabRun.task, run)
+        self.plan, self.done = run.plan, run.done
+        self._addresses = addresses
+        self._read: dict[Slab, Key] = {}
+        self._given: dict[tuple[Slab, Slab], Key] = {}
+
+    def build(self, after: Iterable[Key] = ()) -> Key:
+        """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
+        created = self.create(self._addresses, after)
+        runs = [self._needed(rank) for rank in range(self.plan.ranks)]
+        for slabs in runs:
+            for position, slab in enumerate(slabs):
+                before = self._former(slabs, position, created)
+                self._read[slab] = self.add("read", *slab, after=before)
+        for slab in self._read:
+            for taker in self._takers(slab):
+                self._given[slab, taker] = self.add("give", *taker, *slab, buffers=(self._read[slab],))
+        return self._end(created, [key for slabs in runs for key in self._results(slabs)])
+
+    def _end(self, created: Key, written: Sequence[Key]) -> Key:
+        return self.add("finish", after=[created, *written], rank=0)
+
+    def _needed(self, rank: int) -> list[Slab]:
+        """The slabs of a rank that are read: those that are to be computed, and those that give to others."""
+        slabs = self.plan.slabs(rank)
+        return [slab for slab in slabs if slab not in self.done or self._takers(slab)] if self.done else slabs
+
+    def _takers(self, slab: Slab) -> list[Slab]:
+        return [taker for taker in self.plan.takers(slab) if taker not in self.done]
+
+    def _former(self, slabs: Sequence[Slab], position: int, created: Key) -> Iterator[Key]:
+        """What a read waits for: the one before it, and the window that it is read into."""
+        yield self._read[slabs[position - 1]] if position else created
+        if position >= self.plan.held:
+            yield from self._last_uses(slabs[position - self.plan.held])
+
+    def _last_uses(self, slab: Slab) -> Iterator[Key]:
+        """After which a window is free: without prefetch the result is written, too, before anything else is read."""
+        if slab not in self.done:
+            yield self._key("compute" if self.plan.prefetch else "write", *slab)
+        else:
+            yield from (self._key("give", *taker, *slab) for taker in self._takers(slab))
+
+    def _key(self, verb: str, *args: int) -> Key:
+        return (f"{verb}-{self.suffix}", *args)
+
+    def _results(self, slabs: Sequence[Slab]) -> Iterator[Key]:
+        """Compute and write the slabs of a rank, one after the other."""
+        written: list[Key] = []
+        computed: list[Key] = []
         for slab in slabs:
-            _keep(run, number, rank, slab, _message_pages(step, buffer))
-    if stage:
-        run.meter.add(messages=len(slabs))
-    box = step.share(unit, rank)
-    if box is None:
-        return buffer
-    region = run.region(number, box, buffer, blank=turn == stage == 0)
-    section = step.section(box)
-    for index, chunk in chain.from_iterable(slab.chunks for slab in slabs):
-        for part, data in common(step.source.grid.section(index), section, chunk):
-            scatter(region, section.lower, part, run.fill(data))
-    return buffer
-
-
-def _keep(run: RechunkRun, number: int, rank: int, slab: Slab, buffer: np.ndarray) -> None:
-    """Pack what this rank needs of a partner's slab in later partitions, and keep it in scratch."""
-    step, kept = run.plan.passes[number], run.kept(number)
-    chunks = {index: chunk for index, chunk in slab.chunks if chunk is not None}
-    kept.missing.update(index for index, chunk in slab.chunks if chunk is None)
-    halves = np.split(buffer, 2)
-    for unit in run.units(number)[1:]:
-        for message in step.messages(unit, rank, chunks):
-            pages = halves[kept.count(rank) % 2]
-            for (index, part), out in _unpacked(run, message, pages):
-                origin = step.source.grid.section(index).lower
-                out[...] = chunks[index][part.relative_to(origin).slices]
-            nbytes = _elements(message) * step.source.itemsize
-            kept.append(unit, rank, pages.data, nbytes)
-            run.meter.add(kept_bytes=nbytes)
-
-
-def take(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray | None) -> np.ndarray:
-    """Build this rank's target chunks of a later partition from the messages that were kept for it."""
-    step = run.plan.passes[number]
-    buffer = _rank_buffer(step) if buffer is None else buffer
-    box = step.share(unit, rank)
-    if box is None:
-        return buffer
-    region, section, kept = run.region(number, box, buffer), step.section(box), run.kept(number)
-    pages = _message_pages(step, buffer)
-
-    def unpack(reader: Reader) -> None:
-        for indices in step.taken(rank):
-            for message in step.messages(unit, rank, (i for i in indices if i not in kept.missing)):
-                reader.next(pages.data, _elements(message) * step.source.itemsize)
-                for (_, part), data in _unpacked(run, message, pages):
-                    scatter(region, section.lower, part, data)
-
-    for index in kept.missing:
-        for part, _ in common(step.source.grid.section(index), section, None):
-            scatter(region, section.lower, part, run.source.fill_value)
-    kept.take(unit, rank, unpack)
-    return buffer
-
-
-def _unpacked(run: RechunkRun, message: list[Part], pages: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
-    """Each part of a message, and where its elements lie in memory: one part behind the other."""
-    packed, start = shaped(pages, (_elements(message),), run.source.dtype), 0
-    for index, part in message:
-        yield (index, part), packed[start : start + part.size].reshape(part.shape)
-        start += part.size
-
-
-def _rank_buffer(step: Pass) -> np.ndarray:
-    """Memory for a region and, behind it, for the message that is being packed and the one being written."""
-    region_bytes = int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes
-    return allocate(padded(region_bytes) + (2 * padded(step.source.chunk_bytes) if step.kept else 0))
-
-
-def _message_pages(step: Pass, buffer: np.ndarray) -> np.ndarray:
-    """The part of a rank's buffer in which two messages are packed, behind its region."""
-    return buffer[-2 * padded(step.source.chunk_bytes) :]
-
-
-def write(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray) -> np.ndarray:
-    """Write this rank's target chunks of a partition."""
-    step = run.plan.passes[number]
-    if step.kept and unit + 1 < step.units:
-        run.kept(number).announce(unit + 1, rank)
-    box = step.share(unit, rank)
-    if box is not None and not run.is_done((number, unit, rank)):
-        run.store(number, box, run.region(number, box, buffer, blank=False))
-        run.record((number, unit, rank))
-    return buffer
-
-
-def _elements(message: list[Part]) -> int:
-    return sum(part.size for _, part in message)
-
-
-VERBS = {"read": read, "exchange": exchange, "take": take, "write": write}
-"""What tasks of threads do in two phases."""
+            if slab in self.done:
+                continue
+            given = [self._given[giver, slab] for giver in self.plan.givers(slab)]
+            given += [self.add("fetch", *slab, rank, after=[self._read[slab]]) for rank in self.plan.fetchers(slab)]
+            after = [self._given[slab, taker] for taker in self._takers(slab)]  # for a kernel may change its block
+            after += written[-RESULTS : len(written) - RESULTS + 1] if len(written) >= RESULTS else []
+            after += computed[-1:]  # for what its kernel holds is counted once a rank
+            computed.append(self.add("compute", *slab, buffers=(self._read[slab], *given), after=after))
+            written.append(self.add("write", *slab, buffers=(computed[-1],), after=written[-1:]))
+        yield from written

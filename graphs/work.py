@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from oocarrays.graphs.placement import known_workers
+
+from oocarrays.errors import PlacementError
 from oocarrays.storage.array_file import StoreLike, unfinished_run
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
@@ -80,7 +83,7 @@ class Work:
             if run.failure and verb != "create":
                 raise run.failure
             try:
-                with nullcontext() if verb == "copy" else run.meter.phase(verb):
+                with nullcontext() if verb == "copy" else run.meter.phase(verb, args):
                     result = run._verb(verb)(*args, *inputs[:buffers])
             except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
                 raise run.abort(error) from error.__cause__
@@ -117,6 +120,24 @@ class Work:
                 self._let_go()
                 self._idle.notify_all()
 
+    def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
+        """Where a rank was put, and where it runs; its worker opens meanwhile what it reads."""
+        self._check_visible()
+        worker = this_worker()
+        return rank, address, worker.address if worker else address
+
+    def _check_visible(self) -> None:
+        """Refuse a worker that does not see what is read or written."""
+
+    def check_placement(self, probes: tuple[tuple[int, str, str], ...]) -> None:
+        """Refuse a cluster that does not keep ranks where they were put, unless their worker is gone."""
+        astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
+        if astray and any(put in live_workers() for _, put, _ in astray):
+            rank, put, ran = astray[0]
+            raise PlacementError(
+                f"rank {rank} was put on worker {put} and ran on {ran}: this cluster moves pinned tasks"
+            )
+
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
         self._wait()
@@ -138,6 +159,14 @@ class Work:
         """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
         if self.failure and not self._running:
             self.journal.release()
+
+
+def live_workers() -> set[str]:
+    """Addresses of the workers that this task's scheduler knows."""
+    from distributed import worker_client
+
+    with worker_client() as client:
+        return set(known_workers(client))
 
 
 def this_worker() -> Worker | None:

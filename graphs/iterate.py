@@ -1,0 +1,321 @@
+"""Passes of fused sweeps, as tasks: each is a pass over slabs, and reads what the one before has written.
+
+    create ─► slabs ─► end pass 0 ─► create ─► slabs ─► end pass 1 ─► … ─► finish
+                          ╰ the largest residual, by which the next pass is begun or left out
+
+One journal, beside the target, is for all passes: of every slab that is written it keeps pass, number, rank and the
+residual. What a pass reads is removed when the pass is over: a run that stopped goes on with the pass that it was in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from oocarrays.graphs.journaled import check_room
+from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
+from oocarrays.graphs.slabs import SlabBuilder
+from oocarrays.graphs.steps import Key
+from oocarrays.graphs.sweeps import Fused
+
+from oocarrays.errors import NotFoundError
+from oocarrays.plan.iterate import IteratePlan, SweptPass
+from oocarrays.plan.slabs import Slab
+from oocarrays.storage import array_file
+from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.journal import Journal
+from oocarrays.storage.leftovers import hold
+from oocarrays.storage.lock import Hold
+from oocarrays.storage.remote import RemoteStore, place_below
+from oocarrays.storage.section_writes import write_section
+from oocarrays.storage.windows import Blocks
+
+Residual = Callable[[np.ndarray, np.ndarray], float]
+"""What the last sweep of a pass has changed, of a part of the array before and after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run has come."""
+
+    residuals: tuple[float, ...] = ()
+    """Of the passes that are over."""
+    done: Mapping[Slab, float] | None = None
+    """Slabs of the next one that are written, and their residuals."""
+    gone: frozenset[tuple[int, ...]] = frozenset()
+    """What the journal has of scratch that is no longer there."""
+
+    def after(self, residual: float) -> Progress:
+        """The same when one more pass is over."""
+        return Progress(residuals=(*self.residuals, residual))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What all passes of an iteration have in common."""
+
+    plan: IteratePlan
+    """The passes."""
+    kernel: Kernel
+    """One sweep."""
+    residual: Residual | None
+    """What is looked at after each pass; None where nothing is."""
+    until: float | None
+    """The residual at which sweeping ends."""
+    source: ArrayFile
+    """What the first pass reads."""
+    target: SlabTarget
+    """What the last pass writes."""
+    scratch: str | RemoteStore
+    """Where what the others write is."""
+    content: dict[str, Any]
+    """What the journal keeps of it."""
+    id: str
+    """The id of the run."""
+    resumes: bool
+    """Whether it goes on with what another process has left."""
+    processes: int | None
+    """Workers that it is planned for; None for threads of one process."""
+
+    def room(self) -> dict[str, int]:
+        """Bytes that are written, by the folder in which they are to be."""
+        target, folder = self.plan.passes[-1].slabs.targets[0], array_file.local_folder(self.target.store)
+        wants = {} if folder is None or target.coded else {folder: target.grid.count * target.chunk_bytes}
+        return wants | ({self.scratch: self.plan.scratch_bytes} if isinstance(self.scratch, str) else {})
+
+    def step(self, residuals: Sequence[float]) -> tuple[SweptPass, bool]:
+        """The pass that comes next, and whether it is the last: a copy where nothing is to be swept any more."""
+        number = len(residuals)
+        if self.until is not None and self.plan.copy and residuals and residuals[-1] <= self.until:
+            return self.plan.copy, True
+        return self.plan.passes[number], number == len(self.plan.passes) - 1
+
+    def progress(self) -> Progress:
+        """How far a run of this id has come, where there is one."""
+        if array_file.unfinished_run(self.target.store) != self.id:
+            return Progress()
+        try:
+            return self._known(Journal(self.target.store).parts())
+        except NotFoundError:
+            return Progress()
+
+    def _known(self, parts: set[tuple[int, ...]]) -> Progress:
+        written = [part for part in parts if len(part) == 3]
+        residuals = {part[:3]: as_residual(part[3]) for part in parts if len(part) == 4}
+        passes: dict[int, dict[Slab, float]] = {}
+        for part in written:
+            number, *slab = part
+            passes.setdefault(number, {})[Slab(*slab)] = residuals.get(part, -np.inf)
+        here = Progress()
+        while True:
+            number, (step, last) = len(here.residuals), self.step(here.residuals)
+            there = passes.get(number, {})
+            if last or len(there) < step.slabs.count:
+                return self._usable(replace(here, done=there), last, parts)
+            here = here.after(largest(there.values()))
+
+    def _usable(self, here: Progress, last: bool, parts: Iterable[tuple[int, ...]]) -> Progress:
+        """The same less what was in scratch that is no longer there."""
+        number = len(here.residuals)
+        if number and not array_file.is_scratch(place_below(self.scratch, str(number - 1))):
+            return Progress(gone=frozenset(parts))
+        if last or not here.done or array_file.is_scratch(place_below(self.scratch, str(number))):
+            return here
+        return replace(here, done=None, gone=frozenset(part for part in parts if part[0] == number))
+
+
+class SweepRun(SlabRun):
+    """One pass of an iteration, shared by its tasks.
+
+    Parameters
+    ----------
+    resumes : bool
+        Whether it is the first pass of a run that goes on with what another process has left.
+    """
+
+    def __init__(self, course: Course, progress: Progress, *, resumes: bool = False) -> None:
+        step, self.last = course.step(progress.residuals)
+        self.number, self.sweeps, self.scratch = len(progress.residuals), step.sweeps.count, course.scratch
+        self.stored = step.slabs.targets[0]
+        self.before, self.gone = dict(progress.done or {}), progress.gone
+        self.room = course.room()
+        fused = Fused(kernel=course.kernel, sweeps=step.sweeps, threads=step.threads)
+        super().__init__(
+            step.slabs,
+            (fused, course.residual),  # type: ignore[arg-type]
+            () if self.number else (course.source,),
+            (course.target,),
+            course.content,
+            processes=course.processes,
+            id=course.id,
+            done=self.before,
+        )
+        self.resumes = resumes
+
+    def _here(self) -> None:
+        super()._here()
+        self._hold: Hold | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("number", "sweeps", "scratch", "stored", "last", "before", "gone", "room")
+        return super().__getstate__() | {name: getattr(self, name) for name in names}
+
+    @property
+    def given(self) -> tuple[Any, tuple[ArrayFile, ...]]:
+        """The sweeps and what is looked at after them; and what is read, which for most passes another one makes."""
+        sweeps, sources = super().given
+        if not sources:
+            sources = (self._scratch_array(self.number - 1),)
+            self._given = sweeps, sources
+        return sweeps, sources
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        return {"target": self.destination.store} if self.number else super().stores
+
+    # ------------------------------------------------------------------ beginning and end
+
+    def _create(self, *probes: tuple[int, str, str]) -> Any:
+        self._close(keep_scratch=True)
+        super()._create(*probes)
+        if not self.last:
+            self._hold_scratch()
+            array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored)
+        return self
+
+    def _check_room(self) -> None:
+        check_room(self.room)
+
+    def _forget_what_is_gone(self) -> None:
+        self.journal.forget(self.gone)
+
+    def _finish(self, *residuals: float | None) -> Any:
+        """End the pass; gives the largest residual of its slabs."""
+        if self.last:
+            super()._finish()
+        else:
+            array_file.remove_scratch(self._place(self.number - 1))
+            self.journal.release()
+        self._close(keep_scratch=not self.last)
+        return largest([*self.before.values(), *(each for each in residuals if each is not None)])
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """Wait until tasks that had begun are done; scratch goes, too, unless what it holds can be of use."""
+        self._wait()
+        self._close(keep_scratch=resumable)
+        self.journal.release()
+
+    def _close(self, *, keep_scratch: bool = False) -> None:
+        if self._hold:
+            self._hold.close()
+        self._hold = None
+        self._let_go_of_memory()
+        if not keep_scratch:
+            array_file.remove_scratch(self.scratch)
+
+    def _hold_scratch(self) -> None:
+        """Say that scratch is in use, until this process has done with it."""
+        with self._opening:
+            if self._hold is None and isinstance(self.scratch, str):
+                self._hold = hold(self.scratch)
+
+    def _open_targets(self) -> list[ArrayFile]:
+        """The target of this pass, open in this process."""
+        with self._opening:
+            if self._written is None and not self.last:
+                self.journal.join()
+                self._written = [self._scratch_array(self.number)]
+            return super()._open_targets()
+
+    def _scratch_array(self, number: int) -> ArrayFile:
+        self._hold_scratch()
+        return array_file.describe(array_file.open_array(self._place(number), mode="r+"), written=True)
+
+    def _place(self, number: int) -> str | RemoteStore:
+        return place_below(self.scratch, str(number))
+
+    # ------------------------------------------------------------------ slabs
+
+    def is_done(self, part: tuple[int, ...]) -> bool:
+        """Whether a slab was written, before the run was resumed or a worker was lost."""
+        return part in self.done or (self.processes is not None and super().is_done((self.number, *part)))
+
+    def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
+        """What the sweeps make of a window, and the residual of the last one."""
+        made: Blocks = self._called(slab, blocks)
+        return made
+
+    def _apply(self, slab: Slab, blocks: Blocks) -> Blocks:
+        (fused, residual), _ = self.given
+        ends = [
+            list(zip(each.lower, each.upper, strict=True)) for each in (self.plan.window(slab), self.plan.core(slab))
+        ]
+        found: list[float] = []
+        watch = None if residual is None else lambda before, after: found.append(float(residual(before, after)))
+        out = self._loans.empty(self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("="))
+        return [fused(blocks[0], *ends, out=out, watch=watch), np.array(largest(found))]
+
+    def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:
+        """Write the chunks of a slab; gives its residual."""
+        part = (self.number, number, rank)
+        watched = self.given[0][1] is not None
+        if results is None:
+            known = (each for each in self.journal.parts() if watched and len(each) == 4 and each[:3] == part)
+            return next((as_residual(each[3]) for each in known), None)
+        (file,), (made, residual) = self._open_targets(), results
+        write_section(file, self.plan.core(Slab(number, rank)).axes, made, meter=self.meter)
+        if watched:
+            self.journal.record((*part, as_bits(float(residual))))
+        self.journal.record(part)
+        return float(residual)
+
+
+class SweepBuilder(SlabBuilder):
+    """Adds the tasks of one pass of an iteration."""
+
+    def _end(self, created: Key, written: Sequence[Key]) -> Key:
+        return self.add("finish", buffers=tuple(written), after=[created], rank=0)
+
+
+def change(before: np.ndarray, after: np.ndarray) -> float:
+    """The most that an element changes; one that stays NaN, or infinite, does not change.
+
+    >>> change(np.array([1.0, np.nan, np.inf]), np.array([1.5, np.nan, np.inf])), change(np.uint8([3]), np.uint8([1]))
+    (0.5, 2.0)
+    """
+    if not after.size:
+        return 0.0
+    exact = after.dtype if after.dtype.kind in "fc" else np.float64
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(np.subtract(after, before, dtype=exact))
+    most = differences.max()
+    if np.isnan(most):
+        same = (before == after) | (np.isnan(before) & np.isnan(after))
+        most = differences.max(where=~same, initial=0)
+    return float(most)
+
+
+def largest(residuals: Iterable[float]) -> float:
+    """The largest of them, NaN where one is.
+
+    >>> largest([1.0, 3.0, 2.0]), largest([1.0, float("nan")]), largest([])
+    (3.0, nan, -inf)
+    """
+    return float(np.max([-np.inf, *residuals]))
+
+
+def as_bits(residual: float) -> int:
+    """A residual as the journal keeps it: a whole number.
+
+    >>> as_residual(as_bits(-0.1))
+    -0.1
+    """
+    return int(np.float64(residual).view(np.uint64))
+
+
+def as_residual(bits: int) -> float:
+    """What `as_bits` was given."""
+    return float(np.uint64(bits).view(np.float64))

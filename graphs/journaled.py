@@ -1,0 +1,137 @@
+"""Runs that keep a journal: begun with care, and gone on with after a worker was lost, or the run itself.
+
+probe ─► create ─► …        create makes the target, marked unfinished, and begins the journal; or finds both, of this
+                            very run, and goes on with what is not recorded as done
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from oocarrays.graphs.work import Work
+
+from oocarrays.errors import DiskFullError, NotFoundError, RunError
+from oocarrays.storage import array_file
+from oocarrays.storage.array_file import StoreLike, unfinished_run
+from oocarrays.storage.journal import Journal
+from oocarrays.storage.meter import Meter
+
+CLAIM_SECONDS = 5
+"""Seconds that a run waits for tasks of a dead run at the same target to end."""
+
+
+class JournaledRun(Work):
+    """One run whose parts are recorded when they are done."""
+
+    content: dict[str, Any]
+    """What the journal keeps of it."""
+    resumes = False
+    """Whether it goes on with what a run that stopped has left."""
+    done: frozenset[tuple[int, ...]] = frozenset()
+    """The parts that had been done then."""
+
+    # ------------------------------------------------------------------ beginning
+
+    def _create(self, *probes: tuple[int, str, str]) -> Any:
+        """Make the target, marked unfinished, unless this run has: before a worker was lost, or it was itself.
+
+        Raises
+        ------
+        TargetError
+            Where something is there, or another run is at work.
+        RunError
+            Where what is to be resumed has been replaced.
+        """
+        self.check_placement(probes)
+        mark = unfinished_run(self.destination.store)
+        mine = mark == self.id
+        if self.processes is None or not mine:
+            self._begin_anew()
+        if mine:
+            self._go_on()
+            return self
+        if self.resumes:
+            raise RunError(f"{self.destination.store} is no longer what run {self.id} left")
+        self._check_target()
+        self._check_room()
+        if mark:
+            self.journal.claim()
+            self.journal.release()
+        self._make_targets()
+        self.journal.claim()
+        self.journal.begin(self.id, self.content)
+        return self
+
+    def _begin_anew(self) -> None:
+        with self._idle:
+            self.failure, self.meter = None, Meter()
+            self.journal = Journal(self.destination.store)
+
+    def _go_on(self) -> None:
+        """Go on with what this run has made."""
+        alone = self.processes is None or self.resumes
+        self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
+        self._find_journal()
+        self._forget_what_is_gone()
+        if alone:
+            self._remove_partials()
+
+    def _find_journal(self) -> None:
+        """Begin the journal where a worker was lost between making the target and that."""
+        try:
+            self.journal.read()
+        except NotFoundError:
+            if self.resumes:
+                raise
+            self.journal.begin(self.id, self.content)
+
+    def _forget_what_is_gone(self) -> None:
+        """Take back what is recorded and cannot be used any more."""
+
+    def _remove_partials(self) -> None:
+        array_file.remove_partials(self.destination.store)
+
+    def _check_target(self) -> None:
+        """Refuse a target that has appeared since the run was planned."""
+
+    def _check_room(self) -> None:
+        """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
+
+    def _make_targets(self) -> None:
+        """Make it, marked unfinished."""
+        raise NotImplementedError
+
+    def is_done(self, part: tuple[int, ...]) -> bool:
+        """Whether a part was done, before the run was resumed or a worker was lost; when it has ended, all are."""
+        if part in self.done or self.processes is None:
+            return part in self.done
+        return self.journal.has(part) if self.journal.is_there() else array_file.is_finished(self.destination.store)
+
+
+def check_folder(store: StoreLike) -> None:
+    """Refuse a worker that does not see the folder in which a target is to be.
+
+    Raises
+    ------
+    RunError
+        It names the target.
+    """
+    folder = array_file.local_folder(store)
+    if folder and not os.path.isdir(os.path.dirname(folder)):
+        raise RunError(f"the folder of {folder} is not there on this worker: sources and targets must be shared")
+
+
+def check_room(wants: Mapping[str, int]) -> None:
+    """Refuse to write more bytes to folders than their devices have left.
+
+    Raises
+    ------
+    DiskFullError
+        It names a folder.
+    """
+    for place, wanted in wants.items():
+        free = array_file.free_bytes(place)
+        if sum(wants.values()) > free and wanted:
+            raise DiskFullError(f"{place} needs {sum(wants.values())} bytes; its device has {free} left")
