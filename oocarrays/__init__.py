@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-from oocarrays import errors
+from oocarrays import errors, kernels
 from oocarrays.api import RechunkJob, clean, rechunk, resume
 from oocarrays.array import OutOfCoreArray
 from oocarrays.collective import read_sections
@@ -25,16 +25,22 @@ from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
 from oocarrays.files import create_array, open_array
 from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
+from oocarrays.iterating import IterateJob, iterate
 from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob
 from oocarrays.local_array import LocalArrays
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
+from oocarrays.multicasting import multicast
+from oocarrays.rank_blocks import RankBlocks
 from oocarrays.section_arrays import SectionArrays
+from oocarrays.shift_job import ShiftJob
+from oocarrays.shifting import shift
+from oocarrays.slabs import SlabJob, map_slabs
 from oocarrays.storing import store
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 __all__ = [
     "Block",
     "Collapsed",
@@ -46,14 +52,18 @@ __all__ = [
     "FromDaskJob",
     "GenBlock",
     "GroupJob",
+    "IterateJob",
     "Layout",
     "LocalArrays",
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
+    "RankBlocks",
     "RechunkJob",
     "Section",
     "SectionArrays",
+    "ShiftJob",
+    "SlabJob",
     "clean",
     "count_requests",
     "create_array",
@@ -61,6 +71,10 @@ __all__ = [
     "errors",
     "from_dask",
     "gather_files",
+    "iterate",
+    "kernels",
+    "map_slabs",
+    "multicast",
     "open_array",
     "open_group",
     "read_sections",
@@ -68,6 +82,7 @@ __all__ = [
     "redistribute",
     "resume",
     "scatter_files",
+    "shift",
     "store",
     "write_sections",
 ]

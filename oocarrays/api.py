@@ -54,12 +54,8 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
         """The share of the target's chunks that is still to be written: 1, or less where a run is resumed."""
         return self._run.left
 
-    def explain(self) -> str:
-        """The plan, every strategy that was looked at with its cost, and after a run what was measured."""
-        text = report.explain(self.plan)
-        if self.measured_seconds is None:
-            return text
-        return self._with_last_run(text, report.measured_rows(self.plan, self.meter, self.measured_seconds))
+    def _planned(self) -> str:
+        return report.explain(self.plan)
 
     def _build(self) -> None:
         self._graph, self._key = build_graph(self._run, self._addresses)

@@ -31,6 +31,7 @@ from oocarrays.storage.urls import store_of
 if TYPE_CHECKING:
     from oocarrays.distributed_array import LayoutLike
     from oocarrays.lazy_array import LazyArray
+    from oocarrays.slab_iterator import SlabIterator
 
 
 class OutOfCoreArray:
@@ -168,12 +169,70 @@ class OutOfCoreArray:
 
         return partitions_of(self, layout, **how)
 
+    def slabs(
+        self,
+        *,
+        memory: int | float | str | None = None,
+        depth: int | Sequence[int] = 0,
+        boundary: str | float = "none",
+        prefetch: int = 1,
+        reuse: bool = True,
+        axis: int | None = None,
+        height: int | None = None,
+    ) -> SlabIterator:
+        """The array in slabs with their halos, one after the other, the next ones read ahead: for loops.
+
+        `map_slabs` does the same with a function, on several ranks, and writes what that gives.
+
+        Parameters
+        ----------
+        memory : int or str
+            Bytes to hold at most, the slab that the loop has among them; by default as in `rechunk`.
+        depth, boundary
+            How many neighbours a slab has on each side, and what stands beyond the edges, as in `map_slabs`.
+        prefetch : int
+            Slabs that a thread reads ahead; with 0 they are read when they are asked for.
+        reuse : bool
+            Whether rows that the next slab needs again are kept instead of being read again.
+        axis, height : int
+            Along which axis slabs follow one another, and how many elements each has; by default what is best.
+
+        Yields
+        ------
+        SlabWindow
+            ``.data`` is a numpy array with its halo, ``.section`` the elements that it has without, and ``.inside``
+            where these are in it.
+
+        Raises
+        ------
+        InputError
+            For anything that cannot be; `BudgetError` where not one slab fits: before the first is given.
+
+        Notes
+        -----
+        Thakur 1995, sections 5.5.2 (prefetching) and 5.5.3 (reuse).
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(7), chunks=(2,)))
+        >>> for slab in a.slabs(depth=1, height=4, memory="16MiB"):
+        ...     print(slab.section, slab.data, slab.data[slab.inside])
+        Section(lower=(0,), upper=(4,)) [0 1 2 3 4] [0 1 2 3]
+        Section(lower=(4,), upper=(7,)) [3 4 5 6] [4 5 6]
+        """
+        from oocarrays.slab_iterator import slabs_of
+
+        return slabs_of(
+            self._file, memory=memory, depth=depth, boundary=boundary, prefetch=prefetch, reuse=reuse, axis=axis,
+            height=height,
+        )  # fmt: skip
+
     def __getitem__(self, key: Any) -> Any:
         return read(self._file, Selection.as_numpy(key, self.shape))
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        Selection.as_numpy(key, self.shape)
-        self.write(key, values)
+        self.write(Selection.as_numpy(key, self.shape), values)
 
     def read(self, section: Any, *, method: Method = "auto", out: np.ndarray | None = None) -> Any:
         """A section as a numpy array, as ``a[section]``.
@@ -327,7 +386,7 @@ class OutOfCoreArray:
         from oocarrays.lazy_array import blocks_for, to_dask
 
         blocks = blocks_for(self, chunks, layout, ranks=ranks, grid=grid)
-        return to_dask(describe(self._array), blocks, memory=memory, scratch=scratch)
+        return to_dask(self._file, blocks, memory=memory, scratch=scratch)
 
     def __repr__(self) -> str:
         return array_line(self)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oocarrays.errors import PlacementError, UnsupportedError
+import numpy as np
+
+from oocarrays.errors import InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.run import Cluster
@@ -26,6 +29,77 @@ def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) ->
     if client is None and workers is not None:
         raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
     return None if client is None else Cluster(client=client, chosen=None if workers is None else tuple(workers))
+
+
+def workspace_of(asked: float | str | None) -> int | float | None:
+    """What a kernel is said to hold: whole bytes, or as a float multiples of its block.
+
+    Raises
+    ------
+    InputError
+        Where it is neither.
+
+    Examples
+    --------
+    >>> workspace_of("64MiB"), workspace_of(2)
+    (67108864, 2.0)
+    """
+    if asked is None or isinstance(asked, str):
+        return asked if asked is None else settings.size_in_bytes(asked, "workspace")
+    if isinstance(asked, int | float | np.number) and 0 <= asked < math.inf:
+        return float(asked)
+    raise InputError(f"workspace={asked!r} is neither a multiple of the kernel's block nor bytes such as '64MiB'")
+
+
+def ranks_of(asked: int | None, means: Mapping[str, Any]) -> int:
+    """How many ranks are asked for: by default as many as there are workers, or cores.
+
+    Raises
+    ------
+    InputError
+        Where there are to be none.
+    """
+    if asked is None:
+        return int(means.get("processes") or settings.local_cores())
+    if asked < 1:
+        raise InputError(f"ranks={asked!r} is less than 1: a rank has a run of slabs")
+    return int(asked)
+
+
+def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
+    """The type of each target's elements: by default those of the source.
+
+    >>> dtypes_of(["f4", None], np.dtype("i2"), 2)
+    [dtype('float32'), dtype('int16')]
+
+    Raises
+    ------
+    InputError
+        Where there is not one for each, or it is none.
+    """
+    given = asked if isinstance(asked, list | tuple) else [asked] * targets
+    if len(given) != targets:
+        raise InputError(f"dtype={asked!r} gives {len(given)} types; there are {targets} targets")
+    try:
+        return [np.dtype(source if each is None else each) for each in given]
+    except TypeError as error:
+        raise InputError(f"dtype={asked!r} is no type of elements: {error}") from None
+
+
+def check_distinct(targets: Sequence[StoreLike]) -> None:
+    """Refuse to write nowhere, or twice to one place.
+
+    Raises
+    ------
+    InputError
+        It names the target that is given twice.
+    """
+    if not targets:
+        raise InputError("no target is given: a pass reads and writes one array at least")
+    names = [array_file.name_of(target) for target in targets]
+    for number, target in enumerate(targets):
+        if names[number] in names[:number]:
+            raise TargetError(f"the target {target} is given twice")
 
 
 def means_of(cluster: Cluster | None, memory: Any, schedule: str | None = None) -> dict[str, Any]:

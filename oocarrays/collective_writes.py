@@ -17,15 +17,15 @@ from oocarrays.asked import cluster_of, means_of
 from oocarrays.collective import SectionsLike, wanted_by_ranks
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.builder import itself
 from oocarrays.graphs.collective_writes import WritingBuilder, WritingRun
-from oocarrays.graphs.parts import home_addresses, itself
+from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.steps import Key
 from oocarrays.job import Job
 from oocarrays.lazy import check_array
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.notebook import rows_html
 from oocarrays.plan.collective_writes import CollectiveWritePlan
 from oocarrays.plan.write_offers import plan_collective_write
 from oocarrays.rank_arrays import RankArrays
@@ -80,24 +80,17 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     def _threads(self) -> int:
         return self.plan.threads
 
-    def explain(self) -> str:
-        """The plan, and after a run what was measured."""
-        text = report.table(self._rows())
-        if self.measured_seconds is None:
-            return text
+    def _measured(self) -> list[tuple[str, str, str]]:
         planned, meter = self.plan.traffic, self.meter
-        return self._with_last_run(
-            text,
-            [
-                ("", "planned", "measured"),
-                ("read requests", str(planned.read_requests), str(meter.read_requests)),
-                ("read", format_bytes(planned.read_bytes), format_bytes(meter.read_bytes)),
-                ("write requests", str(planned.write_requests), str(meter.write_requests)),
-                ("written", format_bytes(planned.written_bytes), format_bytes(meter.written_bytes)),
-                ("messages", str(planned.messages), str(meter.messages)),
-                ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
-            ],
-        )
+        return [
+            ("", "planned", "measured"),
+            ("read requests", str(planned.read_requests), str(meter.read_requests)),
+            ("read", format_bytes(planned.read_bytes), format_bytes(meter.read_bytes)),
+            ("write requests", str(planned.write_requests), str(meter.write_requests)),
+            ("written", format_bytes(planned.written_bytes), format_bytes(meter.written_bytes)),
+            ("messages", str(planned.messages), str(meter.messages)),
+            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
+        ]
 
     def _rows(self) -> list[tuple[str, str]]:
         plan, traffic = self.plan, self.plan.traffic
@@ -117,13 +110,7 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
         ]
 
     def _title(self) -> str:
-        return f"sections of {self.plan.ranks} ranks → {self._array.store}"
-
-    def __repr__(self) -> str:
-        return f"<oocarrays.CollectiveWriteJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
-
-    def _repr_html_(self) -> str:
-        return rows_html(self._rows(), title=f"oocarrays.CollectiveWriteJob {self._title()}")
+        return f"oocarrays.CollectiveWriteJob sections of {self.plan.ranks} ranks → {self._array.store}"
 
 
 def _way(plan: CollectiveWritePlan) -> str:

@@ -25,7 +25,6 @@ from oocarrays.job import Job
 from oocarrays.local_array import LocalArrays, own_disks
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.orientation import orientation_of
-from oocarrays.notebook import rows_html
 from oocarrays.plan.files import FilesPlan, plan_files
 from oocarrays.storage import array_file, local_files
 from oocarrays.storage.array_file import StoreLike, describe
@@ -61,13 +60,6 @@ class FilesJob(Job[FilesRun, Any]):
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
 
-    def explain(self) -> str:
-        """The plan, and after a run what was measured."""
-        text = report.table(self._rows())
-        if self.measured_seconds is None:
-            return text
-        return self._with_last_run(text, report.measured_rows(self.plan, self.meter, self.measured_seconds))
-
     def _rows(self) -> list[tuple[str, str]]:
         plan, t = self.plan, self.plan.traffic
         each = " in each worker" if plan.processes else ""
@@ -92,12 +84,6 @@ class FilesJob(Job[FilesRun, Any]):
 
     def _title(self) -> str:
         return f"oocarrays.FilesJob {self.plan.way} → {self._run.destination.store}"
-
-    def __repr__(self) -> str:
-        return f"<{self._title()}>\n{report.table(self._rows(), indent='  ')}"
-
-    def _repr_html_(self) -> str:
-        return rows_html(self._rows(), title=self._title())
 
 
 def scatter_files(

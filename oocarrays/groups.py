@@ -142,20 +142,18 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         """The share of what is rewritten that is still to be written: 1, or less where a run is resumed."""
         return self._run.left
 
-    def explain(self) -> str:
-        """The plan, that of every array with all strategies that were looked at, and after a run what was measured."""
+    def _planned(self) -> str:
         each = [f"{name}\n{_indented(report.explain(plan))}" for name, plan in self.plan.members]
-        text = "\n\n".join([report.table(group_rows(self.plan)), *each])
-        if self.measured_seconds is None:
-            return text
-        rows = [
+        return "\n\n".join([report.table(group_rows(self.plan)), *each])
+
+    def _measured(self) -> list[tuple[str, str, str]]:
+        return [
             ("", "planned", "measured"),
-            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
+            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds or 0.0:.2f}"),
             ("read requests", str(self.plan.traffic.read_requests), str(self.meter.read_requests)),
             ("write requests", str(self.plan.traffic.write_requests), str(self.meter.write_requests)),
             ("copied as stored", format_bytes(self.plan.copies.nbytes), format_bytes(self.meter.copied_bytes)),
         ]
-        return self._with_last_run(text, rows)
 
     def _title(self) -> str:
         return f"rechunk {self._run.source.name} → {self._run.destination.store}"

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from oocarrays import report
 from oocarrays.graphs.run import GraphJob, Run
+from oocarrays.notebook import rows_html
 
 Result = TypeVar("Result")
 
@@ -39,16 +40,46 @@ class Job(GraphJob[Run], Generic[Run, Result]):
             Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
             marked unfinished, and `resume` goes on with it. What the tasks of a lazy source raise is raised as it is.
         """
-        bar: AbstractContextManager[None] = report.progress_bar(self.plan, self._run) if progress else nullcontext()
+        bar: AbstractContextManager[None] = self._bar() if progress else nullcontext()
         self._begin()
         with bar:
             target: Result = self._execute()
         return target
 
+    def _bar(self) -> AbstractContextManager[None]:
+        return report.progress_bar(self.plan, self._run)
+
     def _begin(self) -> None:
         """Get ready to run: once more, if need be."""
 
-    def _with_last_run(self, text: str, measured: Sequence[tuple[str, str, str]]) -> str:
-        """An explanation, and what the last run did, beside what was planned."""
+    # ------------------------------------------------------------------ what a person reads
+
+    def explain(self) -> str:
+        """The plan, with every way that was looked at and its cost, and after a run what was measured."""
+        text = self._planned()
+        if self.measured_seconds is None:
+            return text
         moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
-        return f"{text}\n\nlast run\n{report.table(measured, indent='  ')}{moves}"
+        return f"{text}\n\nlast run\n{report.table(self._measured(), indent='  ')}{moves}"
+
+    def _planned(self) -> str:
+        """The plan as text."""
+        return report.table(self._rows())
+
+    def _measured(self) -> Sequence[tuple[str, str, str]]:
+        """What the last run did, beside what was planned: names, and both values."""
+        return report.measured_rows(self.plan, self.meter, self.measured_seconds or 0.0)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """The plan as names and values."""
+        raise NotImplementedError
+
+    def _title(self) -> str:
+        """What is done, and where it goes."""
+        return f"oocarrays.{type(self).__name__} → {self._run.destination.store}"
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>\n{report.table(self._rows(), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows(), title=self._title())

@@ -51,14 +51,11 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
     def _begin(self) -> None:
         self._run.count_with(Meter())
 
-    def explain(self) -> str:
-        """The plan, and after a run what was measured."""
-        text = report.table(self._rows())
-        if not self.plan.aligned:
-            text += f"\n\nfrom scratch to the target\n{report.explain(self.plan.rechunk)}"
-        if self.measured_seconds is None:
+    def _planned(self) -> str:
+        text = super()._planned()
+        if self.plan.aligned:
             return text
-        return self._with_last_run(text, report.measured_rows(self.plan, self.meter, self.measured_seconds))
+        return f"{text}\n\nfrom scratch to the target\n{report.explain(self.plan.rechunk)}"
 
     def _rows(self) -> list[tuple[str, str]]:
         plan = self.plan
@@ -85,10 +82,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
         return self.plan.threads
 
     def _title(self) -> str:
-        return f"{self._lazy.name} → {self._run.destination.store}"
-
-    def __repr__(self) -> str:
-        return f"<oocarrays.FromDaskJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
+        return f"oocarrays.FromDaskJob {self._lazy.name} → {self._run.destination.store}"
 
     def _repr_html_(self) -> str:
         places = (self._lazy.name, str(self._run.destination.store))

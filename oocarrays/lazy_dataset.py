@@ -26,7 +26,6 @@ from oocarrays.graphs.run import Cluster
 from oocarrays.job import Job
 from oocarrays.lazy import block_grid, check_array, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.notebook import rows_html
 from oocarrays.plan.blocks import DatasetPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
@@ -60,13 +59,6 @@ class DatasetJob(Job[DatasetRun, Any]):
     def _begin(self) -> None:
         self._run.count_with(Meter())
 
-    def explain(self) -> str:
-        """The plan, and after a run what was measured."""
-        text = report.table(self._rows())
-        if self.measured_seconds is None:
-            return text
-        return self._with_last_run(text, report.measured_rows(self.plan, self.meter, self.measured_seconds))
-
     def _rows(self) -> list[tuple[str, str]]:
         plan = self.plan
         each = [
@@ -98,13 +90,7 @@ class DatasetJob(Job[DatasetRun, Any]):
         return self.plan.threads
 
     def _title(self) -> str:
-        return f"{', '.join(self._arrays)} → {self._run.destination.store}"
-
-    def __repr__(self) -> str:
-        return f"<oocarrays.DatasetJob {self._title()}>\n{report.table(self._rows(), indent='  ')}"
-
-    def _repr_html_(self) -> str:
-        return rows_html(self._rows(), title=self._title())
+        return f"oocarrays.DatasetJob {', '.join(self._arrays)} → {self._run.destination.store}"
 
 
 def _way(aligned: bool) -> str:

@@ -25,7 +25,7 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, shared
 from oocarrays.mapping.section import Section, axis_order
-from oocarrays.mapping.selection import Axes, Selection, lengths
+from oocarrays.mapping.selection import Axes, Selection, lengths, moved
 from oocarrays.notebook import rows_html
 from oocarrays.plan.in_core import Slabs
 from oocarrays.storage.descriptor import KEY, Descriptor
@@ -83,6 +83,11 @@ class LocalArrays:
     def disks(self) -> Disks:
         """The way to them, where they are on workers' own disks."""
         return self._disks
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether they are open for writing."""
+        return self._mode != "r"
 
     @property
     def stored(self) -> tuple[Stored, ...]:
@@ -215,7 +220,7 @@ class LocalArrays:
         return taken.arranged(out)[()]
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        if self._mode == "r":
+        if not self.is_writable:
             raise TargetError(f"{self.store} is opened for reading: open it with mode='r+' to write to it")
         taken = Selection.of(key, self.shape)
         spread = taken.spread(values)
@@ -268,11 +273,7 @@ def _common(wanted: Axes, held: Axes, start: tuple[int, ...]) -> Iterator[tuple[
     along = [shared(w, h) for w, h in zip(wanted, held, strict=True)]
     if all(len(among) for among, _ in along):
         among = np.ix_(*(np.asarray(taken) for taken, _ in along))
-        yield among, tuple(_moved(there, by) for (_, there), by in zip(along, start, strict=True))
-
-
-def _moved(taken: Any, by: int) -> Any:
-    return range(taken.start + by, taken.stop + by, taken.step) if isinstance(taken, range) else taken + by
+        yield among, tuple(moved(there, by) for (_, there), by in zip(along, start, strict=True))
 
 
 def _facts(files: LocalFiles, rank: int) -> tuple[np.dtype, Stored]:

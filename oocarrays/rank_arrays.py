@@ -201,3 +201,23 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         array = object.__new__(type(self))
         array.__dict__.update(self.__dict__ | {"_parts": made})
         return array
+
+
+class RankLists(RankArrays[RankParts]):
+    """Arrays of whatever shapes, one a rank: ``compute`` gives a list of numpy arrays."""
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Extent of each axis of each rank's array, in elements."""
+        return tuple(map(self._shape_of, range(self.ranks)))
+
+    def compute(self, **kwargs: Any) -> list[np.ndarray]:
+        """Every rank's array, in the memory of this process."""
+        with self._pinned():
+            return list(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
+
+    def __len__(self) -> int:
+        return self.ranks
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return list, ()

@@ -15,6 +15,7 @@ from oocarrays.plan.blocks import BlocksPlan, DatasetPlan
 from oocarrays.plan.files import FilesPlan
 from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.plan.shift import ShiftPlan
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def phase_seconds(meter: Meter) -> dict[str, float]:
 
 
 def measured_rows(
-    plan: RechunkPlan | BlocksPlan | DatasetPlan | FilesPlan, meter: Meter, seconds: float
+    plan: RechunkPlan | BlocksPlan | DatasetPlan | FilesPlan | ShiftPlan, meter: Meter, seconds: float
 ) -> list[tuple[str, str, str]]:
     """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
     t = plan.traffic

@@ -15,11 +15,11 @@ from oocarrays.graphs.run import Cluster
 from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import rows_html
 from oocarrays.plan.collective import CollectivePlan
-from oocarrays.rank_arrays import RankArrays
+from oocarrays.rank_arrays import RankLists
 from oocarrays.storage.meter import Meter
 
 
-class SectionArrays(RankArrays[RankParts]):
+class SectionArrays(RankLists):
     """One array a rank, of whatever shapes: lazy, a Dask collection. Made by `read_sections`.
 
     ``compute`` gives a list of numpy arrays; ``persist`` leaves each rank's with its rank.
@@ -36,15 +36,10 @@ class SectionArrays(RankArrays[RankParts]):
         workers: Sequence[str],
         meter: Meter | None = None,
     ) -> None:
-        self._shapes = tuple(selection.shape for selection in selections)
+        shapes = [selection.shape for selection in selections]
         where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
-        super().__init__(self._shapes.__getitem__, len(selections), dtype, build, **where)
+        super().__init__(shapes.__getitem__, len(selections), dtype, build, **where)
         self._plan = plan
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Extent of each axis of each rank's array, in elements."""
-        return self._shapes
 
     @property
     def nbytes(self) -> int:
@@ -66,19 +61,8 @@ class SectionArrays(RankArrays[RankParts]):
         """Predicted, by the clock."""
         return self._plan.price.seconds if self._plan.price else 0.0
 
-    def compute(self, **kwargs: Any) -> list[np.ndarray]:
-        """Every rank's array, in the memory of this process."""
-        with self._pinned():
-            return list(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
-
     def _named(self) -> str:
         return f"{self.ranks} sections"
-
-    def __len__(self) -> int:
-        return self.ranks
-
-    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return list, ()
 
     def _rows(self) -> list[tuple[str, str]]:
         sizes = self._plan.part_bytes

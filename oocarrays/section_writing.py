@@ -52,6 +52,8 @@ def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
     Traceback (most recent call last):
     oocarrays.errors.SelectionError: Section(lower=(2,), upper=(9,)) is no section of an array of shape (8,)
     """
+    if isinstance(section, Selection):
+        return section
     if not isinstance(section, Section):
         return Selection.of(section, shape)
     fits = len(section.upper) == len(shape) and all(

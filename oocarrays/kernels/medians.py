@@ -1,0 +1,345 @@
+"""The median of every window of an image, by a network of minima and maxima that whole rows run through at once.
+
+    rows            0  1  2  3  4  5      for 5 × 5: along each row the five values of every place, sorted
+    pairs              └──┘  └──┘         two sorted rows merged
+    core               └────────┘         two pairs merged: the rows that two windows have in common
+    windows         └───────────┘         the first: the median of the core and row 0
+                       └───────────┘      the second: the median of the core and row 5
+
+What neighbours share is computed once: along a row since every step is taken for all places and read back shifted; down
+the columns since two windows share a core, and two cores a pair. A 3 × 3 median takes 17 minima and maxima an element,
+a 5 × 5 median 57, whatever the data. Even and odd rows are held apart, so that every operand is one contiguous run.
+Merging: Batcher 1968 (odd-even merge; Knuth, volume 3, 5.3.4). Sharing: Adams 2021 (separable sorting networks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, reduce
+from itertools import pairwise, product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oocarrays.errors import InputError, UnsupportedError
+
+PADDED = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap"}
+"""What lies beyond an edge: scipy's names, as numpy's pad calls them."""
+WIDEST = 15
+"""Elements along the widest window that a network serves."""
+WORKSPACE = 8 * 2**20
+"""Bytes that a thread may hold: the registers of all that is live at one time."""
+REGISTER = 192 * 2**10
+"""Bytes of a register, at most: few enough to stay in a second cache, enough for a step to outlast its call, and for
+two threads not to wait for the interpreter's lock after each: with 96 KiB two took longer than one."""
+
+
+# ---------------------------------------------------------------------- the network
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """The smaller or the larger of two values, for every place of the image; without operands what is read."""
+
+    operation: np.ufunc | None = None
+    """``numpy.minimum`` or ``numpy.maximum``."""
+    operands: tuple[Wire, ...] = ()
+    """What is compared."""
+
+
+class Wire(NamedTuple):
+    """A step's result, some rows (of its parity) down and some columns to the right."""
+
+    step: Step
+    down: int = 0
+    right: int = 0
+
+
+def moved(wires: Sequence[Wire], down: int, right: int) -> list[Wire]:
+    """The same values of neighbours."""
+    return [Wire(wire.step, wire.down + down, wire.right + right) for wire in wires]
+
+
+def compared(a: Wire, b: Wire) -> list[Wire]:
+    """The smaller and the larger of two."""
+    return [Wire(Step(operation, (a, b))) for operation in (np.minimum, np.maximum)]
+
+
+def merged(a: Sequence[Wire], b: Sequence[Wire]) -> list[Wire]:
+    """One sorted list of two, by Batcher's odd-even merge."""
+    if not a or not b:
+        return [*a, *b]
+    if len(a) == len(b) == 1:
+        return compared(a[0], b[0])
+    first, *even = merged(a[::2], b[::2])
+    odd = merged(a[1::2], b[1::2])
+    paired = [wire for pair in zip(odd, even, strict=False) for wire in compared(*pair)]
+    return [first, *paired, *odd[len(even) :], *even[len(odd) :]]
+
+
+def gathered(one: Sequence[Wire], count: int, down: int, right: int) -> list[Wire]:
+    """One sorted list of ``count`` neighbours' lists, each a step on from the one before: by doubling."""
+    if count < 2:
+        return [*one] * count
+    half = count // 2
+    few = gathered(one, half, down, right)
+    many = merged(few, moved(few, half * down, half * right))
+    return merged(many, moved(one, (count - 1) * down, (count - 1) * right)) if count % 2 else many
+
+
+def ranked(a: Sequence[Wire], b: Sequence[Wire], rank: int) -> Wire:
+    """Of two sorted lists together the value of some rank, from 1: the least of the maxima that cut off ``rank``."""
+    cuts = (
+        [*a[max(rank - j - 1, 0) : rank - j], *b[max(j - 1, 0) : j]]
+        for j in range(len(b) + 1)
+        if 0 <= rank - j <= len(a)
+    )
+    tops = (cut[0] if len(cut) == 1 else compared(*cut)[1] for cut in cuts)
+    return reduce(lambda least, top: compared(least, top)[0], tops)
+
+
+def medians(height: int, width: int) -> tuple[list[Step], list[Wire]]:
+    """The network of a window: what is read, and the medians, for even and for odd rows.
+
+    >>> reads, outs = medians(3, 3)
+    >>> sum(step.operation is not None for step in ordered(outs)) / len(outs)
+    17.0
+    """
+    reads = [Step(), Step()]
+    even, odd = (gathered([Wire(step)], width, 0, 1) for step in reads)
+    core = gathered(merged(odd, moved(even, 1, 0)), height // 2, 1, 0)
+    middle = height * width // 2 + 1
+    return reads, [ranked(core, even, middle), ranked(core, moved(odd, height // 2, 0), middle)]
+
+
+def ordered(outs: Sequence[Wire]) -> list[Step]:
+    """The steps that results need, operands first."""
+    found: dict[Step, None] = {}
+
+    def visit(step: Step) -> None:
+        if step not in found:
+            for wire in step.operands:
+                visit(wire.step)
+            found[step] = None
+
+    for out in outs:
+        visit(out.step)
+    return list(found)
+
+
+# ---------------------------------------------------------------------- running it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A network in the order in which it runs."""
+
+    steps: tuple[Step, ...]
+    """Operands first: the even rows, the odd rows, and what is made of them."""
+    outs: tuple[Wire, ...]
+    """The medians of the even and of the odd rows."""
+    places: dict[Step, int]
+    """The register of each step's result."""
+    registers: int
+    """How many there are."""
+
+    @classmethod
+    @cache
+    def of(cls, height: int, width: int) -> Network:
+        """The network of a window, its registers free again after their last use."""
+        reads, outs = medians(height, width)
+        steps = (*reads, *(step for step in ordered(outs) if step.operation))
+        last = {wire.step: number for number, step in enumerate(steps) for wire in step.operands}
+        last |= {out.step: len(steps) for out in outs}
+        places: dict[Step, int] = {}
+        free: list[int] = []
+        for number, step in enumerate(steps):
+            places[step] = free.pop() if free else len(set(places.values()))
+            free += {places[wire.step] for wire in step.operands if last[wire.step] == number}
+        return cls(steps=steps, outs=tuple(outs), places=places, registers=max(places.values()) + 1)
+
+
+class Tile:
+    """The registers of a network for one tile of an image after another, and its steps bound to them."""
+
+    def __init__(self, image: np.ndarray, height: int, width: int) -> None:
+        network, above = Network.of(height, width), height // 2
+        elements = min(REGISTER, WORKSPACE // network.registers) // image.itemsize
+        pitch = min(image.shape[1], max(elements // 16, 2 * width))
+        half = min(-(-image.shape[0] // 2), max(elements // pitch, above + 1))
+        self.rows, self.columns = 2 * (half - above), pitch - width + 1
+        held = np.zeros((network.registers, half * pitch), image.dtype.newbyteorder("="))
+        rows = held.reshape(network.registers, half, pitch)
+        self.reads = [rows[network.places[step]] for step in network.steps[:2]]
+        self.medians = [rows[network.places[out.step], out.down :, out.right :] for out in network.outs]
+        self.bound = list(bound(network, held, pitch))
+
+    def run(self, image: np.ndarray, out: np.ndarray) -> None:
+        """The medians of a tile, of the part of the image that its windows cover."""
+        for parity, plane in enumerate(self.reads):
+            rows = image[parity::2]
+            plane[: rows.shape[0], : rows.shape[1]] = rows
+        for operation, a, b, result in self.bound:
+            operation(a, b, out=result)
+        for parity, plane in enumerate(self.medians):
+            rows = out[parity::2]
+            rows[...] = plane[: rows.shape[0], : rows.shape[1]]
+
+
+def bound(network: Network, held: np.ndarray, pitch: int) -> Iterator[tuple[Any, ...]]:
+    """Each step's operation, operands and result: runs of registers, as long as all that they are made of reaches."""
+    size: int = held.shape[1]
+    length = dict.fromkeys(network.steps[:2], size)
+    for step in network.steps[2:]:
+        starts = [wire.down * pitch + wire.right for wire in step.operands]
+        length[step] = n = min(length[w.step] - start for start, w in zip(starts, step.operands, strict=True))
+        places = [network.places[wire.step] for wire in step.operands]
+        a, b = (held[place, start : start + n] for place, start in zip(places, starts, strict=True))
+        yield step.operation, a, b, held[network.places[step], :n]
+
+
+def windows(image: np.ndarray, out: np.ndarray, height: int, width: int) -> None:
+    """The median of every window that lies in an image, tile by tile: ``out`` is a window's rest smaller."""
+    if not out.size:
+        return
+    tile = Tile(image, height, width)
+    for row, column in product(range(0, out.shape[0], tile.rows), range(0, out.shape[1], tile.columns)):
+        here = slice(row, row + tile.rows), slice(column, column + tile.columns)
+        covered = slice(row, row + tile.rows + height - 1), slice(column, column + tile.columns + width - 1)
+        tile.run(image[covered], out[here])
+
+
+# ---------------------------------------------------------------------- the kernel
+
+
+def median(
+    image: np.ndarray,
+    size: int | Sequence[int] = 3,
+    *,
+    mode: str = "reflect",
+    out: np.ndarray | None = None,
+    threads: int = 1,
+) -> np.ndarray:
+    """The median of the window around each element.
+
+        result[i, j] = median(image[i - h : i + h + 1, j - w : j + w + 1])
+
+    Parameters
+    ----------
+    image : numpy.ndarray
+        Of any integer or real type and any number of axes. The network serves odd windows of at most 15 × 15 along two
+        axes and one element along all others; ``scipy.ndimage.median_filter`` the rest. Where a window holds a NaN the
+        network's median is NaN, as numpy's is; scipy's depends on the order.
+    size : int or sequence of int
+        Of the window, in elements: of each axis, or of all.
+    mode : str
+        What lies beyond an edge, in scipy's words: "reflect" (d c b a | a b c d), "mirror", "nearest" or "wrap". With
+        "none" nothing does: elements whose windows reach there stay as they are. It costs least, and is right where
+        the image has a halo that is trimmed.
+    out : numpy.ndarray, optional
+        Where the medians go, of the image's shape and type.
+    threads : int
+        Threads to use: each holds 2.3 MiB for 3 × 3, 5.2 MiB for 5 × 5, and at most 9.2 MiB (15 × 15).
+
+    Raises
+    ------
+    InputError
+        For another mode or type, a window smaller than 1, or ``out`` of another shape or type, or that overlaps the
+        image.
+    UnsupportedError
+        Where scipy is needed and not installed.
+
+    Examples
+    --------
+    >>> median(np.array([[1, 2, 3], [4, 90, 6], [7, 8, 9]]))
+    array([[2, 3, 3],
+           [4, 6, 6],
+           [7, 8, 9]])
+
+    In a pipeline, a window of five elements:
+
+    >>> from functools import partial
+    >>> kernel, how = partial(median, size=5, mode="none"), {"depth": 2, "boundary": "reflect", "workspace": "6MiB"}
+    """
+    sizes = tuple(size) if isinstance(size, Sequence) else (size,) * image.ndim
+    result = np.empty(image.shape, image.dtype) if out is None else out
+    refuse(image, sizes, mode, result, threads)
+    if max(sizes, default=1) > WIDEST or not all(n % 2 for n in sizes) or sum(n > 1 for n in sizes) > 2:
+        by_scipy(image, sizes, mode, result)
+    else:
+        window, pairs = planes(image, result, sizes)
+        with ThreadPoolExecutor(threads) as pool:
+            for plane, filled in pairs:
+                list(pool.map(lambda part: windows(*part, *window), parts(plane, filled, window, mode, threads)))
+    if mode == "none":
+        keep_edges(image, result, sizes)
+    return result
+
+
+def planes(image: np.ndarray, out: np.ndarray, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], Iterator[Any]]:
+    """The window along the two axes that it is wide in, and all planes of these axes: of image and result."""
+    lacking = 2 - len(sizes)
+    sizes = (1,) * lacking + sizes
+    wide = sorted(sorted(range(len(sizes)), key=lambda axis: (sizes[axis] > 1, axis))[-2:])
+    turned = [np.moveaxis(array[(None,) * lacking], wide, (-2, -1)) for array in (image, out)]
+    places = np.ndindex(turned[0].shape[:-2])
+    return tuple(sizes[axis] for axis in wide), ((turned[0][place], turned[1][place]) for place in places)
+
+
+def keep_edges(image: np.ndarray, out: np.ndarray, sizes: tuple[int, ...]) -> None:
+    """Elements whose windows reach beyond an edge stay as they are."""
+    for axis, size in enumerate(sizes):
+        before, after = size // 2, (size - 1) // 2
+        for edge in (slice(before), slice(max(image.shape[axis] - after, 0), None)):
+            place = (slice(None),) * axis + (edge,)
+            out[place] = image[place]
+
+
+def parts(
+    image: np.ndarray, out: np.ndarray, sizes: Sequence[int], mode: str, bands: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """What lies within the edges, in bands of rows, and the four edges with what lies beyond, if anything does."""
+    (height, width), (above, left) = image.shape, (n // 2 for n in sizes)
+    if not image.size:
+        return
+    ends = np.linspace(above, max(height - above, above), bands + 1, dtype=int).tolist()
+    for low, high in pairwise(ends):
+        yield image[low - above : high + above], out[low:high, left : width - left]
+    if mode == "none":
+        return
+    pads = zip(image.shape, sizes, strict=True)
+    rows, columns = (np.pad(np.arange(n), k // 2, mode=PADDED[mode]) for n, k in pads)  # type: ignore[call-overload]
+    for low, high in ((0, above), (max(height - above, 0), height)):
+        yield image[np.ix_(rows[low : high + 2 * above], columns)], out[low:high]
+    for low, high in ((0, left), (max(width - left, 0), width)):
+        yield image[np.ix_(rows, columns[low : high + 2 * left])], out[:, low:high]
+
+
+def by_scipy(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray) -> None:
+    """The medians of windows that no network serves."""
+    try:
+        from scipy.ndimage import median_filter
+    except ImportError:
+        raise UnsupportedError(
+            f"a window of {sizes} needs scipy: pip install scipy; without it a window is odd, "
+            f"at most {WIDEST} × {WIDEST} along two axes and 1 along all others"
+        ) from None
+    median_filter(image, size=sizes, mode="reflect" if mode == "none" else mode, output=out)
+
+
+def refuse(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray, threads: int) -> None:
+    """Raise what is wrong with the arguments, before any work."""
+    if mode not in (*PADDED, "none"):
+        raise InputError(f"mode {mode!r} is unknown; known are {', '.join(PADDED)}, none")
+    if image.dtype.kind not in "biuf":
+        raise InputError(f"a median needs integers or real numbers; this is {image.dtype}")
+    if len(sizes) != image.ndim or min(sizes, default=1) < 1:
+        raise InputError(f"a window of {sizes} does not fit {image.ndim} axes: one length of at least 1 for each")
+    if (out.shape, out.dtype) != (image.shape, image.dtype):
+        raise InputError(f"out is {out.dtype} {out.shape}; the medians are {image.dtype} {image.shape}")
+    if np.may_share_memory(image, out):
+        raise InputError("out overlaps the image, whose values are still needed")
+    if threads < 1:
+        raise InputError(f"{threads} threads cannot work; 1 or more can")
