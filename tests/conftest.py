@@ -1,25 +1,43 @@
 from __future__ import annotations
 
+import copy
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
+import distributed.utils
 import pytest
 
 from tests.dying import Server
 from tests.small import make
 
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "pytest", "oocarrays.graphs.run"])
+distributed.utils._forkserver_preload_set = True
+"""Workers are forked from a process that has imported everything: to start one takes a tenth of the time."""
+
 ONCE = """
-    test_benchmarks test_benchmark_collective test_benchmark_schedules test_memory test_worker_memory test_killed_tasks
-    test_lost_workers test_schedules_on_workers test_redistribution_on_workers test_groups_on_workers
-    test_collective_writes_on_workers test_resume_failed test_making_room test_failures test_prediction
+    test_benchmarks test_benchmark_collective test_benchmark_schedules test_benchmark_slabs test_memory test_failures
+    test_worker_memory test_killed_tasks test_lost_workers test_collective_on_workers test_files_on_workers
+    test_blocks_on_workers test_slab_memory
 """
-"""What takes long and is the same on any Python: benchmarks, memory, deaths, models."""
+NEWEST = """
+    stores test_schedules_on_workers test_redistribution_on_workers test_groups_on_workers test_lazy_on_workers
+    test_collective_writes_on_workers test_calibrate_workers test_prediction test_network test_job test_examples
+    test_resume_failed test_making_room test_slabs_on_workers
+"""
+"""Modules or folders that take long and are the same on any Python: benchmarks, memory, deaths, models. CI runs what is
+named first on the oldest only, the rest on the newest only; the two take about as long."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what CI runs on the oldest Python only."""
+    """Mark what CI runs on one Python only."""
     for item in items:
-        if item.path.stem in ONCE.split():
+        names = {item.path.stem, item.path.parent.name}
+        if names & set(NEWEST.split()):
+            item.add_marker(pytest.mark.newest)
+        elif names & set(ONCE.split()):
             item.add_marker(pytest.mark.once)
 
 
@@ -27,6 +45,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def source(tmp_path: Path) -> Path:
     make(tmp_path / "source.zarr")
     return tmp_path / "source.zarr"
+
+
+@pytest.fixture
+def settings_of_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of the test's own for Dask's configuration; what it sets is gone after it."""
+    old = copy.deepcopy(dask.config.config)
+    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
+    yield
+    dask.config.config.clear()
+    dask.config.config.update(old)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask
+import numpy as np
+import zarr
+from zarr.storage import MemoryStore
+
 import oocarrays as ooc
 from oocarrays.cli import main
 from oocarrays.plan import candidates
@@ -28,6 +34,7 @@ from oocarrays.storage import array_file, copies, group_file
 from oocarrays.storage.blobs import LocalBlobs
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.kept import KeptMessages
+from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.section_writes import InWindows
 from oocarrays.storage.shard_writes import Sharded
 
@@ -118,7 +125,7 @@ class Server:
         return json.loads(self._process.stdout.readline())
 
     def start(self, call: str, *args: Any, at: str = "", after: int = 1, wait: bool = False, **options: Any) -> Child:
-        """Begin ``rechunk``, ``resume``, ``write`` or ``main``, and end it, or let it wait, at a point."""
+        """Begin ``rechunk``, ``resume``, ``write``, ``hold`` or ``main``, and end it, or let it wait, at a point."""
         self._children += 1
         folder = self.folder / str(self._children)
         folder.mkdir()
@@ -165,7 +172,8 @@ def obey(order: dict[str, Any]) -> int:
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o666), file.fileno())
     os.chdir(order["cwd"])
     signal.signal(signal.SIGINT, lambda *_: interrupted(folder))
-    candidates.BATCH_BYTES = 1  # small arrays have many parts, too
+    if order["call"] != "hold":
+        candidates.BATCH_BYTES = 1  # small arrays have many parts, too
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
     try:
@@ -186,7 +194,13 @@ def do(order: dict[str, Any], folder: Path) -> int:
         write(*order["args"], **order["options"])
         return 0
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in order["options"].items()}
-    job = getattr(ooc, order["call"])(*order["args"], **options)
+    if order["call"] == "hold":
+        print(json.dumps(hold(**options)))
+        return 0
+    args = order["args"]
+    if order["call"] in ("map_slabs", "iterate"):
+        args[0] = pkgutil.resolve_name(args[0])
+    job = getattr(ooc, order["call"])(*args, **options)
     (folder / "plan").write_bytes(pickle.dumps(job.plan))
     job.run()
     return 0
@@ -197,6 +211,43 @@ def write(path: str, sections: list[list[list[int | None]]], value: int, **optio
     array = ooc.open_array(path, mode="r+")
     for section in sections:
         array.write(tuple(slice(*each) for each in section), value, **options)
+
+
+def hold(settings: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """Rechunk, with Dask's settings, and watch what this process holds above what it held before, in bytes."""
+    warm = zarr.create_array(MemoryStore(), data=np.zeros(8), chunks=(4,))
+    ooc.rechunk(warm, MemoryStore(), chunks=(8,), memory="64MiB").run()  # what is made on first use
+    samples, stop, idle = [0], threading.Event(), anonymous()
+
+    def sample() -> None:
+        while not stop.wait(0.002):
+            samples.append(anonymous() - idle)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    with dask.config.set(settings or {}):
+        job = ooc.rechunk(**options)
+        with MemoryWatch() as watch:
+            job.run()
+    stop.set()
+    thread.join()
+    plan = job.plan
+    return {
+        "held": max(samples),
+        "watched": watch.peak_bytes,
+        "after": anonymous() - idle,
+        "samples": len(samples),
+        "peak": plan.peak_bytes,
+        "budget": plan.budget,
+        "strategy": plan.strategy,
+        "buffers": max(step.ranks * int(np.prod(step.region)) * step.target.chunk_bytes for step in plan.passes),
+    }
+
+
+def anonymous() -> int:
+    """Resident bytes that no file backs: private ones, and those of anonymous maps that Python's mmap makes shared."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
 
 
 def interrupted(folder: Path) -> None:

@@ -22,7 +22,7 @@ from tests.selections import keys, picked
 from tests.small import CODECS, make
 from tests.strategies import chunks_for
 
-SHAPES = st.lists(st.integers(0, 14), min_size=1, max_size=3).map(tuple)
+SHAPES = st.lists(st.integers(0, 10), min_size=1, max_size=3).map(tuple)
 THREADS = {"scheduler": "threads"}
 TWO_PHASE = {"method": "two-phase", "aggregators": "auto", **THREADS}
 X = numbered((60, 48), "f4")

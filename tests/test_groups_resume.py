@@ -11,7 +11,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from oocarrays.graphs import rechunk_tasks
+from oocarrays.graphs import journaled
 
 import oocarrays as ooc
 from oocarrays.cli import main
@@ -141,7 +141,7 @@ def test_a_job_that_failed_can_be_run_again(group: Path, target: Path) -> None:
 def test_while_a_run_lives_others_are_refused(
     group: Path, target: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rechunk_tasks, "CLAIM_SECONDS", 0.1)
+    monkeypatch.setattr(journaled, "CLAIM_SECONDS", 0.1)
     child = runs.start("rechunk", group, target, at="entry", after=3, wait=True, **options("independent"))
     child.until_there()
     for job in (ooc.resume(target), ooc.rechunk(group, target, overwrite=True, **options("independent"))):

@@ -1,10 +1,8 @@
-"""Memory is a contract: what a run really holds, measured in a fresh process, stays within plan and budget."""
+"""Memory is a contract: what a run really holds, measured in a process of its own, stays within plan and budget."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import zarr
 
 import oocarrays as ooc
+from tests.dying import Server
 
 SHAPE = (4096, 4096)
 QUARTERS = [slice(start, start + 1024) for start in range(0, 4096, 1024)]
@@ -27,52 +26,6 @@ CODECS: dict[str, dict[str, Any]] = {
         "filters": [zarr.codecs.TransposeCodec(order=(1, 0))],
     },
 }
-
-FRESH = """
-import json, sys, threading
-import numpy as np
-import zarr
-import oocarrays as ooc
-from oocarrays.storage.meter import MemoryWatch
-
-def held():
-    "Resident bytes that no file backs: private ones, and those of anonymous maps that Python's mmap makes shared."
-    with open("/proc/self/status") as status:
-        return sum(int(line.split()[1]) * 1024 for line in status if line.startswith(("RssAnon:", "RssShmem:")))
-
-options = json.loads(sys.argv[1])
-warm = zarr.create_array(zarr.storage.MemoryStore(), data=np.zeros(8), chunks=(4,))
-ooc.rechunk(warm, zarr.storage.MemoryStore(), chunks=(8,), memory="64MiB").run()  # what is imported on first use
-
-samples, stop = [], threading.Event()
-
-def sample():
-    while not stop.wait(0.002):
-        samples.append(held())
-
-thread = threading.Thread(target=sample)
-thread.start()
-idle = held()
-job = ooc.rechunk(**options)
-with MemoryWatch() as watch:
-    job.run()
-stop.set()
-thread.join()
-after = held() - idle
-print(json.dumps({
-    "held": max(samples) - idle, "watched": watch.peak_bytes, "after": after, "samples": len(samples),
-    "peak": job.plan.peak_bytes, "budget": job.plan.budget, "strategy": job.plan.strategy,
-    "buffers": max(p.ranks * int(np.prod(p.region)) * p.target.chunk_bytes for p in job.plan.passes),
-}))
-"""
-
-
-def measure(**options: Any) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH, json.dumps(options, default=str)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def part(rows: slice) -> np.ndarray:
@@ -95,6 +48,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return made
 
 
+def measured(runs: Server, **options: Any) -> dict[str, Any]:
+    """What a run in a process of its own held."""
+    told: dict[str, Any] = json.loads(runs.run("hold", **options).out)
+    return told
+
+
 def check(told: dict[str, Any], budget: int) -> None:
     assert told["samples"] > 10
     assert told["held"] <= told["peak"] <= told["budget"] == budget, told
@@ -109,10 +68,10 @@ def check(told: dict[str, Any], budget: int) -> None:
     ids=lambda word: word,
 )
 def test_a_run_holds_no_more_than_its_plan(
-    source: Callable[[str], Path], tmp_path: Path, codec: str, method: str
+    source: Callable[[str], Path], tmp_path: Path, runs: Server, codec: str, method: str
 ) -> None:
     target = tmp_path / "target.zarr"
-    told = measure(source=source(codec), target=target, chunks=(4096, 64), memory=48 * 2**20, method=method)
+    told = measured(runs, source=source(codec), target=target, chunks=(4096, 64), memory=48 * 2**20, method=method)
     check(told, 48 * 2**20)
     assert told["strategy"] == method
     some = ooc.open_array(target)[:, 5::64]
@@ -121,24 +80,26 @@ def test_a_run_holds_no_more_than_its_plan(
 
 
 @pytest.mark.parametrize(("codec", "memory"), [("none", 32), ("none", 96), ("zstd", 32)])
-def test_any_budget_that_fits_is_kept(source: Callable[[str], Path], tmp_path: Path, codec: str, memory: int) -> None:
-    told = measure(source=source(codec), target=tmp_path / "t", chunks=(4096, 64), memory=memory * 2**20)
+def test_any_budget_that_fits_is_kept(
+    source: Callable[[str], Path], tmp_path: Path, runs: Server, codec: str, memory: int
+) -> None:
+    told = measured(runs, source=source(codec), target=tmp_path / "t", chunks=(4096, 64), memory=memory * 2**20)
     check(told, memory * 2**20)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_that_exchange_hold_no_more_than_the_plan(
-    source: Callable[[str], Path], tmp_path: Path, ranks: int
+    source: Callable[[str], Path], tmp_path: Path, runs: Server, ranks: int
 ) -> None:
     options = {"chunks": (4096, 64), "memory": 80 * 2**20, "method": "two-phase", "ranks": ranks}
-    check(measure(source=source("zstd"), target=tmp_path / "t", **options), 80 * 2**20)
+    check(measured(runs, source=source("zstd"), target=tmp_path / "t", **options), 80 * 2**20)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "blosc"])
-def test_chunks_that_do_not_compress_are_counted(tmp_path: Path, codec: str) -> None:
+def test_chunks_that_do_not_compress_are_counted(tmp_path: Path, runs: Server, codec: str) -> None:
     """A codec's output can be longer than its input."""
     noise = np.random.default_rng(0).integers(0, 2**63, (2048, 2048), dtype="i8")
     zarr.create_array(tmp_path / "noise", data=noise, chunks=(128, 2048), **CODECS[codec])
     options = {"chunks": (2048, 128), "memory": 40 * 2**20, "compressors": None}
-    check(measure(source=tmp_path / "noise", target=tmp_path / "t", **options), 40 * 2**20)
+    check(measured(runs, source=tmp_path / "noise", target=tmp_path / "t", **options), 40 * 2**20)
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "t")[:, 7], noise[:, 7])

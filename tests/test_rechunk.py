@@ -75,7 +75,7 @@ def shards_for(draw: st.DrawFn, chunks: tuple[int, ...]) -> tuple[int, ...] | No
 
 @st.composite
 def requests(draw: st.DrawFn) -> dict:
-    shape = draw(shapes(4, most=5000))
+    shape = draw(shapes(4, most=1500))
     source, chunks = draw(chunks_for(shape)), draw(chunks_for(shape))
     formats, dtype = draw(st.sampled_from([(3, 3), (3, 3), (2, 2), (2, 3), (3, 2)])), draw(st.sampled_from(DTYPES))
     in_shards = [number == 3 and shape and dtype is not STRUCTURED for number in formats]  # zarr 3.1.6 reads no others

@@ -41,7 +41,7 @@ def slices(draw: st.DrawFn, extent: int) -> slice:
 
 @st.composite
 def written(draw: st.DrawFn) -> tuple[zarr.Array, Any, da.Array]:
-    shape = draw(shapes(3, most=2000))
+    shape = draw(shapes(3, most=400))
     chunks = draw(chunks_for(shape))
     shards = draw(st.none() | st.just(tuple(2 * c for c in chunks))) if shape else None
     made = target({}, shape, chunks, shards=shards, compressors=draw(st.sampled_from([None, ZSTD])))

@@ -15,8 +15,9 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
 from oocarrays.plan.rechunk import RechunkPlan
-from oocarrays.storage.blobs import LocalBlobs, StoreBlobs
+from oocarrays.storage.blobs import LocalBlobs
 from oocarrays.storage.journal import FOLDER, Journal
+from oocarrays.storage.store_blobs import StoreBlobs
 from oocarrays.storage.underway import Putting
 from tests.small import make
 

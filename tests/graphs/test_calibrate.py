@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import dask
 import pytest
 import yaml
+from oocarrays.graphs import calibrate as module
 from oocarrays.graphs.calibrate import calibrate, keep
 
 from oocarrays.cli import main
 from oocarrays.errors import InputError
 from oocarrays.plan.cost import COST_NAMES
 
-
-@pytest.fixture(autouse=True)
-def settings_of_old() -> Iterator[None]:
-    """What a test sets is gone after it."""
-    old = copy.deepcopy(dask.config.config)
-    yield
-    dask.config.config.clear()
-    dask.config.config.update(old)
+pytestmark = pytest.mark.usefixtures("settings_of_old")
 
 
 def flat(measured: dict) -> list[float]:
     return [part for value in measured.values() for part in (value.values() if isinstance(value, dict) else [value])]
 
 
-def test_what_is_measured_are_constants_of_the_model(tmp_path: Path) -> None:
+def test_what_is_measured_are_constants_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FILE_BYTES", 2**21)
     measured = calibrate(tmp_path)
     assert set(measured) <= set(COST_NAMES)
     assert {"read_bandwidth", "write_bandwidth", "encode_bandwidth", "task_seconds"} <= set(measured)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import dask
 import numpy as np
 import pytest
 import yaml
@@ -34,16 +32,6 @@ def cluster_of(workers: int) -> Iterator[Client]:
 def two_workers() -> Iterator[Client]:
     with cluster_of(2) as client:
         yield client
-
-
-@pytest.fixture
-def settings_of_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A configuration folder of the test's own; what it sets is gone after it."""
-    old = copy.deepcopy(dask.config.config)
-    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
-    yield
-    dask.config.config.clear()
-    dask.config.config.update(old)
 
 
 def tasks_left(client: Client) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs import slabs
+from oocarrays.graphs import in_place
 from oocarrays.graphs.rechunk import build_graph
 
 import oocarrays as ooc
@@ -195,7 +195,7 @@ def test_an_independent_rank_works_through_one_region_after_the_other(source: Pa
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
     """Counts of chunks read whole, by file and partition, and of chunks written, by file."""
     now, counts = threading.local(), {"read": Counter(), "written": Counter()}
-    read, whole = slabs.VERBS["read"], ChunkReader.whole
+    read, whole = in_place.VERBS["read"], ChunkReader.whole
 
     def spy_read(run: Any, number: int, unit: int, *args: Any) -> Any:
         now.unit = unit
@@ -206,7 +206,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
         counts["read"].update((self.file.name, now.unit, index) for index in wanted)
         return whole(self, iter(wanted), chunks)
 
-    monkeypatch.setitem(slabs.VERBS, "read", spy_read)
+    monkeypatch.setitem(in_place.VERBS, "read", spy_read)
     monkeypatch.setattr(ChunkReader, "whole", spy_whole)
     count_written(counts["written"], monkeypatch)
     return counts

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from distributed import Client
 from oocarrays.graphs import run as graph_run
+from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
@@ -36,8 +37,8 @@ def spare() -> Iterator[Client]:
 def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.RechunkJob]:
     """Makes a job on three of the workers, of four partitions and a part for each rank in each of them."""
     make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=CODECS["zstd"])
-    until(lambda: len(spare.scheduler_info()["workers"]) == RANKS + 1)
-    there = sorted(spare.scheduler_info()["workers"])[:RANKS]
+    until(lambda: len(known_workers(spare)) == RANKS + 1)
+    there = sorted(known_workers(spare))[:RANKS]
 
     def made(method: str, **options: Any) -> ooc.RechunkJob:
         given = {"chunks": (1024, 64), "compressors": (), "overwrite": True, "workers": there, "ranks": RANKS} | options
@@ -124,7 +125,7 @@ def test_a_worker_dies_and_the_run_goes_on(spare: Client, job_of: Callable, case
     victim = job.placement[rank]
     dies(spare, victim, *where)
     check(job, within(job.run))
-    assert victim not in spare.scheduler_info()["workers"], "it was there that it died"
+    assert victim not in known_workers(spare), "it was there that it died"
     check_moves(job, victim)
     check_done_again(job)
 
@@ -180,12 +181,12 @@ def test_workers_die_one_after_the_other(spare: Client, job_of: Callable) -> Non
 
 
 def test_a_worker_dies_at_any_time(spare: Client, job_of: Callable) -> None:
-    """Twenty times; whichever worker, whenever between the first task that is done and the last parts."""
+    """A dozen times; whichever worker, whenever between the first task that is done and the last parts."""
     chance = random.Random(4)
     moved = 0
-    for number in range(20):
-        until(lambda: len(spare.scheduler_info()["workers"]) == RANKS + 1)
-        there = chance.sample(sorted(spare.scheduler_info()["workers"]), RANKS)
+    for number in range(12):
+        until(lambda: len(known_workers(spare)) == RANKS + 1)
+        there = chance.sample(sorted(known_workers(spare)), RANKS)
         method = chance.choice(["independent", "two-phase", "two-phase", "staged"])
         job = job_of(method, workers=there, ranks=chance.randint(2, 4), chunks=(1024, 128))
         victim = chance.choice(sorted(set(job.placement.values())))
@@ -194,7 +195,7 @@ def test_a_worker_dies_at_any_time(spare: Client, job_of: Callable) -> None:
             kill_after(patch, wait, spare.run(os.getpid)[victim])
             np.testing.assert_array_equal(within(job.run), FIELD, err_msg=f"{number}: {method}, {wait} tasks")
         moved += len(job.moves)
-    assert moved >= 10
+    assert moved >= 6
 
 
 def kill_after(patch: pytest.MonkeyPatch, number: int, pid: int) -> None:

@@ -15,6 +15,7 @@ from distributed import Client
 from distributed.protocol import deserialize, serialize
 from oocarrays.graphs import nearby
 from oocarrays.graphs.nearby import LEAST_BYTES, Message, introduce
+from oocarrays.graphs.placement import known_workers
 
 from oocarrays.errors import RunError
 from tests.graphs.clusters import cluster
@@ -46,7 +47,7 @@ def client() -> Iterator[Client]:
 
 def passed_on(client: Client) -> tuple[int, int, int, bool]:
     """What the second worker makes of the first one's message."""
-    one, other = sorted(client.scheduler_info()["workers"])
+    one, other = sorted(known_workers(client))
     message = client.submit(numbers, workers=one, pure=False)
     found: tuple[int, int, int, bool] = client.submit(sums, message, workers=other, pure=False).result(timeout=30)
     return found

@@ -15,6 +15,7 @@ import zarr
 from distributed import Client
 from oocarrays.graphs import placement
 from oocarrays.graphs import run as graph_run
+from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, PlacementError, TargetError
@@ -82,7 +83,7 @@ def test_odd_shapes_and_more_ranks_than_workers(
     assert len(job.placement) == (ranks if job.plan.passes else 1)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 5])
+@pytest.mark.parametrize("count", [1, 2, 5])
 def test_ranks_run_where_they_were_put_and_exchange_in_steps(field: Path, count: int) -> None:
     with cluster(count) as client:
         job = tight(lambda **memory: job_of(field, ranks=count, schedule=complete_exchange(count).name, **memory))
@@ -163,7 +164,7 @@ def test_a_cluster_that_moves_pinned_tasks_is_refused(
 
 
 def test_workers_are_chosen_by_name_or_address(three: Client, field: Path) -> None:
-    address = sorted(three.scheduler_info()["workers"])[1]
+    address = sorted(known_workers(three))[1]
     assert set(job_of(field, workers=[address]).placement.values()) == {address}
     assert len(set(job_of(field, workers=["0", "2"]).placement.values())) == 2
     with pytest.raises(PlacementError, match="'nobody'"):

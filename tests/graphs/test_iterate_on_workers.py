@@ -1,0 +1,65 @@
+"""Iterated sweeps on a cluster: pass after pass, ended by a residual, whatever happens to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+
+import oocarrays as ooc
+from tests.graphs.clusters import cluster, events, kill_when, within
+from tests.sweeping import jacobi, plain_sweeps
+
+FIELD = np.random.default_rng(5).random((96, 40))
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    with cluster(2) as client:
+        yield client
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    zarr.create_array(tmp_path / "a", data=FIELD, chunks=(8, 40), compressors=None)
+    return tmp_path / "a"
+
+
+def plain(sweeps: int) -> Any:
+    return plain_sweeps(FIELD, jacobi, (1, 1), "none", sweeps)
+
+
+def test_passes_on_workers_end_where_the_residual_is_small_enough(two: Client, field: Path, tmp_path: Path) -> None:
+    states = [plain(sweeps) for sweeps in range(9)]
+    residuals = [float(np.abs(states[n] - states[n - 1]).max()) for n in (2, 4, 6)]
+    job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=20, fuse=2, height=16, until=residuals[-1], memory="64MiB")
+    np.testing.assert_array_equal(within(job.run)[...], states[6])
+    assert job.residuals == residuals
+    assert (job.meter.read_bytes, job.meter.written_bytes) == (4 * FIELD.nbytes, 4 * FIELD.nbytes)
+    assert {event["worker"] for event in events(two, job)} == set(job.placement.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_all_passes_as_one_graph(two: Client, field: Path, tmp_path: Path) -> None:
+    job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=5, fuse=2, height=16, memory="64MiB")
+    (made,) = within(lambda: dask.compute(job))
+    np.testing.assert_array_equal(made[...], plain(5))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.once
+def test_a_worker_killed_in_the_middle_costs_nothing_but_time(field: Path, tmp_path: Path) -> None:
+    with cluster(2) as client:
+        job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=6, fuse=2, height=16, until=-1.0, memory="64MiB")
+        killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 18)
+        made = within(job.run)
+        killer.join()
+        np.testing.assert_array_equal(made[...], plain(6))
+        assert len(job.residuals) == 3
+        assert job.residuals[-1] == np.abs(plain(6) - plain(5)).max()

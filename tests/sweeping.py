@@ -1,0 +1,83 @@
+"""Plain sweeps by numpy, and kernels for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+MODES: dict[Any, Any] = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap"}
+"""numpy's names of boundaries."""
+BOUNDARIES = ["none", *MODES, 0.75]
+Kernel = Callable[[np.ndarray], np.ndarray]
+
+
+def plain_sweep(array: np.ndarray, kernel: Kernel, depth: Sequence[int], boundary: Any) -> np.ndarray:
+    """One sweep of a whole array: padded, given to the kernel, trimmed."""
+    if boundary == "none":
+        return kernel(array.copy())
+    mode = {"mode": MODES[boundary]} if boundary in MODES else {"constant_values": boundary}
+    made = kernel(np.pad(array, [(d, d) for d in depth], **mode))
+    return made[tuple(slice(d, n - d) for d, n in zip(depth, made.shape, strict=True))]
+
+
+def plain_sweeps(array: np.ndarray, kernel: Kernel, depth: Sequence[int], boundary: Any, count: int) -> np.ndarray:
+    for _ in range(count):
+        array = plain_sweep(array, kernel, depth, boundary)
+    return array
+
+
+class Stencil:
+    """A sum over neighbours with other weights on either side: in a new array, in place, or as a view of a larger one.
+
+    At the end of its block it leaves out the neighbours that are not there.
+    """
+
+    def __init__(self, depth: Sequence[int], style: str = "new") -> None:
+        self.depth, self.style = tuple(depth), style
+
+    def __call__(self, block: np.ndarray) -> np.ndarray:
+        made = np.zeros(tuple(n + 2 for n in block.shape), block.dtype)[(slice(1, -1),) * block.ndim]
+        for number, offset in enumerate(product(*(sorted({-d, 0, d}) for d in self.depth))):
+            to, of = zip(*(_overlap(n, k) for n, k in zip(block.shape, offset, strict=True)), strict=True)
+            made[to] += block[of] // (number + 2) if block.dtype.kind in "iu" else block[of] / (number + 2)
+        if self.style == "place":
+            block[...] = made
+            return block
+        return made.copy() if self.style == "new" else made
+
+
+def _overlap(extent: int, offset: int) -> tuple[slice, slice]:
+    """Where there is a neighbour, and where that is."""
+    start, stop = max(-offset, 0), max(min(extent, extent - offset), 0)
+    return slice(start, max(start, stop)), slice(start + offset, max(start, stop) + offset)
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int = 3000) -> dict[str, Any]:
+    """An array, a kernel of some depth, a boundary, and a number of sweeps."""
+    extents = st.integers(1, 40) if draw(st.booleans()) else st.integers(1, 9)
+    shape = tuple(draw(st.lists(extents, min_size=1, max_size=3).filter(lambda shape: math.prod(shape) <= most)))
+    depth = tuple(draw(st.integers(0, 2)) for _ in shape)
+    dtype = draw(st.sampled_from(["f8", "f4", "i2", "c8", ">f8"]))
+    array = np.random.default_rng(draw(st.integers(0, 99))).uniform(-99, 99, shape).astype(dtype)
+    if array.dtype.kind in "fc" and draw(st.booleans()):
+        array.flat[draw(st.integers(0, array.size - 1))] = np.nan
+    return {
+        "array": array,
+        "kernel": Stencil(depth, draw(st.sampled_from(["new", "place", "view"]))),
+        "depth": depth,
+        "boundary": draw(st.sampled_from(BOUNDARIES)),
+        "sweeps": draw(st.integers(0, 5)),
+    }
+
+
+def jacobi(block: np.ndarray) -> np.ndarray:
+    """The mean of four neighbours; at the end of a block elements stay."""
+    made = block.copy()
+    made[1:-1, 1:-1] = (block[:-2, 1:-1] + block[2:, 1:-1] + block[1:-1, :-2] + block[1:-1, 2:]) / 4
+    return made

@@ -1,0 +1,62 @@
+"""The benchmark of passes over slabs, tiny: results are right, plans keep their word, stored bytes are read once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "slabs.py"
+
+
+def results(tmp_path: Path, question: str, *arguments: str) -> list[dict]:
+    """What the benchmark finds in one round of small arrays."""
+    out = tmp_path / "out.json"
+    command = [sys.executable, str(SCRIPT), question, *arguments, "--rounds", "1", "--discard", "0", "--pause", "0"]
+    command += ["--cache", "warm", "--workdir", str(tmp_path / "work"), "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(out.read_text())["results"]
+
+
+def test_overlap_is_drawn_from_spans_of_which_every_slab_has_three(tmp_path: Path) -> None:
+    picture = tmp_path / "figure58.png"
+    (found,) = results(tmp_path, "overlap", "--scale", "16", "--picture", str(picture))
+    for run in found["best"]:
+        done = {(phase, args[0]) for phase, args, _, _ in run["spans"]}
+        assert done == {(phase, slab) for phase in ("read", "compute", "write") for slab in range(16)}
+    without = sorted(found["best"][0]["spans"], key=lambda span: span[2])
+    assert all(a[3] <= b[2] + 1e-3 for a, b in pairwise(without)), "nothing at the same time"
+    assert picture.stat().st_size > 10_000
+
+
+def test_medians_are_those_of_both_tables_and_each_byte_is_read_once(tmp_path: Path) -> None:
+    (table,) = results(tmp_path, "median", "--scale", "8", "--stores", "slow", "--latency", "0", "--windows", "5")
+    assert len(table["runs"]) == 18
+    for each in table["runs"]:
+        assert each["run"]["moved"] == [256 * 256 * 4] * 2
+
+
+def test_reuse_reads_what_is_stored_and_without_it_neighbours_again(tmp_path: Path) -> None:
+    for found in results(tmp_path, "reuse", "--scale", "16", "--codec", "none,zstd"):
+        assert found["with"]["moved"][0] == found["stored"] < found["without"]["moved"][0]
+
+
+@pytest.mark.parametrize(
+    ("question", "arguments", "ways"),
+    [
+        ("filter", ("--windows", "3", "--dtypes", "u1", "--kinds", "noisy"), "ours;in-core scipy"),
+        ("jacobi", ("--sweeps", "5"), "ours;dask fused by hand;in-core numpy"),
+    ],
+)
+def test_all_ways_of_a_race_agree(tmp_path: Path, question: str, arguments: tuple[str, ...], ways: str) -> None:
+    (found,) = results(tmp_path, question, *arguments, "--ways", ways, "--scale", "32")
+    runs = found["rounds"][0]
+    assert {way: run["verdict"] for way, run in runs.items()} == dict.fromkeys(ways.split(";"), "ok")
+    ours = runs["ours"]
+    assert ours["peak"] <= ours["budget"]
+    assert ours["told"]["meter"]["read_bytes"] == ours["told"]["plan"]["read_bytes"]

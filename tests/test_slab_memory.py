@@ -1,0 +1,103 @@
+"""What a pass over slabs really holds, in processes of its own: within its plan, and not far below."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import json, os, sys
+import numpy as np, zarr
+import oocarrays as ooc
+from oocarrays.errors import BudgetError
+from oocarrays.storage.meter import MemoryWatch
+import dask.threaded, oocarrays.slabs, oocarrays.storage.sieved, oocarrays.storage.coded_sections
+
+KERNELS = {
+    "new": lambda x, *more: x + 1,
+    "in place": lambda x, *more: np.add(x, 1, out=x),
+    "view": lambda x, *more: x,
+    "three": lambda x, *more: x + (x + (x + 1)),
+    "two": lambda x, y: (x + y, x - y),
+}
+
+def measure(folder, kernel, storing, options):
+    sources = [f"{folder}/{storing}-{n}.zarr" for n in range(2 if kernel == "two" else 1)]
+    targets = [f"{folder}/t{os.getpid()}-{n}.zarr" for n in range(len(sources))]
+    budget = options.pop("memory", None)
+    def planned(memory):
+        return ooc.map_slabs(KERNELS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
+    if budget is None:
+        try:
+            planned(1)
+        except BudgetError as error:
+            budget = error.least
+    job = planned(budget)
+    small = zarr.create_array({}, data=np.ones(8), chunks=(4,))
+    ooc.map_slabs(np.negative, small, zarr.storage.MemoryStore(), memory="16MiB", scheduler="threads").run()
+    with MemoryWatch(0.002) as watch:
+        job.run()
+    return {"held": watch.peak_bytes, "peak": job.plan.peak_bytes, "budget": job.plan.budget, "slabs": job.plan.count}
+
+folder, cases = sys.argv[1], json.loads(sys.argv[2])
+codecs = {"plain": {"compressors": None}, "zstd": {"compressors": zarr.codecs.ZstdCodec(level=1)},
+          "shards": {"compressors": zarr.codecs.ZstdCodec(level=1), "shards": (256, 2048)}}
+for n in range(2):
+    data = np.random.default_rng(n).integers(0, 2**21, (4096, 2048)).astype("f4")
+    for name in {case[1] for case in cases}:
+        how = {"chunks": (64, 2048)} | codecs[name]
+        if not os.fork():
+            zarr.create_array(f"{folder}/{name}-{n}.zarr", data=data, **how)
+            os._exit(0)
+        os.wait()
+del data
+for case in cases:
+    sys.stdout.flush()
+    if not os.fork():
+        try:
+            print(json.dumps(measure(folder, *case)), flush=True)
+        except BaseException as error:
+            print(json.dumps({"error": repr(error)}), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+WIDE = {"memory": "96MiB", "ranks": 2, "workspace": 1.0}
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("new", "plain", WIDE | {"depth": 1}),
+    ("new", "plain", WIDE | {"depth": 1, "prefetch": 0}),
+    ("new", "plain", WIDE | {"depth": 1, "prefetch": 3, "ranks": 1}),
+    ("new", "plain", WIDE | {"depth": 200, "boundary": "reflect"}),
+    ("new", "plain", WIDE | {"depth": 20, "reuse": False}),
+    ("in place", "plain", WIDE | {"depth": 4, "workspace": 0.0}),
+    ("view", "plain", WIDE | {"depth": 4, "workspace": 0.0}),
+    ("three", "plain", WIDE | {"depth": 4, "workspace": 2.0}),
+    ("two", "plain", WIDE | {"depth": 2}),
+    ("new", "zstd", WIDE | {"depth": 1}),
+    ("new", "shards", WIDE | {"depth": 1}),
+    ("new", "plain", {"depth": 1, "ranks": 2, "workspace": 1.0}),
+    ("new", "zstd", {"depth": 70, "ranks": 2, "workspace": 1.0}),
+]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each case held: a process each, forked from one that has imported everything."""
+    folder = tmp_path_factory.mktemp("slabs")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder), json.dumps(CASES)],
+        capture_output=True, text=True, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=lambda n: f"{CASES[n][0]}, {CASES[n][1]}, {n}")
+def test_a_pass_holds_no_more_than_its_plan(told: list[dict[str, Any]], number: int) -> None:
+    case = told[number]
+    assert "error" not in case, case
+    assert case["held"] <= case["peak"] <= case["budget"], case
