@@ -22,12 +22,13 @@ from cases import Job
 def main(module: str, line: str, tiny_line: str) -> None:
     """Serve one job."""
     answer = _answerer()
-    job, tiny = Job.from_json(line), Job.from_json(tiny_line)
     try:
         peer = importlib.import_module(module)
     except ImportError as missing:
         answer({"absent": str(missing)})
         return
+    kind = getattr(peer, "Job", Job)
+    job, tiny = kind.from_json(line), kind.from_json(tiny_line)
     with getattr(peer, "workers", lambda job: nullcontext())(job) as workers:
         arguments = () if workers is None else (workers,)
         try:

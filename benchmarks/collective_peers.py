@@ -20,6 +20,7 @@ import numpy as np
 import zarr
 from data import values
 from distributed import Client, Future, LocalCluster, wait
+from oocarrays.graphs.placement import known_workers
 from peers.s3_stores import open_store
 
 import oocarrays as ooc
@@ -162,7 +163,7 @@ def _blocks(client: Client, made: Sequence[da.Array]) -> list[Future]:
 
 def homes(client: Client, ranks: int) -> list[str]:
     """The worker of each rank."""
-    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    addresses = sorted(known_workers(client))
     return [addresses[rank % len(addresses)] for rank in range(ranks)]
 
 

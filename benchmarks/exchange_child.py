@@ -23,6 +23,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 from distributed import Client, LocalCluster, Scheduler, Worker, WorkerPlugin, wait
 from oocarrays.graphs.calibrate_workers import calibrate_workers
+from oocarrays.graphs.placement import known_workers
 from tornado.ioloop import PeriodicCallback
 
 import oocarrays as ooc
@@ -151,7 +152,7 @@ def _peer(peer: str, client: Client, rows: da.Array, workers: int):
     if peer in ("p2p", "tasks"):
         return lambda: _rechunked(rows, columns, peer)
     if peer == "unordered":
-        addresses = sorted(client.scheduler_info()["workers"])
+        addresses = sorted(known_workers(client))
         return lambda: unordered(client, rows, addresses)
     held = ooc.distribute(rows, "(block, *)", ranks=workers).persist()
     wait(held)

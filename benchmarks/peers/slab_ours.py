@@ -1,0 +1,51 @@
+"""Ours: `map_slabs` and `iterate`, in the case's memory, on threads.
+
+Variants: `median` (the examples' kernel), `opencv` (OpenCV's), `jacobi` (a plain numpy sweep, fused by `iterate`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import slab_kernels as kernels
+from cases import MIB
+from slab_cases import Job
+
+import oocarrays as ooc
+from peers.oocarrays import told
+
+__all__ = ["Job", "run"]
+
+
+def run(job: Job) -> dict:
+    """Plan, run, and tell what the plan promised beside what the meter counted."""
+    work = WAYS[job.variant](job, {"memory": f"{job.memory // MIB}MiB", "scheduler": "threads"})
+    work.run()
+    return told(work) | {"note": _note(work.plan)}
+
+
+def _note(plan: Any) -> str:
+    passes = getattr(plan, "passes", None)
+    slabs = passes[0].slabs if passes else plan
+    fused = f"{len(passes)} passes of {plan.fuse} sweeps, " if passes else ""
+    return f"{fused}slabs of {slabs.height}, {plan.ranks} ranks, planned {plan.peak_bytes / MIB:.0f} MiB"
+
+
+def _median(job: Job, means: dict[str, Any]) -> Any:
+    size = job.case.times
+    means |= {"depth": (size // 2, 0), "workspace": "6MiB"}
+    return ooc.map_slabs(partial(ooc.kernels.median, size=size, mode="nearest"), job.source, job.target, **means)
+
+
+def _opencv(job: Job, means: dict[str, Any]) -> Any:
+    size = job.case.times
+    means |= {"depth": (size // 2, 0), "workspace": "6MiB"}
+    return ooc.map_slabs(partial(kernels.opencv, size=size), job.source, job.target, **means)
+
+
+def _jacobi(job: Job, means: dict[str, Any]) -> Any:
+    return ooc.iterate(kernels.sweep_in_place, job.source, job.target, sweeps=job.case.times, depth=1, **means)
+
+
+WAYS = {"median": _median, "opencv": _opencv, "jacobi": _jacobi}
