@@ -16,7 +16,7 @@ from dask.utils import parse_timedelta
 from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.steps import Key
-from oocarrays.graphs.work import LIVE, SETTLE_SECONDS, Work
+from oocarrays.graphs.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
 from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
@@ -166,7 +166,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
             if _is_lost(client):
                 return
             future.cancel(force=True)
-            client.run(_settled, self._run.id)
+            client.run(_settled, self._run.id, tuple(self._homes()))
 
     # ------------------------------------------------------------------ what Dask asks of a collection
 
@@ -259,8 +259,9 @@ def is_here(store: Any) -> bool:
     return here or isinstance(store, MemoryStore)
 
 
-async def _settled(id: str) -> None:
-    """Wait until this worker has done with a run that is given up."""
+async def _settled(id: str, suffixes: tuple[str, ...]) -> None:
+    """Give up a run's graph on this worker: wait for tasks that have begun, and refuse those that come late."""
+    GIVEN_UP.update(suffixes)
     mine = [run for name, run in LIVE.items() if name.startswith(id)]
     for _ in range(SETTLE_SECONDS * 20):
         if not any(run.running for run in mine):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocarrays.graphs.placement import known_workers
 
-from oocarrays.errors import PlacementError
+from oocarrays.errors import PlacementError, RunError
 from oocarrays.storage.array_file import StoreLike, unfinished_run
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
@@ -26,6 +26,8 @@ SETTLE_SECONDS = 60
 """Seconds that a failed run waits for what its other tasks are in the middle of."""
 LIVE: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
 """Runs in this process, by their id."""
+GIVEN_UP: set[str] = set()
+"""Suffixes of the keys of graphs that this worker has been told to do no more of."""
 
 
 class Work:
@@ -80,6 +82,8 @@ class Work:
     def task(run: Work, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
         with run._counted():
+            if GIVEN_UP and is_given_up():
+                raise RunError(f"run {run.id} has been given up")
             if run.failure and verb != "create":
                 raise run.failure
             try:
@@ -159,6 +163,13 @@ class Work:
         """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
         if self.failure and not self._running:
             self.journal.release()
+
+
+def is_given_up() -> bool:
+    """Whether this task is of a graph that has been given up: it was on its way when its worker was told."""
+    worker = this_worker()
+    key = str(worker.get_current_task()) if worker else ""
+    return any(suffix in key for suffix in GIVEN_UP)
 
 
 def live_workers() -> set[str]:

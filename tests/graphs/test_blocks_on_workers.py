@@ -12,8 +12,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
+from oocarrays.graphs.run import _settled
 
 import oocarrays as ooc
+from oocarrays.errors import RunError
 from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 
 FIELD = np.arange(240 * 96, dtype="f8").reshape(240, 96)
@@ -87,6 +89,18 @@ def failing(block: np.ndarray, block_id: Any = None) -> np.ndarray:
     if block_id == (2, 1):
         raise ZeroDivisionError("of the user")
     return block
+
+
+def test_a_task_that_comes_after_its_run_was_given_up_does_nothing(two: Client, tmp_path: Path) -> None:
+    """A block of the user can fail before scratch has been made: that task is then on its way to a worker."""
+    x = da.from_array(FIELD, chunks=BLOCKS["joined"])
+    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
+    graph = job.__dask_graph__()
+    (first,) = (key for key in graph if key[0].startswith("make scratch"))
+    two.run(_settled, job.run_id, (first[0].removeprefix("make scratch-"),))
+    with pytest.raises(RunError, match="has been given up"):
+        within(lambda: two.get(graph, first))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_block_that_fails_leaves_no_scratch(two: Client, tmp_path: Path) -> None:
