@@ -266,7 +266,8 @@ class SweepRun(SlabRun):
             known = (each for each in self.journal.parts() if watched and len(each) == 4 and each[:3] == part)
             return next((as_residual(each[3]) for each in known), None)
         (file,), (made, residual) = self._open_targets(), results
-        write_section(file, self.plan.core(Slab(number, rank)).axes, made, meter=self.meter)
+        axes = self.plan.core(Slab(number, rank)).axes
+        write_section(file, axes, made, meter=self.meter, past_cache=self.plan.past_cache)
         if watched:
             self.journal.record((*part, as_bits(float(residual))))
         self.journal.record(part)

@@ -15,7 +15,7 @@ from typing import Any
 
 import zarr
 from oocarrays.graphs.rechunk_tasks import Destination, Part, usable_parts
-from oocarrays.graphs.settings import setting, size_in_bytes
+from oocarrays.graphs.settings import past_cache_above
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.plan.as_json import from_json, to_json
@@ -72,7 +72,7 @@ def resumed(
         settings=None,
         overwrite=False,
         scratch=scratch,
-        past_cache_above=size_in_bytes(setting("past-cache-above"), "past-cache-above"),
+        past_cache_above=past_cache_above(),
     )
     done = usable_parts(plan, _known(journal.parts(), plan, target), place_below(scratch, f".oocarrays-{id}"))
     return plan, file, destination, {"id": id, "done": done}

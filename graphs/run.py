@@ -6,6 +6,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -44,6 +45,25 @@ class Cluster:
     def workers(self) -> list[Worker]:
         """The workers now."""
         return workers_of(self.client, self.chosen)
+
+
+class Threads(ThreadPoolExecutor):
+    """The threads of one run. Dask leaves tasks that wait in their queue, or have just begun, to themselves."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self._submitted: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Have something done."""
+        future = super().submit(*args, **kwargs)
+        self._submitted.add(future)
+        return future
+
+    def give_up(self) -> None:
+        """Do nothing more, and wait until what has begun is done."""
+        self.shutdown(wait=False, cancel_futures=True)
+        wait([future for future in self._submitted if not future.cancelled()], SETTLE_SECONDS)
 
 
 class GraphJob(DaskMethodsMixin, Generic[Run]):
@@ -110,12 +130,16 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
 
     def _on_threads(self) -> str:
         """Run the graph on as many threads as can have work."""
+        threads = Threads(self._threads())
         try:
-            name: str = dask.threaded.get(self._graph, self._key, num_workers=self._threads())
+            name: str = dask.threaded.get(self._graph, self._key, pool=threads)
         except BaseException as error:
             self._run.abort(error)
+            threads.give_up()
             self._run.settle(resumable=not isinstance(error, Exception))
             raise
+        finally:
+            threads.shutdown(wait=False)
         return name
 
     def _threads(self) -> int:

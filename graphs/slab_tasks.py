@@ -9,9 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import cloudpickle
@@ -30,9 +28,7 @@ from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.windows import Blocks, Windows, within
 
 OBJECT_BYTES = 2**20
-"""Bytes of what a kernel may hold beside arrays, and keep: modules, objects."""
-TRACED = {None, "blosc", "lz4", "zstd"}
-"""Codecs beside which a kernel's memory is measured: they allocate by their own means."""
+"""Bytes of what a kernel may hold beside arrays: objects; and of what the system miscounts."""
 Kernel = Callable[..., Any]
 """Takes a block of each source, with its halo, and gives one of the same shape for each target."""
 
@@ -215,13 +211,8 @@ class SlabRun(JournaledRun):
         slab = Slab(number, rank)
         if self.is_done(slab) and all(map(self.is_done, self.plan.takers(slab))):
             return None
-        with self._memory.reading(self._coding_bytes):  # windows are in pages of their own, which are not traced
+        with self._memory.taking():
             return self.windows.read(slab)
-
-    @cached_property
-    def _coding_bytes(self) -> int:
-        """What reading and writing hold: worked out once, for it takes as long as reading a small slab."""
-        return self.plan.coding_bytes
 
     def _give(self, taker: int, taker_rank: int, number: int, rank: int, blocks: Blocks | None) -> list[Blocks] | None:
         """Copies of what a window of another slab has of this band."""
@@ -279,17 +270,8 @@ class SlabRun(JournaledRun):
 
     def _apply(self, slab: Slab, blocks: Blocks) -> Any:
         kernel, _ = self.given
-        with self._memory.computing() if self._can_trace else nullcontext():
+        with self._memory.computing():
             return kernel(*blocks)
-
-    @cached_property
-    def _can_trace(self) -> bool:
-        """Whether no thread allocates by Python's means without its lock meanwhile, as object stores' and zlib do.
-
-        CPython before 3.12.9 and 3.13.2 can crash where one does while tracing ends (gh-128679).
-        """
-        codecs = {stored.codec for stored in (*self.plan.sources, *self.plan.targets)}
-        return codecs <= TRACED and all(array_file.local_folder(store) for store in self.stores.values())
 
     def _check_memory(self) -> None:
         """Refuse to go on with a kernel for which there is no room.
@@ -341,5 +323,7 @@ class SlabRun(JournaledRun):
         if results is None:
             return
         for target, values in zip(self._open_targets(), results, strict=True):
-            write_section(*placed(target, rank, self.plan.core(slab).axes), values, meter=self.meter)
+            file, axes = placed(target, rank, self.plan.core(slab).axes)
+            with self._memory.taking():
+                write_section(file, axes, values, meter=self.meter, past_cache=self.plan.past_cache)
         self.journal.record(slab)

@@ -1,79 +1,101 @@
 """What a kernel holds beside its blocks and its results, measured on the first slab of a process.
 
-read      ├── 1 ──┤├── 2 ──┤             what others take meanwhile is known, and taken off
-compute   ├─ 0, traced ─┤├── 1 ──┤├──    one slab is enough: all are alike
+read      ├── 1 ──┤         ├── 2 ──┤        who takes memory waits while the first kernel computes
+compute            ├── 0 ──┤├── 1 ──┤├──     one slab is enough: all are alike
+
+The system keeps the most that a process had in memory (``VmHWM``): it sees what any library takes. Python's own
+`tracemalloc` sees numpy's arrays only, and can crash where other threads run when it stops (CPython gh-128679). What
+the process has kept of earlier work, and the kernel uses again, is not seen: it is of the idle level.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
-import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-MEANWHILE = 2**16
-"""Bytes that other threads may take beside their slabs while a kernel is measured: tasks are Python objects, too."""
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+"""Of Linux: what a process has in memory; and the file by which ``VmHWM`` begins anew."""
 
 
 class KernelMemory:
-    """Measures the first kernel of a process, with those that begin meanwhile.
-
-    Only what Python and numpy take is seen. Nothing is measured where somebody traces memory already.
+    """Measures the first kernel of a process, while nothing else is taken.
 
     Examples
     --------
     >>> memory = KernelMemory()
     >>> with memory.computing():
-    ...     blank = bytearray(2**21)
-    >>> memory.each >= 2**20, tracemalloc.is_tracing()
-    (True, False)
+    ...     blank = bytearray(2**23)
+    ...     del blank
+    >>> memory.each is None or memory.each > 2**22
+    True
     """
 
     def __init__(self) -> None:
         self.each: int | None = None
-        """Bytes that a kernel held, its results among them, at most; None where nothing has been measured."""
-        self._lock = threading.Lock()
+        """Bytes that the kernel held, its results among them, at most; None where nothing has been measured."""
+        self._changed = threading.Condition()
         self._begun = False
-        self._tracing = False
-        self._kernels = 0
+        self._alone = False
         self._under_way = 0
-        self._others = 0
 
     @contextmanager
-    def reading(self, nbytes: int) -> Iterator[None]:
-        """Say that so many bytes are taken for something else."""
-        with self._lock:
-            self._under_way += nbytes
-            self._others += nbytes
+    def taking(self) -> Iterator[None]:
+        """Take memory, or give some back: not while the first kernel is measured."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._under_way += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._under_way -= nbytes
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Measure, if this is the first."""
-        first = self._begin()
+        """Measure, if this is the first: what it imports or compiles then, too."""
+        if not self._is_first():
+            with self.taking():
+                yield
+            return
         try:
+            before = _begin_anew()
             yield
+            peak = _anonymous("VmHWM")
+            if before is not None and peak is not None:
+                self.each = max(peak - before, 0)
         finally:
-            if first:
-                self._end()
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
 
-    def _begin(self) -> bool:
-        with self._lock:
-            first = not self._begun and not tracemalloc.is_tracing()
-            self._begun = True
-            if first:
-                tracemalloc.start()
-                self._tracing, self._others = True, self._under_way
-            self._kernels += self._tracing
-            return first
+    def _is_first(self) -> bool:
+        """Whether nobody has computed yet: then all others wait from now on."""
+        with self._changed:
+            if self._begun:
+                return False
+            self._begun = self._alone = True
+            self._changed.wait_for(lambda: not self._under_way)
+            return True
 
-    def _end(self) -> None:
-        with self._lock:
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            self._tracing = False
-            self.each = max(peak - self._others - MEANWHILE, 0) // self._kernels
+
+def _begin_anew() -> int | None:
+    """Give back what the allocator keeps for later, and begin ``VmHWM`` anew: bytes that are held now."""
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError):
+        RESET.write_text("5")
+        return _anonymous("VmRSS")
+    return None
+
+
+def _anonymous(which: str) -> int | None:
+    """Bytes in memory that no file backs, now (``VmRSS``) or at most (``VmHWM``); None where nobody tells."""
+    with suppress(OSError, KeyError):
+        lines = (line.split(":") for line in STATUS.read_text(encoding="ascii").splitlines())
+        kib = {name: int(value.split()[0]) for name, value in lines if name in (which, "RssFile")}
+        return 1024 * (kib[which] - kib["RssFile"])
+    return None

@@ -286,7 +286,7 @@ def _planned(
         settings=made,
         overwrite=overwrite,
         scratch=scratch,
-        past_cache_above=settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above"),
+        past_cache_above=settings.past_cache_above(),
     )
     return plan, file, destination
 

@@ -323,6 +323,7 @@ def iterate(
         prefetch=prefetch,
         ranks=ranks_of(ranks, means),
         processes=means.get("processes") or 1,
+        past_cache_above=settings.past_cache_above(),
         **(left.cut if left else {"fuse": fuse, "axis": axis, "height": height}),
     )
     _check_kernel(kernel, array.dtype, plan)

@@ -205,7 +205,7 @@ def planned(
     stored = array_file.preview(made, target)
     threads = means.get("threads", settings.local_cores())
     plan = plan_blocks(x.chunks, stored, local_threads=threads, straight=straight, **means, **choices)
-    past_cache_above = settings.size_in_bytes(settings.setting("past-cache-above"), "past-cache-above")
+    past_cache_above = settings.past_cache_above()
     destination = Destination(
         store=array_file.absolute(target),
         settings=made,

@@ -13,6 +13,7 @@ from oocarrays.asked import check_distinct, cluster_of, dtypes_of, means_of, wor
 from oocarrays.chunks import ChunksLike, regular_chunks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.files import open_array
+from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import LocalSlabRun, LocalTarget
 from oocarrays.graphs.parts import is_block
@@ -111,6 +112,7 @@ def local_pass(
         prefetch=prefetch,
         reuse=reuse,
         workspace=workspace_of(workspace),
+        past_cache_above=settings.past_cache_above(),
         **(left.cut if left else {"edges": edges_of(layout), "axis": axis, "height": height}),
     )
     run = LocalSlabRun(

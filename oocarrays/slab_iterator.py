@@ -126,6 +126,7 @@ def slabs_of(
         prefetch=prefetch or 1,  # a loop holds its slab while it asks for the next
         reuse=reuse,
         workspace=0,
+        past_cache_above=settings.past_cache_above(),
         axis=axis,
         height=height,
     )

@@ -14,6 +14,7 @@ from oocarrays.array import OutOfCoreArray, open_array, placer
 from oocarrays.asked import check_distinct, cluster_of, dtypes_of, means_of, ranks_of, workspace_of
 from oocarrays.chunks import ChunksLike, regular_chunks
 from oocarrays.errors import InputError
+from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import local_graph
 from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content
@@ -157,8 +158,7 @@ def map_slabs(
         Whether rows that the next slab needs again are kept instead of being read again.
     workspace : float or str
         What the kernel holds beside its blocks and results: a multiple of its blocks, or bytes as ``"64MiB"``. By
-        default twice its blocks. In local files without codec, or with zstd, blosc or lz4, the first slab shows
-        whether that is enough.
+        default twice its blocks. The first slab, computed alone, shows whether that is enough.
     dtype : numpy.dtype, or one a target
         Of the targets; by default that of the first source.
     chunks : int, str, tuple or dict
@@ -264,6 +264,7 @@ def _global_pass(
         workspace=workspace_of(workspace),
         ranks=ranks_of(ranks, means),
         processes=means.get("processes") or 1,
+        past_cache_above=settings.past_cache_above(),
         **(left.cut if left else {"axis": axis, "height": height}),
         **how,
     )

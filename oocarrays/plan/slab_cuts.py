@@ -48,6 +48,7 @@ def plan_slabs(
     edges: Edges | None = None,
     shared: bool = True,
     halos: tuple[tuple[int, ...], ...] = (),
+    past_cache_above: float = math.inf,
 ) -> SlabPlan:
     """Choose the axis and the height of slabs, cut on chunk boundaries of sources and targets, within ``budget`` bytes.
 
@@ -72,6 +73,8 @@ def plan_slabs(
         largest ones.
     halos : tuple of tuple of int
         Of each source, where each rank has its own: elements of the halo in its files.
+    past_cache_above : float
+        Bytes of an array from which on files are read and written past the system's cache.
 
     Raises
     ------
@@ -96,6 +99,7 @@ def plan_slabs(
         reuse=reuse,
         workspace=WORKSPACE if workspace is None else workspace,
         processes=processes,
+        past_cache=math.prod(shape) * max(each.itemsize for each in (*sources, *targets)) > past_cache_above,
     )
     axes = range(len(shape)) if axis is None else [range(len(shape))[axis]]
     fewer = range(ranks, 0, -1) if processes == 1 and edges is None else [ranks]
@@ -149,6 +153,7 @@ class _Cut:
     reuse: bool
     workspace: int | float
     processes: int
+    past_cache: bool
 
     def extent(self, axis: int) -> int:
         """The longest that an array file has of an axis, at least 1."""
@@ -187,6 +192,7 @@ class _Cut:
             workspace=0,
             processes=self.processes,
             budget=self.budget,
+            past_cache=self.past_cache,
         )
         held = self.workspace if isinstance(self.workspace, int) else self.workspace * plan.window_bytes()
         return replace(plan, workspace=int(held))

@@ -30,6 +30,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """What ``mallopt`` of glibc sets."""
 READ_AHEAD_BYTES = 2**19
 """Bytes that the system is asked to fetch at a time; it cuts what is more than its own read-ahead, 128 KiB or more."""
+HUGE_BYTES = 2**22
+"""Memory of no less is asked for in huge pages, as numpy does: 16 MiB of new pages took 1.7 ms to fill here, not 9."""
 ANNOUNCED_BYTES = 2**28
 """Bytes of files that the system is asked to fetch while something else is done."""
 
@@ -90,7 +92,11 @@ class Loans:
 
 
 def _anonymous(nbytes: int) -> mmap.mmap:
-    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if nbytes >= HUGE_BYTES:
+        with suppress(OSError, AttributeError):  # not this system
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 @functools.cache

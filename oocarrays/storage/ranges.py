@@ -113,7 +113,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 @contextmanager
-def _room() -> Iterator[Batches | None]:
+def room_for() -> Iterator[Batches | None]:
     """Room for a call; None where the system gives none."""
     global _refused
     batches = None
@@ -169,17 +169,19 @@ def read_ranges(
     b'189\\x00'
     """
     flags = 0 if wait else NOWAIT
-    with _room() if len(offsets) > FEW else _nothing() as room:
+    with room_for() if len(offsets) > FEW else _nothing() as room:
         if room is None:
             each = zip(files.tolist(), offsets.tolist(), lengths.tolist(), places.tolist(), strict=True)
             return np.array([_one(file, at, into.data[to : to + n], flags) for file, at, n, to in each], np.int64)
-        address = into.ctypes.data + places
-        return np.concatenate(
-            [
-                room.read(files[cut], offsets[cut], lengths[cut], address[cut], flags)
-                for cut in (slice(low, low + MOST) for low in range(0, len(offsets), MOST))
-            ]
-        )
+        return submitted(room, files, offsets, lengths, into.ctypes.data + places, flags)
+
+
+def submitted(
+    room: Batches, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, at: np.ndarray, flags: int
+) -> np.ndarray:
+    """Read any number of ranges to addresses, as `Batches.read` does."""
+    cuts = [slice(low, low + MOST) for low in range(0, len(offsets), MOST)]
+    return np.concatenate([room.read(files[cut], offsets[cut], lengths[cut], at[cut], flags) for cut in cuts])
 
 
 @contextmanager

@@ -26,10 +26,11 @@ from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.sieve_writes import SectionWritePlan, WriteMethod, plan_section_write, runs_of
 from oocarrays.storage.access import ChunkReader, ChunkWriter, cut, fill_bits, is_fill
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view
+from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view, on_sectors
 from oocarrays.storage.chunk_locks import ChunkLocks
 from oocarrays.storage.codec import Chain
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.pages import empty
 from oocarrays.storage.shard_writes import Sharded
 from oocarrays.storage.write_units import Buffers, Unit
 
@@ -43,6 +44,7 @@ def write_section(
     method: WriteMethod = "auto",
     buffer_bytes: int | None = None,
     requests: int = 1,
+    past_cache: bool = False,
 ) -> SectionWritePlan:
     """Write what is taken of an array file, and leave the rest as it is.
 
@@ -61,6 +63,8 @@ def write_section(
         Bytes to hold at most, beside the values.
     requests : int
         Chunks to have under way at one time, as far as the buffer goes.
+    past_cache : bool
+        Whether plain local chunks are written past the system's cache.
 
     Returns
     -------
@@ -81,7 +85,7 @@ def write_section(
         raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
     file = replacing(file)
     plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
-    each_of(_writer(file, plan, meter or Meter()), _units(file, plan, axes, values), plan.at_once)
+    each_of(_writer(file, plan, meter or Meter(), past_cache), _units(file, plan, axes, values), plan.at_once)
     return plan
 
 
@@ -134,12 +138,14 @@ class _Writer(Protocol):
         """Write what is written of one unit."""
 
 
-def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter) -> _Writer:
+def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool) -> _Writer:
     if plan.method == "direct":
         return InPlace(file, plan.window, meter)
     if file.chain.shard is not None:
         return Sharded(file, meter)
-    return InWindows(file, plan.window, meter) if file.folder and file.chain.pipeline == "plain" else Whole(file, meter)
+    if file.folder and file.chain.pipeline == "plain":
+        return InWindows(file, plan.window, meter, past_cache=past_cache)
+    return Whole(file, meter)
 
 
 class Whole:
@@ -172,12 +178,12 @@ class Whole:
 class InWindows:
     """Reads, changes and writes uncompressed chunks of local files a window at a time, and replaces them at once."""
 
-    def __init__(self, file: ArrayFile, window: tuple[int, ...], meter: Meter) -> None:
+    def __init__(self, file: ArrayFile, window: tuple[int, ...], meter: Meter, *, past_cache: bool = False) -> None:
         self.file, self.meter, self._locks = file, meter, ChunkLocks(file)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
         assert file.folder is not None, "only local files are read and written in part"
-        self.blobs = LocalBlobs(file.folder)
-        self._buffers = Buffers(window, file.dtype)
+        self.blobs = LocalBlobs(file.folder, past_cache=past_cache)
+        self._buffers = Buffers(window, file.dtype, empty if past_cache else np.empty)
         self._fill = fill_bits(file)
 
     def __call__(self, unit: Unit) -> None:
@@ -227,12 +233,16 @@ class InWindows:
         self.meter.add(write_requests=1, written_bytes=data.nbytes)
         return offset, byte_view(data)
 
+    def _can_write(self, data: np.ndarray) -> bool:
+        """Whether elements can be written from where they are: past the cache from sectors only."""
+        return not self.blobs.past_cache or on_sectors(byte_view(data))
+
     def _window(self, unit: Unit, box: Section, offset: int, old: LocalBlob | None, buffer: np.ndarray) -> np.ndarray:
         """The elements of a window as they become: the values themselves, where they lie as they are stored."""
         covered = unit.covers(box)
         if covered:
             given = unit.values(box)
-            if given.dtype == self.file.dtype and given.flags.c_contiguous:
+            if given.dtype == self.file.dtype and given.flags.c_contiguous and self._can_write(given):
                 return given
         data = _first(buffer, box.shape)
         if old is not None:

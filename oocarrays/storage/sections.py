@@ -43,6 +43,7 @@ def read_section(
     buffer_bytes: int | None = None,
     requests: int = 16,
     threads: int = 2,
+    past_cache: bool = False,
     costs: Costs | None = None,
 ) -> np.ndarray:
     """What is taken of an array file: ``result.shape == lengths(axes)``.
@@ -62,6 +63,8 @@ def read_section(
         Requests that are under way at one time, in stores that are not local files.
     threads : int
         Threads that read local files, and decode.
+    past_cache : bool
+        Whether what the system's cache lacks of plain local chunks is read past it.
     """
     out = np.empty(lengths(axes), file.dtype) if out is None else out
     meter = meter or Meter()
@@ -69,8 +72,10 @@ def read_section(
     if not plan.chunks:
         return out
     if file.stored.local:
-        reader = CodedReader if file.stored.coded else SectionReader
-        reader(file, plan, out, meter).read_local(threads)
+        if file.stored.coded:
+            CodedReader(file, plan, out, meter).read_local(threads)
+        else:
+            SectionReader(file, plan, out, meter, past_cache=past_cache).read_local(threads)
     elif file.stored.coded:
         _read_whole(file, axes, out, meter, plan.under_way(requests))
     else:

@@ -25,7 +25,8 @@ from oocarrays.plan.sieve import Sieve
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of
-from oocarrays.storage.pages import want
+from oocarrays.storage.pages import HUGE_BYTES, allocate, want
+from oocarrays.storage.past_cache import cold_ranges, read_past_cache
 from oocarrays.storage.places import Places
 from oocarrays.storage.ranges import NOT_READY, read_ranges
 from oocarrays.storage.shards import ShardedBlobs
@@ -79,13 +80,18 @@ class SectionReader:
     ----------
     out : numpy.ndarray
         In one piece, in C order, where the plan says so.
+    past_cache : bool
+        Whether what the system's cache lacks of local files is read past it, where it lies in long runs.
     """
 
-    def __init__(self, file: ArrayFile, plan: SectionPlan, out: np.ndarray, meter: Meter) -> None:
+    def __init__(
+        self, file: ArrayFile, plan: SectionPlan, out: np.ndarray, meter: Meter, *, past_cache: bool = False
+    ) -> None:
         self.file = file
         self.plan = plan
         self.out = out
         self.meter = meter
+        self._past_cache = past_cache
         self._bytes = out.reshape(-1).view(np.uint8) if plan.packed else np.empty(0, np.uint8)
         self._steps = tuple(math.prod(out.shape[axis + 1 :]) * out.itemsize for axis in range(out.ndim))
 
@@ -131,7 +137,11 @@ class SectionReader:
         """Copy what the cache has of the first part, and let the device bring the rest; whether nothing is left."""
         asked.open(places)
         asked.buffer, part = taken_buffer(free, asked.batch.buffer_bytes), asked.batch.parts[0]
-        asked.left = self._read(asked.into(part, self._bytes), self._ranges(asked, part), wait=False)
+        ranges, into = self._ranges(asked, part), asked.into(part, self._bytes)
+        if self._past_cache and cold_ranges(*ranges[:3]).any():
+            asked.left = ranges  # to try would make the cache fetch them
+            return False
+        asked.left = self._read(into, ranges, wait=False)
         if asked.left:
             _announce(asked)
         return not asked.left
@@ -139,9 +149,11 @@ class SectionReader:
     def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
         """Wait for what has not come, and take what is wanted; then the other parts."""
         for number, part in enumerate(asked.batch.parts):
-            left = asked.left if number == 0 else self._ranges(asked, part)
+            left, into = asked.left if number == 0 else self._ranges(asked, part), asked.into(part, self._bytes)
+            if self._past_cache and left:
+                left = _without_cold(left, into)
             while left:
-                left = self._read(asked.into(part, self._bytes), left, wait=True)
+                left = self._read(into, left, wait=True)
             self._take(asked.batch, part, asked.buffer, asked.missing)
         asked.close()
         if asked.buffer is not None:
@@ -185,8 +197,7 @@ class SectionReader:
             raise StoreFailure(f"cannot read {self.file.name}: {os.strerror(-hard[0])}")
         if not got.all():
             raise CorruptChunkError(f"a chunk of {self.file.name} is cut short while it is read")
-        done = np.maximum(got, 0)
-        return [files[part], offsets[part] + done, nbytes[part] - done, places[part] + done]
+        return _rest([each[part] for each in ranges], np.maximum(got, 0))
 
     # ------------------------------------------------------------------------------------------------ stores
 
@@ -245,6 +256,22 @@ class SectionReader:
             self.out[(*place, ...)] = self.file.fill_value
 
 
+def _without_cold(ranges: list[np.ndarray], into: np.ndarray) -> list[np.ndarray]:
+    """Read past the cache what it lacks; what is left of all."""
+    files, offsets, nbytes, places = ranges
+    cold, got = cold_ranges(files, offsets, nbytes), np.zeros(len(nbytes), np.int64)
+    if cold.any():
+        got[cold] = read_past_cache(files[cold], offsets[cold], nbytes[cold], into, places[cold])
+    left = np.flatnonzero(got != nbytes)
+    return _rest([each[left] for each in ranges], got[left]) if len(left) else []
+
+
+def _rest(ranges: list[np.ndarray], done: np.ndarray) -> list[np.ndarray]:
+    """What is left of ranges of which so many bytes have been read."""
+    files, offsets, nbytes, places = ranges
+    return [files, offsets + done, nbytes - done, places + done]
+
+
 def _announce(asked: Asked) -> None:
     """Let the device bring the other parts too; what lies in one piece it brings by itself, as it is read."""
     for part in asked.batch.parts[1:]:
@@ -300,4 +327,4 @@ def taken_buffer(free: list[np.ndarray], nbytes: int) -> np.ndarray | None:
         if len(buffer) >= nbytes:
             return free.pop(number)
     free.clear()
-    return np.empty(nbytes, np.uint8)
+    return allocate(nbytes) if nbytes >= HUGE_BYTES else np.empty(nbytes, np.uint8)

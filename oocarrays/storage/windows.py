@@ -73,7 +73,8 @@ class Windows:
 
     def _section(self, file: ArrayFile, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
         most = buffer_bytes(file.stored, math.prod(map(len, axes)))
-        return read_section(file, axes, out, meter=self.meter, threads=1, buffer_bytes=most, requests=REQUESTS)
+        how: Any = {"threads": 1, "requests": REQUESTS, "past_cache": self.plan.past_cache}
+        return read_section(file, axes, out, meter=self.meter, buffer_bytes=most, **how)
 
     def given(self, taker: Slab, slab: Slab, blocks: Blocks) -> list[Blocks]:
         """Copies of what a window of another slab has of this band: one a source, for each piece."""

@@ -7,7 +7,7 @@ box              [░░d░]
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -76,8 +76,8 @@ def _place(inside: list[slice | np.ndarray]) -> Any:
 class Buffers:
     """Memory that is used again: pages that are there already cost a tenth of new ones."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self._shape, self._dtype = shape, dtype
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, make: Callable[..., np.ndarray] = np.empty) -> None:
+        self._shape, self._dtype, self._make = shape, dtype, make
         self._free: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
@@ -85,7 +85,7 @@ class Buffers:
         try:
             return self._free.pop()
         except IndexError:
-            return np.empty(self._shape, self._dtype)
+            return self._make(self._shape, self._dtype)
 
     def give(self, buffer: np.ndarray) -> None:
         """Let others have it."""
