@@ -157,8 +157,8 @@ def map_slabs(
     reuse : bool
         Whether rows that the next slab needs again are kept instead of being read again.
     workspace : float or str
-        What the kernel holds beside its blocks and results: a multiple of its blocks, or bytes as ``"64MiB"``. By
-        default twice its blocks. The first slab, computed alone, shows whether that is enough.
+        What the kernel holds beside its blocks and results: bytes, as ``"64MiB"``, or a multiple of its blocks, by
+        default twice: the first slab, computed alone, shows whether that is enough.
     dtype : numpy.dtype, or one a target
         Of the targets; by default that of the first source.
     chunks : int, str, tuple or dict
@@ -270,7 +270,8 @@ def _global_pass(
     )
     begun: dict[str, Any] = {"id": left.id, "done": left.done(plan, stores[0])} if left else {}
     content = slab_content(plan, asked)
-    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), **begun), cluster
+    begun |= {"processes": means.get("processes"), "measured": not isinstance(workspace_of(workspace), int)}
+    return SlabRun(plan, kernel, files, targets, content, **begun), cluster
 
 
 def _listed(given: Any) -> list[Any]:
