@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "memory": None,  # bytes, or text such as "1GiB": the budget of a process; None: half of what the machine has free
     "ranks": None,  # logical processors; None: the plan chooses
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
-    "past-cache-above": "512MiB",  # bytes: a target of more is written past the system's cache; slabs are read so, too
+    "past-cache-above": "512MiB",  # bytes: what a job writes, if it is more, goes past the system's cache
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
     "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk
@@ -52,7 +52,7 @@ def setting(name: str) -> Any:
 
 
 def past_cache_above() -> int:
-    """Bytes of an array from which on local files are read and written past the system's cache."""
+    """Bytes: what a job writes, if it is more, goes past the system's cache."""
     return size_in_bytes(setting("past-cache-above"), "past-cache-above")
 
 

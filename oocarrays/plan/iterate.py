@@ -10,6 +10,7 @@ Thakur 1995, section 5.4, is the sweep that is written each time.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -257,7 +258,9 @@ class _Passes:
         @cache
         def one(count: int, first: bool, last: bool) -> SweptPass:
             ends = self.source if first else self.scratch, self.target if last else self.scratch
-            return self._pass(count, *ends, axis=most.axis, height=most.height, edges=most.edges)
+            above = self.how.get("past_cache_above", math.inf) / len(counts)  # the cache takes what all of them write
+            same: Any = {"axis": most.axis, "height": most.height, "edges": most.edges}
+            return self._pass(count, *ends, past_cache_above=above, **same)
 
         passes = tuple(one(n, i == 0, i == len(counts) - 1) for i, n in enumerate(counts))
         return IteratePlan(
@@ -305,7 +308,7 @@ class _Passes:
         idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle
-                same = {"axis": slabs.axis, "height": slabs.height, "edges": slabs.edges}
+                same = cut | {"axis": slabs.axis, "height": slabs.height, "edges": slabs.edges}
                 return self._cut(count, source, target, idle, together=together, **same)
         return SweptPass(slabs=slabs, sweeps=sweeps, threads=threads, together=together)
 

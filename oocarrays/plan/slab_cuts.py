@@ -74,7 +74,7 @@ def plan_slabs(
     halos : tuple of tuple of int
         Of each source, where each rank has its own: elements of the halo in its files.
     past_cache_above : float
-        Bytes of an array from which on files are read and written past the system's cache.
+        Bytes: where more is written, or of a loop read, that goes past the system's cache, and what is read, too.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def plan_slabs(
         reuse=reuse,
         workspace=WORKSPACE if workspace is None else workspace,
         processes=processes,
-        past_cache=math.prod(shape) * max(each.itemsize for each in (*sources, *targets)) > past_cache_above,
+        past_cache=math.prod(shape) * sum(each.itemsize for each in targets or sources) > past_cache_above,
     )
     axes = range(len(shape)) if axis is None else [range(len(shape))[axis]]
     fewer = range(ranks, 0, -1) if processes == 1 and edges is None else [ranks]

@@ -154,6 +154,15 @@ def test_no_descriptor_stays_direct(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_passes_of_an_iteration_count_together(tmp_path: Path) -> None:
+    """Each writes 5.6 MB; the cache would take what all of them write."""
+    source = zarr.create_array(tmp_path / "a.zarr", data=DATA, chunks=(100, 1024), compressors=None)
+    with dask.config.set({"oocarrays.past-cache-above": "8MB"}):
+        for fuse, past in ((4, False), (2, True)):
+            plan = ooc.iterate(abs, source, tmp_path / "b.zarr", sweeps=4, fuse=fuse, memory="64MiB").plan
+            assert {each.slabs.past_cache for each in plan.passes} == {past}
+
+
 @pytest.mark.parametrize("boundary", ["none", "reflect"])
 @pytest.mark.parametrize("above", [1, "1GiB"])
 def test_passes_over_large_arrays_go_past_it(tmp_path: Path, boundary: str, above: Any) -> None:
