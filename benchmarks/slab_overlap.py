@@ -17,6 +17,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -82,7 +83,10 @@ def overlap(options: argparse.Namespace) -> Iterator[dict]:
     folder = os.path.join(options.workdir, "sources")
     os.makedirs(folder, exist_ok=True)
     store = slab_cases.source(case, (height, edge), folder)
-    print(f"\n**overlap**: {case.nbytes / MIB:.0f} MiB in {SLABS} slabs, one rank\n")
+    print(
+        f"\n**overlap**: {case.nbytes / MIB:.0f} MiB in {SLABS} slabs, one rank. Two threads that compute in cache take"
+    )
+    print(f"{_beside_another():.2f} times as long as one: what processors do at the same time, they do slower.\n")
     print(row([*NAMES, "CPU s", "peak MiB", "read, written MiB"]), row(["---", *["---:"] * 10]), sep="\n", flush=True)
     for cache in options.cache:
         place = store, height, cache, options
@@ -97,6 +101,24 @@ def overlap(options: argparse.Namespace) -> Iterator[dict]:
     if options.picture:
         draw(options.picture, *both)
         print(f"\nFigure 5.8: {options.picture}")
+
+
+def _beside_another() -> float:
+    """How much longer a thread computes beside another one, each in its own cache, than alone."""
+    seconds: list[float] = []
+
+    def compute() -> None:
+        numbers, made = np.ones(2**14), np.empty(2**14)
+        start = time.perf_counter()
+        for _ in range(20_000):
+            np.multiply(numbers, 1.0, out=made)
+        seconds.append(time.perf_counter() - start)
+
+    compute()
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(compute) for _ in range(2)]:
+            each.result()
+    return max(seconds[1:]) / seconds[0]
 
 
 def _alone(store: str, height: int, cache: str, options: argparse.Namespace) -> tuple[float, float]:

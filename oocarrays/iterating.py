@@ -188,6 +188,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
             ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}"),
             ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}"),
             ("scratch", format_bytes(plan.scratch_bytes)),
+            ("local files", report.cache_text(slabs.past_cache)),
             ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
             ("predicted", report.seconds_text(plan.seconds)),
         ]

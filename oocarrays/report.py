@@ -25,6 +25,15 @@ BAR_WIDTH = 30
 LINE_WIDTH = 100
 
 
+def cache_text(past_cache: bool) -> str:
+    """How local files are read and written.
+
+    >>> cache_text(True)
+    "past the system's cache"
+    """
+    return f"{'past' if past_cache else 'through'} the system's cache"
+
+
 def seconds_text(seconds: float) -> str:
     """Seconds with a unit.
 

@@ -72,6 +72,7 @@ class SlabJob(Job[SlabRun, Any]):
             ),
             ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}"),
             ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+            ("local files", report.cache_text(plan.past_cache)),
             ("tasks", str(t.tasks)),
             ("workspace", f"{format_bytes(plan.workspace)} for the kernel of each rank"),
             ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 PROGRAM = """
-import json, os, sys
+import json, os, pathlib, sys
 import numpy as np, zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.storage.meter import MemoryWatch
-import dask.threaded, oocarrays.slabs, oocarrays.storage.sieved, oocarrays.storage.coded_sections
+import dask.config, dask.threaded, oocarrays.slabs, oocarrays.storage.sieved, oocarrays.storage.coded_sections
 
 KERNELS = {
     "new": lambda x, *more: x + 1,
@@ -30,6 +30,10 @@ def measure(folder, kernel, storing, options):
     sources = [f"{folder}/{storing}-{n}.zarr" for n in range(2 if kernel == "two" else 1)]
     targets = [f"{folder}/t{os.getpid()}-{n}.zarr" for n in range(len(sources))]
     budget = options.pop("memory", None)
+    dask.config.set({"oocarrays.past-cache-above": options.pop("above", "1GiB")})
+    for path in pathlib.Path(sources[0]).rglob("c/*/*"):
+        os.posix_fadvise(file := os.open(path, os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
     def planned(memory):
         return ooc.map_slabs(KERNELS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
     if budget is None:
@@ -66,6 +70,7 @@ for case in cases:
         os._exit(0)
     os.wait()
 """
+PAST = {"above": 1}
 WIDE = {"memory": "96MiB", "ranks": 2, "workspace": 1.0}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("new", "plain", WIDE | {"depth": 1}),
@@ -77,6 +82,9 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("view", "plain", WIDE | {"depth": 4, "workspace": 0.0}),
     ("three", "plain", WIDE | {"depth": 4, "workspace": 2.0}),
     ("two", "plain", WIDE | {"depth": 2}),
+    ("new", "plain", WIDE | PAST | {"depth": 1}),
+    ("in place", "plain", WIDE | PAST | {"depth": 0, "workspace": 0.0}),
+    ("new", "plain", PAST | {"depth": 3, "boundary": "reflect", "workspace": 1.0}),
     ("new", "zstd", WIDE | {"depth": 1}),
     ("new", "shards", WIDE | {"depth": 1}),
     ("new", "plain", {"depth": 1, "ranks": 2, "workspace": 1.0}),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ CACHED = 0.5
 def cold_ranges(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Which of some ranges are worth reading past the cache: the long ones that it has little of.
 
-    None where the system does not tell: to try would make it fetch them.
+    Where the system does not tell, none is: to try would make it fetch them.
     """
     cold = lengths >= LONG_BYTES
     for n in np.flatnonzero(cold).tolist():
@@ -54,7 +55,7 @@ def cached_bytes(file: int, offset: int, nbytes: int) -> int | None:
 
 
 @functools.cache
-def _syscall() -> ctypes._NamedFuncPointer:
+def _syscall() -> Any:
     return ctypes.CDLL(None, use_errno=True).syscall
 
 
@@ -69,4 +70,4 @@ def read_past_cache(
         if room is None or not allowed:
             return np.zeros(len(offsets), np.int64)
         whole, address = lengths // SECTOR * SECTOR, into.ctypes.data + places
-        return np.maximum(submitted(room, files, offsets, whole, address, 0), 0)
+        return submitted(room, files, offsets, whole, address, 0).clip(0)
