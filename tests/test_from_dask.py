@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -17,7 +16,6 @@ import zarr
 from dask.callbacks import Callback
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.work import Work
 
 import oocarrays as ooc
 from oocarrays.errors import (
@@ -167,23 +165,6 @@ def test_a_block_that_fails_leaves_nothing_that_looks_finished(tmp_path: Path, c
             ooc.resume(tmp_path / "a")
     again = ooc.from_dask(field((20, 50)), tmp_path / "a", chunks=chunks, overwrite=True, memory=MEMORY)
     np.testing.assert_array_equal(again.run()[...], FIELD)
-
-
-def test_nothing_begins_after_a_job_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block can fail while the task that makes the target waits in a queue, or has just been taken from it."""
-    begin = Work.task
-
-    def late(run: Work, verb: str, *args: Any) -> Any:
-        if verb == "create":
-            time.sleep(0.05)
-        return begin(run, verb, *args)
-
-    monkeypatch.setattr(Work, "task", staticmethod(late))
-    x = field((20, 50)).map_blocks(fails, dtype="f4", meta=np.empty(0, "f4"))
-    with pytest.raises(ZeroDivisionError, match="of the user"):
-        ooc.from_dask(x, tmp_path / "a", chunks=(20, 50), memory=MEMORY).run()
-    time.sleep(0.2)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_job_runs_again_after_it_failed(tmp_path: Path) -> None:
