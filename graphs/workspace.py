@@ -10,11 +10,13 @@ the process has kept of earlier work, and the kernel uses again, is not seen: it
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from oocarrays.storage.meter import anonymous_bytes
+from oocarrays.storage.pages import libc
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 """Of Linux: what a process has in memory; and the file by which ``VmHWM`` begins anew."""
@@ -64,7 +66,7 @@ class KernelMemory:
         try:
             before = _begin_anew()
             yield
-            peak = _anonymous("VmHWM")
+            peak = _most()
             if before is not None and peak is not None:
                 self.each = max(peak - before, 0)
         finally:
@@ -83,19 +85,19 @@ class KernelMemory:
 
 
 def _begin_anew() -> int | None:
-    """Give back what the allocator keeps for later, and begin ``VmHWM`` anew: bytes that are held now."""
+    """Give back what the allocator keeps for later, and begin ``VmHWM`` anew: bytes that no file backs now."""
     with suppress(AttributeError):  # not glibc
-        ctypes.CDLL(None).malloc_trim(0)
+        libc().malloc_trim(0)
     with suppress(OSError):
         RESET.write_text("5")
-        return _anonymous("VmRSS")
+        return anonymous_bytes()
     return None
 
 
-def _anonymous(which: str) -> int | None:
-    """Bytes in memory that no file backs, now (``VmRSS``) or at most (``VmHWM``); None where nobody tells."""
+def _most() -> int | None:
+    """The most bytes in memory that no file backs; None where the system does not tell."""
     with suppress(OSError, KeyError):
         lines = (line.split(":") for line in STATUS.read_text(encoding="ascii").splitlines())
-        kib = {name: int(value.split()[0]) for name, value in lines if name in (which, "RssFile")}
-        return 1024 * (kib[which] - kib["RssFile"])
+        kib = {name: int(value.split()[0]) for name, value in lines if name in ("VmHWM", "RssFile")}
+        return 1024 * (kib["VmHWM"] - kib["RssFile"])
     return None

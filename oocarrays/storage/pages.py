@@ -109,8 +109,8 @@ def keep_freed(nbytes: int) -> None:
     np.empty(nbytes, np.uint8)
     if "MALLOC_TRIM_THRESHOLD_" in os.environ and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         with suppress(AttributeError):  # not glibc
-            _libc().mallopt(M_MMAP_THRESHOLD, nbytes)
-            _libc().mallopt(M_TRIM_THRESHOLD, 2 * nbytes)
+            libc().mallopt(M_MMAP_THRESHOLD, nbytes)
+            libc().mallopt(M_TRIM_THRESHOLD, 2 * nbytes)
 
 
 @functools.cache
@@ -145,14 +145,14 @@ def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> 
 
 
 @functools.cache
-def _libc() -> ctypes.CDLL:
+def libc() -> ctypes.CDLL:
     """The C library: to load it again would cost as much as to map a page."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def _populate(pages: np.ndarray) -> None:
     length = ctypes.c_size_t(len(pages))
-    if _libc().madvise(ctypes.c_void_p(pages.ctypes.data), length, MADV_POPULATE_READ):
+    if libc().madvise(ctypes.c_void_p(pages.ctypes.data), length, MADV_POPULATE_READ):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

@@ -9,13 +9,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import mmap
-from typing import Any
 
 import numpy as np
 
 from oocarrays.storage.blobs import SECTOR, directly
+from oocarrays.storage.pages import libc
 from oocarrays.storage.ranges import room_for, submitted
 
 CACHESTAT = 451
@@ -50,13 +49,8 @@ def cached_bytes(file: int, offset: int, nbytes: int) -> int | None:
     True
     """
     span, found = (ctypes.c_uint64 * 2)(offset, nbytes), (ctypes.c_uint64 * 5)()
-    failed = _syscall()(ctypes.c_long(CACHESTAT), ctypes.c_int(file), span, found, ctypes.c_uint(0))
+    failed = libc().syscall(ctypes.c_long(CACHESTAT), ctypes.c_int(file), span, found, ctypes.c_uint(0))
     return None if failed else int(found[0]) * mmap.PAGESIZE
-
-
-@functools.cache
-def _syscall() -> Any:
-    return ctypes.CDLL(None, use_errno=True).syscall
 
 
 def read_past_cache(

@@ -137,11 +137,7 @@ class SectionReader:
         """Copy what the cache has of the first part, and let the device bring the rest; whether nothing is left."""
         asked.open(places)
         asked.buffer, part = taken_buffer(free, asked.batch.buffer_bytes), asked.batch.parts[0]
-        ranges, into = self._ranges(asked, part), asked.into(part, self._bytes)
-        if self._past_cache and cold_ranges(*ranges[:3]).any():
-            asked.left = ranges  # to try would make the cache fetch them
-            return False
-        asked.left = self._read(into, ranges, wait=False)
+        asked.left = self._read(asked.into(part, self._bytes), self._begun(asked, part), wait=False)
         if asked.left:
             _announce(asked)
         return not asked.left
@@ -149,15 +145,18 @@ class SectionReader:
     def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
         """Wait for what has not come, and take what is wanted; then the other parts."""
         for number, part in enumerate(asked.batch.parts):
-            left, into = asked.left if number == 0 else self._ranges(asked, part), asked.into(part, self._bytes)
-            if self._past_cache and left:
-                left = _without_cold(left, into)
+            left, into = asked.left if number == 0 else self._begun(asked, part), asked.into(part, self._bytes)
             while left:
                 left = self._read(into, left, wait=True)
             self._take(asked.batch, part, asked.buffer, asked.missing)
         asked.close()
         if asked.buffer is not None:
             free.append(asked.buffer)
+
+    def _begun(self, asked: Asked, part: Part) -> list[np.ndarray]:
+        """Ranges of a part, less what was cold and has been read past the cache: to try would make it fetch that."""
+        ranges = self._ranges(asked, part)
+        return _without_cold(ranges, asked.into(part, self._bytes)) if self._past_cache else ranges
 
     def _ranges(self, asked: Asked, part: Part) -> list[np.ndarray]:
         """Files, offsets, lengths and places of the ranges of a part."""
@@ -263,7 +262,7 @@ def _without_cold(ranges: list[np.ndarray], into: np.ndarray) -> list[np.ndarray
     if cold.any():
         got[cold] = read_past_cache(files[cold], offsets[cold], nbytes[cold], into, places[cold])
     left = np.flatnonzero(got != nbytes)
-    return _rest([each[left] for each in ranges], got[left]) if len(left) else []
+    return _rest([each[left] for each in ranges], got[left])
 
 
 def _rest(ranges: list[np.ndarray], done: np.ndarray) -> list[np.ndarray]:
