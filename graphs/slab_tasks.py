@@ -61,8 +61,6 @@ class SlabRun(JournaledRun):
         The id of the run that is resumed, if one is.
     done : iterable of Slab
         What that run has done, and of local array files which rank's are made.
-    measured : bool
-        Whether the first kernel shows if there is room for what it holds: where that is an estimate.
     """
 
     plan: SlabPlan
@@ -79,10 +77,8 @@ class SlabRun(JournaledRun):
         processes: int | None = None,
         id: str | None = None,
         done: Iterable[tuple[int, ...]] = (),
-        measured: bool = False,
     ) -> None:
         self.plan = plan
-        self.measured = measured
         self.targets = tuple(targets)
         self.destination = self.targets[0]
         self.content = content
@@ -100,18 +96,7 @@ class SlabRun(JournaledRun):
         self._written: list[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        names = [
-            "plan",
-            "measured",
-            "targets",
-            "destination",
-            "content",
-            "resumes",
-            "done",
-            "id",
-            "processes",
-            "journal",
-        ]
+        names = ("plan", "targets", "destination", "content", "resumes", "done", "id", "processes", "journal")
         given = self._given if isinstance(self._given, bytes) else cloudpickle.dumps(self._given)
         return {name: getattr(self, name) for name in names} | {"_given": given}
 
@@ -286,7 +271,7 @@ class SlabRun(JournaledRun):
 
     def _apply(self, slab: Slab, blocks: Blocks) -> Any:
         kernel, _ = self.given
-        with self._memory.computing() if self.measured else nullcontext():
+        with self._memory.computing() if self.plan.estimated else nullcontext():
             return kernel(*blocks)
 
     def _check_memory(self) -> None:

@@ -118,7 +118,6 @@ def local_pass(
     run = LocalSlabRun(
         plan, kernel, [RankFiles(array.files) for array in arrays], [target for target, _ in made],
         slab_content(plan, asked), processes=means.get("processes"),
-        measured=not isinstance(workspace_of(workspace), int),
         id=left.id if left else None, done=left.parts if left else (),
     )  # fmt: skip
     return run, _opener(stores, single=single, scheduler=scheduler), cluster, disks

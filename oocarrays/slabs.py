@@ -271,8 +271,7 @@ def _global_pass(
     )
     begun: dict[str, Any] = {"id": left.id, "done": left.done(plan, stores[0])} if left else {}
     content = slab_content(plan, asked)
-    begun |= {"processes": means.get("processes"), "measured": not isinstance(workspace_of(workspace), int)}
-    return SlabRun(plan, kernel, files, targets, content, **begun), cluster
+    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), **begun), cluster
 
 
 def _listed(given: Any) -> list[Any]:

@@ -192,6 +192,7 @@ class _Cut:
             workspace=0,
             processes=self.processes,
             budget=self.budget,
+            estimated=not isinstance(self.workspace, int),
             past_cache=self.past_cache,
         )
         held = self.workspace if isinstance(self.workspace, int) else self.workspace * plan.window_bytes()

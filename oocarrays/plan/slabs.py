@@ -104,6 +104,8 @@ class SlabPlan:
     """Bytes that each process may hold."""
     halos: tuple[tuple[int, ...], ...] = ()
     """Of each source that is in a file a rank: elements of the halo there, on either side; they are not read."""
+    estimated: bool = False
+    """Whether the workspace is an estimate: the first kernel then shows if there is room for what it holds."""
     past_cache: bool = False
     """Whether plain local files are read and written past the system's cache: they would not stay there."""
 
