@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.kernels.arguments import check_threads
 
 PIECE = 2**18
 """Bytes of the lines that are transformed at one time: numpy copies them, in double precision."""
@@ -46,8 +47,7 @@ def transform(slab: np.ndarray, axis: int = 1, *, out: np.ndarray | None = None,
     """
     if slab.ndim != 2 or axis not in (0, 1):
         raise InputError(f"a transform of a slab of shape {slab.shape} along axis {axis}: two axes, and 0 or 1 of them")
-    if threads < 1:
-        raise InputError(f"{threads} threads cannot work; 1 or more can")
+    check_threads(threads)
     result = np.empty(slab.shape, np.result_type(slab, np.complex64)) if out is None else out
     lines = max(PIECE // max(slab.shape[axis] * slab.itemsize, 1), 1)
 

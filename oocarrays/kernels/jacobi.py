@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.kernels.arguments import check_out, check_threads
 
 COLUMNS, BLOCK = 1024, 256 * 2**10
 """Columns of a tile, and bytes of a block of its rows: three blocks and the rows kept stay in a second cache."""
@@ -141,9 +142,5 @@ def refuse(grid: np.ndarray, count: int, out: np.ndarray, threads: int) -> None:
     check(grid)
     if count < 0:
         raise InputError(f"{count} sweeps cannot be made; 0 or more can")
-    if (out.shape, out.dtype) != (grid.shape, grid.dtype):
-        raise InputError(f"out is {out.dtype} {out.shape}; the result is {grid.dtype} {grid.shape}")
-    if np.may_share_memory(grid, out):
-        raise InputError("out overlaps the grid, whose values are still needed")
-    if threads < 1:
-        raise InputError(f"{threads} threads cannot work; 1 or more can")
+    check_out(grid, out, "grid", "the result is")
+    check_threads(threads)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.kernels.arguments import check_out, check_threads
 
 PADDED = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap"}
 """What lies beyond an edge: scipy's names, as numpy's pad calls them."""
@@ -337,9 +338,5 @@ def refuse(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray
         raise InputError(f"a median needs integers or real numbers; this is {image.dtype}")
     if len(sizes) != image.ndim or min(sizes, default=1) < 1:
         raise InputError(f"a window of {sizes} does not fit {image.ndim} axes: one length of at least 1 for each")
-    if (out.shape, out.dtype) != (image.shape, image.dtype):
-        raise InputError(f"out is {out.dtype} {out.shape}; the medians are {image.dtype} {image.shape}")
-    if np.may_share_memory(image, out):
-        raise InputError("out overlaps the image, whose values are still needed")
-    if threads < 1:
-        raise InputError(f"{threads} threads cannot work; 1 or more can")
+    check_out(image, out, "image", "the medians are")
+    check_threads(threads)

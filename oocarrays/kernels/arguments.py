@@ -1,0 +1,38 @@
+"""What kernels refuse of their arguments, before any work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oocarrays.errors import InputError
+
+
+def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
+    """Refuse an ``out`` that cannot take what is made of an array, or lies over it.
+
+    Parameters
+    ----------
+    name, made : str
+        What the array is, and what is made of it, as a person reads it.
+
+    Raises
+    ------
+    InputError
+        It says which.
+    """
+    if (out.shape, out.dtype) != (given.shape, given.dtype):
+        raise InputError(f"out is {out.dtype} {out.shape}; {made} {given.dtype} {given.shape}")
+    if np.may_share_memory(given, out):
+        raise InputError(f"out overlaps the {name}, whose values are still needed")
+
+
+def check_threads(threads: int) -> None:
+    """Refuse a number of threads that cannot work.
+
+    Raises
+    ------
+    InputError
+        It names the number.
+    """
+    if threads < 1:
+        raise InputError(f"{threads} threads cannot work; 1 or more can")
