@@ -45,6 +45,10 @@ class Disks:
         answer: Answer = future.result()
         return answer
 
+    def homes(self, put: Sequence[str]) -> Sequence[str]:
+        """The worker of each rank: of a file on a worker's own disk the only one that can open it; else as put."""
+        return self.addresses() if self.workers else put
+
     def addresses(self, names: Sequence[str] | None = None) -> list[str]:
         """The address of each rank's worker, or of some, now.
 

@@ -53,8 +53,7 @@ class FilesJob(Job[FilesRun, Any]):
         return self._run.plan
 
     def _build(self) -> None:
-        if self._disks.workers:  # a file on a worker's own disk is opened by that worker only
-            self._addresses = self._disks.addresses()
+        self._addresses = self._disks.homes(self._addresses)
         self._graph, self._key = build_graph(self._run, self._addresses)
 
     def _threads(self) -> int:

@@ -41,8 +41,7 @@ class ShiftJob(Job[ShiftRun, LocalArrays]):
         return self._run.plan
 
     def _build(self) -> None:
-        if self._array.disks.workers:  # a file on a worker's own disk is opened by that worker only
-            self._addresses = self._array.disks.addresses()
+        self._addresses = self._array.disks.homes(self._addresses)
         self._graph, self._key = build_graph(self._run, self._addresses)
 
     def _threads(self) -> int:

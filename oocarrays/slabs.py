@@ -102,8 +102,7 @@ class LocalSlabJob(SlabJob):
         super().__init__(run, result, cluster)
 
     def _build(self) -> None:
-        if self._disks.workers:  # a file on a worker's own disk is opened by that worker only
-            self._addresses = self._disks.addresses()
+        self._addresses = self._disks.homes(self._addresses)
         self._graph, self._key = local_graph(self._run, self._addresses)
 
 
