@@ -22,6 +22,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import zarr
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.journaled import check_folder
@@ -86,6 +87,11 @@ class LazyRun(RechunkRun):
     def topic(self) -> str:
         """The name under which a cluster tells what happens in this run."""
         return self._topic
+
+    @property
+    def read_from(self) -> tuple[zarr.Array, ...]:
+        """Nothing that could change: blocks are computed, or are in scratch."""
+        return ()
 
     @property
     def stores(self) -> dict[str, Any]:

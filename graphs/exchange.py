@@ -27,6 +27,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.messages import Block, message_blocks
 from oocarrays.plan.passes import Pass
 from oocarrays.storage.access import scatter
+from oocarrays.storage.receipts import Receipts
 
 if TYPE_CHECKING:
     from oocarrays.graphs.nearby import Message
@@ -158,8 +159,9 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) ->
     step = run.plan.passes[number]
     box = step.share(unit, rank)
     if box is not None and not run.is_done((number, unit, rank)):
-        run.store(number, box, run.region(number, box, _held(region), blank=False))
-        run.record((number, unit, rank))
+        receipts = Receipts()
+        run.store(number, box, run.region(number, box, _held(region), blank=False), receipts)
+        run.record((number, unit, rank), receipts)
     if region.buffer is not None:
         run.pool(number).give(region.buffer)
     region.buffer = None

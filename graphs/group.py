@@ -12,9 +12,10 @@ from typing import Any
 
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
+from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Part, Trust, check_sources, look
 from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import GraphBuilder
-from oocarrays.graphs.resume import journal_of, resumed
+from oocarrays.graphs.resume import journal_content, journal_of, resumed
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
@@ -23,6 +24,7 @@ from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.journal import Journal
 
 
 class GroupGraphBuilder:
@@ -98,25 +100,33 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     }
 
 
-def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any]) -> GroupRun:
+def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], trust: Trust = TRUSTED) -> GroupRun:
     """A run of a group that stopped, less what it has done.
 
     Parameters
     ----------
     place : callable
         Makes stores of URLs.
+    trust : Trust
+        How far what it has left is trusted.
 
     Raises
     ------
     NotFoundError
         Where there is no unfinished group, no journal, or no source.
     JournalError
-        Where a journal does not belong to what it stands beside.
+        Where a journal does not belong to what it stands beside, or the source has changed.
     """
     journal, id, content = journal_of(target, "group")
     file = _source(content, source, target, place)
-    members = {name: _member(target, name, file, place) for name in content["members"]}
+    moved = source is not None
+    members = {name: _member(target, name, file, place, trust, moved=moved) for name in content["members"]}
     left = {name: run for name, run in members.items() if run is not None}
+    if trust.again and len(left) < len(members):
+        raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
+    notices = _check_arrays(file, content, target, trust, moved=moved)
+    lost = _lost_copies(journal, target, verify=trust.verify)
+    notices += [notice for run in left.values() for notice in run.notices if notice not in notices]
     plan = GroupPlan(
         members=tuple((name, run.plan) for name, run in left.items()),
         copies=_copies(content),
@@ -131,9 +141,34 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any]) -
         left,
         content,
         id=id,
-        done={batch for (batch,) in journal.parts()},
+        done=() if trust.again else {batch for (batch,) in journal.parts() - lost},
         finished_bytes=sum(finished),
+        lost=lost,
+        trust=trust,
+        notices=notices,
     )
+
+
+def _check_arrays(
+    source: GroupFile, content: Mapping[str, Any], target: StoreLike, trust: Trust, *, moved: bool
+) -> list[str]:
+    """Refuse to go on with arrays that have changed, also those that are finished; what a person is to know of them."""
+    kept = content.get(CHUNKS_READ) or {}
+    names = [name for name in kept if name in source.arrays]
+    before = {CHUNKS_READ: [kept[name] for name in names]}
+    return check_sources([source.arrays[name] for name in names], before, target, trust, given=moved)
+
+
+def _lost_copies(journal: Journal, target: StoreLike, *, verify: bool) -> frozenset[Part]:
+    """Batches of copies of which something is not as it was stored, or nobody knows what that was."""
+    stored = journal.stored()
+    found = look(
+        {part: receipts for part, receipts in stored.items() if receipts is not None},
+        lambda _, name: member_store(target, name),
+        lambda _: (None, {}),
+        verify=verify,
+    )
+    return found.lost.union(part for part, receipts in stored.items() if receipts is None)
 
 
 def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Callable[[Any], Any]) -> GroupFile:
@@ -150,7 +185,9 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
     return CopyPlan(batches=tuple(batches), **content["copies"])
 
 
-def _member(target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any]) -> MemberRun | None:
+def _member(
+    target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any], trust: Trust, *, moved: bool
+) -> MemberRun | None:
     """The run of one array, or None where the array is finished.
 
     Raises
@@ -163,5 +200,6 @@ def _member(target: StoreLike, name: str, source: GroupFile, place: Callable[[An
         return None
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    plan, file, destination, left_by = resumed(store, source.arrays[name], place)
-    return MemberRun(plan, file, destination, {}, **left_by)
+    plan, file, destination, left_by = resumed(store, source.arrays[name], place, trust)
+    content = journal_content(plan, file, destination)
+    return MemberRun(plan, file, destination, content, **left_by | {"moved": moved})

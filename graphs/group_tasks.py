@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oocarrays.graphs import journaled
+from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Trust, fingerprints
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Part, RechunkRun
 from oocarrays.graphs.work import Work
 
@@ -24,6 +25,7 @@ from oocarrays.storage.copies import copy_part
 from oocarrays.storage.group_file import GroupFile, member_store
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.receipts import Receipt, Receipts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class MemberRun(RechunkRun):
         if array_file.unfinished_run(self.destination.store) != self.id:
             array_file.create_target(self.destination.store, self.destination.settings, self.id, overwrite=False)
         if not self.journal.is_there():
-            self.journal.begin(self.id, self.content)
+            self.journal.begin(self.id, self._content_now())
 
     def _begin_anew(self) -> None:
         """The meter is that of the whole group."""
@@ -97,6 +99,12 @@ class GroupRun(Work):
         The batches of copies that were done before.
     finished_bytes : int
         Bytes of the arrays that were rewritten before.
+    lost : iterable of parts
+        Batches of copies that are recorded, and are not as they were stored.
+    trust : Trust
+        How far what the run that is resumed has left is trusted.
+    notices : sequence of str
+        What a person is to know of that.
     """
 
     plan: GroupPlan
@@ -113,6 +121,9 @@ class GroupRun(Work):
         id: str,
         done: Iterable[int] = (),
         finished_bytes: int = 0,
+        lost: Iterable[Part] = (),
+        trust: Trust = TRUSTED,
+        notices: Sequence[str] = (),
     ) -> None:
         self.plan = plan
         self.destination = destination
@@ -120,6 +131,7 @@ class GroupRun(Work):
         self.content = content
         self.done = frozenset(done)
         self.finished_bytes = finished_bytes
+        self.lost, self.trust, self.notices = frozenset(lost), trust, tuple(notices)
         self._source: GroupFile | bytes = source
         super().__init__(destination.store, plan.processes, id)
         for member in self.members.values():
@@ -129,7 +141,7 @@ class GroupRun(Work):
         """Members travel by themselves."""
         if self.processes is None:
             raise UnsupportedError(ONE_PROCESS)
-        names = ("destination", "content", "id", "processes", "done", "journal")
+        names = ("destination", "content", "id", "processes", "done", "journal", "lost", "trust", "notices")
         source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
         copies = GroupPlan(members=(), copies=self.copies, budget=self.plan.budget, processes=self.processes)
         return {name: getattr(self, name) for name in names} | {"_source": source, "plan": copies, "members": {}}
@@ -169,11 +181,20 @@ class GroupRun(Work):
         self.journal.claim(journaled.CLAIM_SECONDS) if alone else self.journal.join()
         if self.destination.resumed:
             self._tidy(members)
+            self.journal.forget(self.lost)
         for member in members:
             member.prepare()
         if not self.journal.is_there():
-            self.journal.begin(self.id, self.content)
+            self.journal.begin(self.id, self._content_now())
+        elif self.trust.again and self.journal.read()[1].get("again") != self.trust.again:
+            self.journal.replace(self.id, self._content_now())
         return self
+
+    def _content_now(self) -> dict[str, Any]:
+        """What the journal keeps, with how the arrays are that are read."""
+        arrays = self.source.arrays
+        read = dict(zip(arrays, fingerprints(arrays.values()), strict=True))
+        return self.content | {CHUNKS_READ: read, "again": self.trust.again}
 
     def _tidy(self, members: Sequence[MemberRun]) -> None:
         """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
@@ -216,13 +237,17 @@ class GroupRun(Work):
         if self._is_done(batch):
             return
         self.journal.join()
+        stored: dict[str, dict[str, Receipt]] = {}
         with self.meter.phase("copy"):
             for piece in self.copies.batches[batch]:
                 array, store = self.source.arrays[piece.name], member_store(self.destination.store, piece.name)
+                receipts = Receipts()
                 copy_part(
-                    array, store, piece.part, piece.parts, at_once=self.copies.at_once, meter=self.meter
+                    array, store, piece.part, piece.parts, at_once=self.copies.at_once, meter=self.meter,
+                    receipts=receipts,
                 )  # fmt: skip
-        self.journal.record((batch,))
+                stored.setdefault(piece.name, {}).update(receipts.kept)
+        self.journal.record((batch,), stored)
 
     def _is_done(self, batch: int) -> bool:
         """Whether a batch was copied, before the run was resumed or a worker was lost; when it has ended, all are."""

@@ -17,6 +17,7 @@ from oocarrays.storage.access import common, scatter
 from oocarrays.storage.blobs import padded
 from oocarrays.storage.kept import Reader
 from oocarrays.storage.pages import allocate
+from oocarrays.storage.receipts import Receipts
 
 if TYPE_CHECKING:
     from oocarrays.graphs.rechunk_tasks import RechunkRun
@@ -125,8 +126,9 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray
         run.kept(number).announce(unit + 1, rank)
     box = step.share(unit, rank)
     if box is not None and not run.is_done((number, unit, rank)):
-        run.store(number, box, run.region(number, box, buffer, blank=False))
-        run.record((number, unit, rank))
+        receipts = Receipts()
+        run.store(number, box, run.region(number, box, buffer, blank=False), receipts)
+        run.record((number, unit, rank), receipts)
     return buffer
 
 

@@ -14,22 +14,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import zarr
 from oocarrays.graphs.journaled import check_room
+from oocarrays.graphs.looking import NOTHING, TRUSTED, Found, Part, Trust, at_least, look
+from oocarrays.graphs.resume_slabs import Left
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import SlabBuilder
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.sweeps import Fused
 
 from oocarrays.errors import NotFoundError
+from oocarrays.mapping.section import Section
 from oocarrays.plan.iterate import IteratePlan, SweptPass
 from oocarrays.plan.slabs import Slab
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
 from oocarrays.storage.remote import RemoteStore, place_below
-from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.windows import Blocks
 
 Residual = Callable[[np.ndarray, np.ndarray], float]
@@ -78,6 +81,36 @@ class Course:
     """Whether it goes on with what another process has left."""
     processes: int | None
     """Workers that it is planned for; None for threads of one process."""
+    found: Found = NOTHING
+    """What looking at what is left has shown."""
+    trust: Trust = TRUSTED
+    """How far what is left is trusted."""
+    notices: tuple[str, ...] = ()
+    """What a person is to know of all that."""
+
+    def looked(self, left: Left) -> Course:
+        """The same when what is left has been looked at: what the last pass writes, and what it reads."""
+        stored = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
+        here = self._known(set(left.stored))
+        _, last = self.step(here.residuals)
+
+        def place(part: Part, name: str = "") -> StoreLike | RemoteStore | None:
+            if last and part[0] == len(here.residuals):
+                return self.target.store
+            folder = place_below(self.scratch, str(part[0]))
+            return folder if array_file.is_scratch(folder) else None
+
+        def expected(part: Part) -> tuple[StoreLike | RemoteStore | None, dict[str, Any]]:
+            where = place(part)
+            if where is None:
+                return None, {}
+            file = array_file.describe(array_file.open_array(where, unfinished=True), written=True)
+            core = self.plan.passes[min(part[0], len(self.plan.passes) - 1)].slabs.core(Slab(*part[1:]))
+            return where, at_least(file, file.stored.grid.indices(Section.of(core.axes)))
+
+        found = look(stored, place, expected, verify=left.trust.verify)
+        notices = (*left.notices, *([found.notice] if found.lost else []))
+        return replace(self, found=found, trust=left.trust, notices=notices)
 
     def room(self) -> dict[str, int]:
         """Bytes that are written, by the folder in which they are to be."""
@@ -102,6 +135,7 @@ class Course:
             return Progress()
 
     def _known(self, parts: set[tuple[int, ...]]) -> Progress:
+        parts = parts - self.found.lost
         written = [part for part in parts if len(part) == 3]
         residuals = {part[:3]: as_residual(part[3]) for part in parts if len(part) == 4}
         passes: dict[int, dict[Slab, float]] = {}
@@ -151,6 +185,10 @@ class SweepRun(SlabRun):
             processes=course.processes,
             id=course.id,
             done=self.before,
+            lost=course.found.lost if resumes else (),
+            odd=course.found.odd,
+            trust=course.trust,
+            notices=course.notices,
         )
         self.resumes = resumes
 
@@ -190,13 +228,21 @@ class SweepRun(SlabRun):
         check_room(self.room)
 
     def _forget_what_is_gone(self) -> None:
-        self.journal.forget(self.gone)
+        self.journal.forget(self.gone | self.lost)
+        slabs = [Slab(*part[1:]) for part in self.lost if part[0] == self.number]
+        self._remove_odd(self.destination.store if self.last else self._place(self.number), slabs)
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The source, as long as the first pass reads it."""
+        return () if self.number else super().read_from
 
     def _finish(self, *residuals: float | None) -> Any:
         """End the pass; gives the largest residual of its slabs."""
         if self.last:
             super()._finish()
         else:
+            self._check_read()
             array_file.remove_scratch(self._place(self.number - 1))
             self.journal.release()
         self._close(keep_scratch=not self.last)
@@ -267,10 +313,10 @@ class SweepRun(SlabRun):
             return next((as_residual(each[3]) for each in known), None)
         (file,), (made, residual) = self._open_targets(), results
         axes = self.plan.core(Slab(number, rank)).axes
-        write_section(file, axes, made, meter=self.meter, past_cache=self.plan.past_cache)
+        stored = {"": self._put(file, axes, made)}
         if watched:
             self.journal.record((*part, as_bits(float(residual))))
-        self.journal.record(part)
+        self.journal.record(part, stored)
         return float(residual)
 
 

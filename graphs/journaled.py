@@ -7,12 +7,14 @@ probe ─► create ─► …        create makes the target, marked unfinished
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import zarr
+from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, fingerprints
 from oocarrays.graphs.work import Work
 
-from oocarrays.errors import DiskFullError, NotFoundError, RunError
+from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike, unfinished_run
 from oocarrays.storage.journal import Journal
@@ -31,6 +33,17 @@ class JournaledRun(Work):
     """Whether it goes on with what a run that stopped has left."""
     done: frozenset[tuple[int, ...]] = frozenset()
     """The parts that had been done then."""
+    lost: frozenset[tuple[int, ...]] = frozenset()
+    """The parts that are recorded, and of which something is not as it was stored."""
+    trust: Trust = TRUSTED
+    """How far what that run has left is trusted."""
+    moved = False
+    """Whether its sources were named anew: they may have been copied."""
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The arrays that are not to change while the run lasts."""
+        return ()
 
     # ------------------------------------------------------------------ beginning
 
@@ -61,8 +74,29 @@ class JournaledRun(Work):
             self.journal.release()
         self._make_targets()
         self.journal.claim()
-        self.journal.begin(self.id, self.content)
+        self.journal.begin(self.id, self._content_now())
         return self
+
+    def _content_now(self) -> dict[str, Any]:
+        """What the journal keeps, with how that is which is read: nothing has been read yet."""
+        return self.content | {CHUNKS_READ: fingerprints(self.read_from), "again": self.trust.again}
+
+    def _check_read(self) -> None:
+        """Refuse to finish with a source that has changed while it was read; only folders are looked into again.
+
+        Raises
+        ------
+        RunError
+            It says how much has changed, and what there is to do.
+        """
+        local = any(array_file.local_folder(array.store_path.store) for array in self.read_from)
+        if self.trust.as_is or not local or not self.journal.is_there():
+            return
+        _, content = self.journal.read()
+        try:
+            check_sources(self.read_from, content, self.destination.store, TRUSTED, given=self.moved)
+        except JournalError as error:
+            raise RunError(str(error)) from None
 
     def _begin_anew(self) -> None:
         with self._idle:
@@ -74,6 +108,8 @@ class JournaledRun(Work):
         alone = self.processes is None or self.resumes
         self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
         self._find_journal()
+        if self.trust.again and self.journal.read()[1].get("again") != self.trust.again:
+            self._restart()
         self._forget_what_is_gone()
         if alone:
             self._remove_partials()
@@ -85,10 +121,15 @@ class JournaledRun(Work):
         except NotFoundError:
             if self.resumes:
                 raise
-            self.journal.begin(self.id, self.content)
+            self.journal.begin(self.id, self._content_now())
+
+    def _restart(self) -> None:
+        """Have nothing done; every chunk is written again, or removed where it holds the fill value now."""
+        self.journal.replace(self.id, self._content_now())
 
     def _forget_what_is_gone(self) -> None:
         """Take back what is recorded and cannot be used any more."""
+        self.journal.forget(self.lost)
 
     def _remove_partials(self) -> None:
         array_file.remove_partials(self.destination.store)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import zarr
 from dask.task_spec import Task
 from oocarrays.graphs.journaled import check_folder
 from oocarrays.graphs.slab_tasks import SlabRun, SlabTarget
@@ -39,6 +40,11 @@ class LocalSlabRun(SlabRun):
     """One pass over local array files, shared by its tasks."""
 
     targets: tuple[LocalTarget, ...]
+
+    @property
+    def read_from(self) -> tuple[zarr.Array, ...]:
+        """Nothing that every process sees: files may be on workers' own disks."""
+        return ()
 
     @property
     def stores(self) -> dict[str, Any]:

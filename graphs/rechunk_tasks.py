@@ -11,7 +11,7 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +19,13 @@ from itertools import product, repeat
 from typing import Any
 
 import numpy as np
+import zarr
 from oocarrays.graphs import exchange, in_place
 from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
+from oocarrays.graphs.looking import TRUSTED, Trust
 
 from oocarrays.errors import NotFoundError, RunError, UnsupportedError
-from oocarrays.mapping.grid import boxes
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk import RechunkPlan
@@ -35,6 +36,7 @@ from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.pages import allocate
+from oocarrays.storage.receipts import Receipts
 from oocarrays.storage.remote import RemoteStore, place_below
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
@@ -78,6 +80,14 @@ class RechunkRun(JournaledRun):
         The id of the run that is resumed.
     done : iterable of parts
         What that run has done.
+    lost : iterable of parts
+        What that run has recorded, and is not as it was stored.
+    trust : Trust
+        How far it is trusted.
+    moved : bool
+        Whether the source was named anew.
+    notices : sequence of str
+        What a person is to know of all that.
     """
 
     plan: RechunkPlan
@@ -92,12 +102,17 @@ class RechunkRun(JournaledRun):
         *,
         id: str | None = None,
         done: Iterable[Part] = (),
+        lost: Iterable[Part] = (),
+        trust: Trust = TRUSTED,
+        moved: bool = False,
+        notices: Sequence[str] = (),
     ) -> None:
         self.plan = plan
         self._source: ArrayFile | bytes | None = source
         self.destination = destination
         self.content = content
-        self.done = frozenset(done)
+        self.done, self.lost = frozenset(done), frozenset(lost)
+        self.trust, self.moved, self.notices = trust, moved, tuple(notices)
         super().__init__(destination.store, plan.processes, id)
         self.scratch = place_below(destination.scratch, f".oocarrays-{self.id}")
 
@@ -117,6 +132,7 @@ class RechunkRun(JournaledRun):
         if self.processes is None:
             raise UnsupportedError(ONE_PROCESS)
         names = ("plan", "destination", "content", "id", "processes", "done", "journal", "scratch")
+        names += ("lost", "trust", "moved", "notices")
         source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
         return {name: getattr(self, name) for name in names} | {"_source": source}
 
@@ -132,6 +148,11 @@ class RechunkRun(JournaledRun):
             assert isinstance(source, ArrayFile), "what has no source yet opens it itself"
             self._source = source
             return source
+
+    @property
+    def read_from(self) -> tuple[zarr.Array, ...]:
+        """The source."""
+        return (self.source.zarr,)
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -194,10 +215,15 @@ class RechunkRun(JournaledRun):
         """
         parts, last = self.journal.parts(), len(self.plan.passes) - 1
         gone = {part for part in parts if part[0] < last and not array_file.is_scratch(self._scratch_folder(part[0]))}
+        gone |= self.lost
         for known in (parts - gone, set(self.done)):
             if not self.done <= usable_parts(self.plan, known, self.scratch):
                 raise RunError(f"what {self.destination.store} had in scratch has gone since: resume it again")
         self.journal.forget(gone)
+
+    def _restart(self) -> None:
+        array_file.remove_scratch(self.scratch)
+        super()._restart()
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
@@ -248,7 +274,12 @@ class RechunkRun(JournaledRun):
         return Opened(
             reader=ChunkReader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
             writer=ChunkWriter(
-                writes, self.meter, past_cache=past_cache, behind=step.write_behind, requests=step.requests
+                writes,
+                self.meter,
+                past_cache=past_cache,
+                behind=step.write_behind,
+                requests=step.requests,
+                fresh=not self.resumes,
             ),
             kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
         )
@@ -273,6 +304,7 @@ class RechunkRun(JournaledRun):
         return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
+        self._check_read()
         name = self.target.name
         array_file.finish_target(self.target)
         self.journal.remove()
@@ -290,17 +322,16 @@ class RechunkRun(JournaledRun):
             region = min(np.prod(step.region, dtype=int), step.target.grid.count) * step.target.chunk_bytes
             chunk = step.source.chunk_bytes if step.access == "chunks" else 0
             holding = Holding(allocate(int(region)), allocate(chunk))
-        reader = self.opened(number).reader
+        reader, receipts = self.opened(number).reader, Receipts()
         for unit in step.batch_units(batch, rank):
-            for box in self._missing(number, step.chunk_box(unit)):
-                self._build(number, box, holding)
+            self._build(number, step.chunk_box(unit), holding, receipts)
             if unit + step.ranks < step.units:
                 following = step.section(step.chunk_box(unit + step.ranks))
                 reader.announce(step.source.grid.indices(following))
-        self.record(part)
+        self.record(part, receipts)
         return holding
 
-    def _build(self, number: int, box: ChunkBox, holding: Holding) -> None:
+    def _build(self, number: int, box: ChunkBox, holding: Holding, receipts: Receipts) -> None:
         """Build one region, and write it."""
         step = self.plan.passes[number]
         region, section = self.region(number, box, holding.region), step.section(box)
@@ -308,17 +339,7 @@ class RechunkRun(JournaledRun):
             for piece, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
                 scatter(region, section.lower, piece, self.fill(data))
         with self.meter.phase("write"):
-            self.store(number, box, region)
-
-    def _missing(self, number: int, box: ChunkBox) -> Iterator[ChunkBox]:
-        """The chunks of a region less those that a run that stopped had written: it writes them in their order."""
-        counts = tuple(b - a for a, b in zip(*box, strict=True))
-        there = 0
-        if self.destination.settings is None and number == len(self.plan.passes) - 1:
-            there = self.target.leading(product(*map(range, *box)))
-        for first, last in boxes(range(there, box_count(box)), counts):
-            low, high = (tuple(a + i for a, i in zip(box[0], corner, strict=True)) for corner in (first, last))
-            yield low, high
+            self.store(number, box, region, receipts)
 
     # ------------------------------------------------------------------ what all have in common
 
@@ -355,18 +376,15 @@ class RechunkRun(JournaledRun):
     def _chunks_of(self, part: Part) -> int:
         """Target chunks of a part."""
         step, (_, first, rank) = self.plan.passes[part[0]], part
-        if step.method == "independent":
-            return sum(box_count(step.chunk_box(unit)) for unit in step.batch_units(first, rank))
-        share = step.share(first, rank)
-        return box_count(share) if share else 0
+        return sum(map(box_count, step.boxes(first, rank)))
 
     def units(self, number: int) -> list[int]:
         """The partitions of a pass of which some rank's part is not done."""
         return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
 
-    def record(self, part: Part) -> None:
-        """Keep that a part is done."""
-        self.journal.record(part)
+    def record(self, part: Part, receipts: Receipts) -> None:
+        """Keep that a part is done, and what it has stored."""
+        self.journal.record(part, {"": receipts.kept})
 
     def fill(self, data: np.ndarray | None) -> Any:
         """The elements of a chunk, or what stands for all of them where it is missing."""
@@ -405,7 +423,7 @@ class RechunkRun(JournaledRun):
                     region[tuple(padding)] = self.source.fill_value
         return region
 
-    def store(self, number: int, box: ChunkBox, region: np.ndarray) -> None:
+    def store(self, number: int, box: ChunkBox, region: np.ndarray, receipts: Receipts) -> None:
         """Write the chunks of a region."""
 
         def chunks() -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
@@ -415,7 +433,7 @@ class RechunkRun(JournaledRun):
                 place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
                 yield index, region[place]
 
-        self.opened(number).writer.write_all(chunks())
+        self.opened(number).writer.write_all(chunks(), receipts)
 
 
 def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:

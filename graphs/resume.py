@@ -1,7 +1,7 @@
 """Going on with a run that stopped: what its journal keeps, and how it is trusted.
 
-begin     plan, source, where scratch is      ─► journal
-resume    journal ─► the same plan, less what is recorded as done
+begin     plan, source and its fingerprint, where scratch is      ─► journal
+resume    journal ─► the same plan, less what is recorded as done and is still as it was stored
           refused: a plan, source or target that is not the one the journal was written for
 """
 
@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
 
 import zarr
+from oocarrays.graphs.looking import TRUSTED, Found, Stored, Trust, at_least, check_sources, look
 from oocarrays.graphs.rechunk_tasks import Destination, Part, usable_parts
 from oocarrays.graphs.settings import past_cache_above
 
@@ -26,25 +28,33 @@ from oocarrays.storage.journal import Journal
 from oocarrays.storage.remote import place_below
 from oocarrays.storage.urls import scratch_place
 
+T = TypeVar("T")
+
 
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> dict[str, Any]:
     """What the journal of a run keeps."""
     return {
         "plan": to_json(plan),
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
-        "source_metadata": fingerprint(source),
+        "source_metadata": metadata_digest(source),
         "scratch": str(destination.scratch),
     }
 
 
-def fingerprint(file: ArrayFile) -> str:
-    """What tells one source from another: where it is, and its metadata."""
-    metadata = json.dumps([file.name, file.zarr.metadata.to_dict()], sort_keys=True, default=str)
+def metadata_digest(file: ArrayFile, name: str | None = None) -> str:
+    """What tells one source from another: its metadata; with where it is, as versions before 0.6 kept it."""
+    told = file.zarr.metadata.to_dict()
+    metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
     return hashlib.sha256(metadata.encode()).hexdigest()
 
 
+def is_of(file: ArrayFile, digest: Any, before: str | None = None) -> bool:
+    """Whether a digest is that of an array's metadata, at the place where it is or was ``before``."""
+    return digest in [metadata_digest(file, name) for name in (None, file.name, before or file.name)]
+
+
 def resumed(
-    target: StoreLike, source: Any, place: Callable[[Any], Any]
+    target: StoreLike, source: Any, place: Callable[[Any], Any], trust: Trust = TRUSTED
 ) -> tuple[RechunkPlan, ArrayFile, Destination, dict[str, Any]]:
     """A run that stopped: its plan, source and destination, and its id and what it has done.
 
@@ -52,17 +62,23 @@ def resumed(
     ----------
     place : callable
         Makes stores of URLs.
+    trust : Trust
+        How far what it has left is trusted.
 
     Raises
     ------
     NotFoundError
         Where there is no unfinished array, no journal, or no source.
     JournalError
-        Where the journal does not belong to what it stands beside.
+        Where the journal does not belong to what it stands beside, or the source has changed.
     """
     journal, id, content = journal_of(target, "array")
     plan = _plan(content, target)
     file = _source(content, source, target, place)
+    blocks = bool(content.get("blocks"))
+    if blocks and trust.again:
+        raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
+    notices = [] if blocks else check_sources([file.zarr], content, target, trust, given=source is not None)
     there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
@@ -74,8 +90,32 @@ def resumed(
         scratch=scratch,
         past_cache_above=past_cache_above(),
     )
-    done = usable_parts(plan, _known(journal.parts(), plan, target), place_below(scratch, f".oocarrays-{id}"))
-    return plan, file, destination, {"id": id, "done": done}
+    mine = place_below(scratch, f".oocarrays-{id}")
+    known = _known({} if trust.again else journal.stored(), plan, target)
+    found = _looked(plan, known, target, mine, verify=trust.verify)
+    left_by = {"id": id, "done": usable_parts(plan, set(known) - found.lost, mine), "lost": found.lost}
+    notices += [found.notice] if found.lost else []
+    return plan, file, destination, left_by | {"trust": trust, "moved": source is not None, "notices": notices}
+
+
+def _looked(
+    plan: RechunkPlan, stored: Mapping[Part, Stored | None], target: StoreLike, scratch: Any, *, verify: bool
+) -> Found:
+    """What of all that is recorded is not as it was stored: in the target, and in scratch that is still there."""
+    last = len(plan.passes) - 1
+    opened = cache(lambda where: array_file.describe(array_file.open_array(where, unfinished=True), written=True))
+
+    def place(part: Part, name: str = "") -> StoreLike | None:
+        folder = target if part[0] == last else place_below(scratch, str(part[0]))
+        return folder if part[0] == last or array_file.is_scratch(folder) else None  # type: ignore[arg-type]
+
+    def expected(part: Part) -> tuple[StoreLike | None, dict[str, Any]]:
+        where = place(part)
+        if where is None:
+            return None, {}
+        return where, at_least(opened(where), plan.passes[part[0]].written(*part[1:]))
+
+    return look(stored, place, expected, verify=verify)
 
 
 def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, Any]]:
@@ -119,13 +159,13 @@ def _source(
     if there is None:
         raise NotFoundError(f"the source of {target} is no path or URL: give source=")
     file = array_file.describe(array_file.open_array(place(there)))
-    if fingerprint(file) != content["source_metadata"]:
+    if not is_of(file, content["source_metadata"], content["source"]):
         raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
     return file
 
 
-def _known(parts: set[Part], plan: RechunkPlan, target: StoreLike) -> set[Part]:
-    strange = parts.difference(*(step.parts(number) for number, step in enumerate(plan.passes)))
+def _known(parts: Mapping[Part, T], plan: RechunkPlan, target: StoreLike) -> Mapping[Part, T]:
+    strange = set(parts).difference(*(step.parts(number) for number, step in enumerate(plan.passes)))
     if strange:
         raise JournalError(f"the journal in {target} has part {min(strange)}, which its plan has not")
     return parts

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oocarrays.graphs.resume import fingerprint, journal_of
+from oocarrays.graphs.looking import Found, Part, Stored, Trust, at_least, check_sources, look
+from oocarrays.graphs.resume import is_of, journal_of, metadata_digest
 from oocarrays.graphs.slab_tasks import SlabTarget
 
-from oocarrays.errors import JournalError
+from oocarrays.errors import InputError, JournalError
+from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs import Slab, SlabPlan
-from oocarrays.storage.array_file import ArrayFile, StoreLike, name_of
+from oocarrays.storage.array_file import ArrayFile, StoreLike, describe, name_of, open_array
 
 CUT = ("edges", "axis", "height")
 """Fields of a plan that say which slab is which."""
@@ -31,8 +33,42 @@ class Left:
     """Of the run."""
     cut: dict[str, Any]
     """Edges of regions, axis and height, as `plan_slabs` takes them."""
-    parts: frozenset[tuple[int, ...]]
-    """What is recorded as done."""
+    stored: Mapping[tuple[int, ...], Stored | None]
+    """What is recorded as done, and what it has stored."""
+    trust: Trust
+    """How far that is trusted."""
+    notices: tuple[str, ...]
+    """What a person is to know of the sources."""
+
+    @property
+    def parts(self) -> frozenset[tuple[int, ...]]:
+        """What is recorded as done."""
+        return frozenset(self.stored)
+
+    def begun(self, plan: SlabPlan, targets: Sequence[SlabTarget]) -> dict[str, Any]:
+        """What a run is given that goes on with it.
+
+        Raises
+        ------
+        JournalError
+            Where something is recorded that the plan has not.
+        """
+        done = self.done(plan, targets[0].store)
+        found = self._looked(plan, [target.store for target in targets])
+        notices = (*self.notices, *([found.notice] if found.lost else []))
+        kept = [slab for slab in done if slab not in found.lost]
+        return {
+            "id": self.id, "done": kept, "lost": found.lost, "odd": found.odd, "trust": self.trust, "notices": notices
+        }  # fmt: skip
+
+    def _looked(self, plan: SlabPlan, stores: Sequence[StoreLike]) -> Found:
+        """What of all that is recorded is not as it was stored."""
+
+        def expected(part: Part) -> tuple[StoreLike, dict[str, Any]]:
+            file = describe(open_array(stores[0], unfinished=True), written=True)
+            return stores[0], at_least(file, file.stored.grid.indices(Section.of(plan.core(Slab(*part)).axes)))
+
+        return look(self.stored, lambda _, name: stores[int(name)], expected, verify=self.trust.verify)
 
     def done(self, plan: SlabPlan, target: StoreLike) -> list[Slab]:
         """The slabs that are done.
@@ -56,7 +92,7 @@ def asked_of(
     dtypes, chunks, places = zip(*made, strict=True)
     asked = {
         "kernel": kernel_name(kernel),
-        "source": [fingerprint(file) for file in sources],
+        "source": [metadata_digest(file) for file in sources],
         "target": places,
         "dtype": dtypes,
         "chunks": chunks,
@@ -89,8 +125,22 @@ def slab_content(plan: SlabPlan, asked: Mapping[str, Any], by: str = "map_slabs"
     return {"pass": by, "asked": dict(asked), "cut": {name: getattr(plan, name) for name in CUT}}
 
 
-def left_by(target: StoreLike, asked: Mapping[str, Any], by: str = "map_slabs") -> Left:
+def left_by(
+    target: StoreLike,
+    asked: Mapping[str, Any],
+    by: str = "map_slabs",
+    *,
+    sources: Sequence[ArrayFile] = (),
+    resume: Any = True,
+) -> Left:
     """What a pass that stopped has left at a target.
+
+    Parameters
+    ----------
+    sources : sequence of ArrayFile
+        What it reads, as far as everybody sees it.
+    resume : bool or str
+        How far what is left is trusted: as `trust_of` takes it.
 
     Raises
     ------
@@ -104,9 +154,33 @@ def left_by(target: StoreLike, asked: Mapping[str, Any], by: str = "map_slabs") 
         raise JournalError(f"{target} was not being written by {by}: it cannot go on with that")
     for name, wanted in asked.items():
         was = content["asked"].get(name)
-        if was != wanted:
+        if was != wanted and not (name == "source" and sources and _are_of(sources, was)):
             told = "another source" if name == "source" else f"{name}={was}, not {wanted}"
             raise JournalError(f"{target} was begun with {told}: to go on, ask for the same; else ask for overwrite")
-    cut = content["cut"]
+    trust, cut = trust_of(resume), content["cut"]
+    notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
     edges = tuple(tuple(each) for each in cut["edges"])
-    return Left(id=id, cut=cut | {"edges": edges}, parts=frozenset(journal.parts()))
+    return Left(
+        id=id, cut=cut | {"edges": edges}, stored=journal.stored(), trust=trust, notices=tuple(notices)
+    )  # fmt: skip
+
+
+def _are_of(sources: Sequence[ArrayFile], digests: Any) -> bool:
+    """Whether sources are those of which a version before 0.6 kept digests, where they were then."""
+    return len(sources) == len(digests) and all(map(is_of, sources, digests))
+
+
+def trust_of(resume: Any) -> Trust:
+    """How far a pass trusts what is left, as its option ``resume`` says it.
+
+    >>> trust_of(True).verify, trust_of("verify").verify
+    (False, True)
+
+    Raises
+    ------
+    InputError
+        Where it is no bool, ``"verify"`` or ``"as-is"``.
+    """
+    if resume not in (True, False, "verify", "as-is"):
+        raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
+    return Trust(verify=resume == "verify", as_is=resume == "as-is")

@@ -7,7 +7,7 @@ opens there what it needs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,16 +15,23 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import zarr
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
+from oocarrays.graphs.looking import TRUSTED, Trust
 from oocarrays.graphs.workspace import KernelMemory
 
 from oocarrays.errors import NotFoundError, RunError
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs import Slab, SlabPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import Loans
 from oocarrays.storage.rank_files import RankFiles, placed
+from oocarrays.storage.receipts import Receipt, Receipts
+from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.windows import Blocks, Windows, within
 
@@ -61,6 +68,12 @@ class SlabRun(JournaledRun):
         The id of the run that is resumed, if one is.
     done : iterable of Slab
         What that run has done, and of local array files which rank's are made.
+    lost : iterable of Slab
+        What that run has recorded, and is not as it was stored.
+    odd : mapping
+        The keys of what is not, by the name of the target.
+    trust : Trust
+        How far it is trusted.
     """
 
     plan: SlabPlan
@@ -77,13 +90,18 @@ class SlabRun(JournaledRun):
         processes: int | None = None,
         id: str | None = None,
         done: Iterable[tuple[int, ...]] = (),
+        lost: Iterable[tuple[int, ...]] = (),
+        odd: Mapping[str, Sequence[str]] | None = None,
+        trust: Trust = TRUSTED,
+        notices: Sequence[str] = (),
     ) -> None:
         self.plan = plan
         self.targets = tuple(targets)
         self.destination = self.targets[0]
         self.content = content
         self.resumes = id is not None
-        self.done = frozenset(done)
+        self.done, self.lost = frozenset(done), frozenset(lost)
+        self.odd, self.trust, self.notices = dict(odd or {}), trust, tuple(notices)
         self._given: Any = kernel, tuple(sources)
         super().__init__(self.destination.store, processes, id)
 
@@ -97,6 +115,7 @@ class SlabRun(JournaledRun):
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "targets", "destination", "content", "resumes", "done", "id", "processes", "journal")
+        names += ("lost", "odd", "trust", "notices")
         given = self._given if isinstance(self._given, bytes) else cloudpickle.dumps(self._given)
         return {name: getattr(self, name) for name in names} | {"_given": given}
 
@@ -111,6 +130,11 @@ class SlabRun(JournaledRun):
             if isinstance(self._given, bytes):
                 self._given = cloudpickle.loads(self._given)  # our own bytes
             return self._given  # type: ignore[no-any-return]
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The sources."""
+        return [source.zarr for source in self.given[1]]
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -165,15 +189,30 @@ class SlabRun(JournaledRun):
 
     def _forget_what_is_gone(self) -> None:
         """Refuse to go on where another target has been replaced; the last slab may have been written before."""
+        super()._forget_what_is_gone()
+        for target in self.targets:
+            self._remove_odd(target.store, [Slab(*part) for part in self.lost])
         gone = self._unmade()
         if gone and not all(map(self.is_done, self.plan.all_slabs())):
             raise RunError(f"{gone[0].store} is no longer what run {self.id} left")
+
+    def _remove_odd(self, place: StoreLike | RemoteStore, slabs: Iterable[Slab]) -> None:
+        """Remove chunks that are not as they were stored, as far as slabs are written there again."""
+        odd = set(self.odd.get(str(place), ()))
+        if odd:
+            file = array_file.describe(array_file.open_array(place, mode="r+", unfinished=True), written=True)
+            blobs = blobs_of(file.zarr)
+            for slab in slabs:
+                indices = file.stored.grid.indices(Section.of(self.plan.core(slab).axes))
+                for key in odd.intersection(map(file.chunk_key, indices)):
+                    blobs.remove(key)
 
     def _remove_partials(self) -> None:
         for target in self.targets:
             array_file.remove_partials(target.store)
 
     def _finish(self) -> str:
+        self._check_read()
         for number in reversed(range(len(self.targets))):
             self._finish_target(number)
         self.journal.remove()
@@ -323,8 +362,17 @@ class SlabRun(JournaledRun):
         slab = Slab(number, rank)
         if results is None:
             return
-        for target, values in zip(self._open_targets(), results, strict=True):
+        stored = {}
+        for name, (target, values) in enumerate(zip(self._open_targets(), results, strict=True)):
             file, axes = placed(target, rank, self.plan.core(slab).axes)
             with self._memory.taking():
-                write_section(file, axes, values, meter=self.meter, past_cache=self.plan.past_cache)
-        self.journal.record(slab)
+                stored[str(name)] = self._put(file, axes, values)
+        self.journal.record(slab, stored)
+
+    def _put(self, file: ArrayFile, axes: Axes, values: np.ndarray) -> dict[str, Receipt]:
+        """Write some elements; gives the receipts of their chunks."""
+        receipts = Receipts()
+        write_section(
+            file, axes, values, meter=self.meter, past_cache=self.plan.past_cache, receipts=receipts
+        )  # fmt: skip
+        return receipts.kept

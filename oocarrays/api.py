@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
@@ -17,6 +18,7 @@ from oocarrays.asked import cluster_of, means_of, scratch_of
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.looking import Trust
 from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
@@ -295,18 +297,33 @@ def resume(
     target: StoreLike,
     *,
     source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup | None = None,
+    again: bool = False,
+    as_is: bool = False,
+    verify: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RechunkJob | GroupJob:
-    """Plan to go on with a run that stopped, from what its journal says is done. Reads no data.
+    """Plan to go on with a run that stopped, from what its journal says is done. Reads no data, unless to ``verify``.
+
+    The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
+    Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
+    ``job.notices`` and a warning say so.
 
     Parameters
     ----------
     target : path, URL or Zarr store
         Where the run was writing.
     source : path, URL, Zarr store, array or group
-        What it was reading; needed where that was no path or URL.
+        What it was reading; needed where that was no path or URL, or has been moved or copied since. Chunks of a copy
+        must have the same sizes and times, or ETags: copies made by ``cp -a`` and ``rsync -a`` have.
+    again : bool
+        Whether to start over: with the same plan, and with the source as it is now.
+    as_is : bool
+        Whether to go on though chunks of the source have changed: what was written before stays as it is.
+    verify : bool
+        Whether what was written is read, too, and held against the checksums in the journal; chunks of which it has
+        none are written again.
     storage_options : mapping
         As in `rechunk`: how URLs are opened is not written down.
     scheduler, workers
@@ -323,7 +340,9 @@ def resume(
     NotFoundError
         Where nothing was left there.
     JournalError
-        Where the journal belongs to another plan or another source.
+        Where the journal belongs to another plan or another source, or the source has changed.
+    InputError
+        Where both ``again`` and ``as_is`` are asked for.
 
     Examples
     --------
@@ -332,11 +351,13 @@ def resume(
         ...
     oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
     """
-    place = placer(storage_options)
+    if again and as_is:
+        raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
+    place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
     target = place(target)
     if holds_group(target):
-        return resume_group(target, source, place, lambda plan: _cluster_for(plan, scheduler, workers))
-    plan, file, destination, left_by = resumed(target, source, place)
+        return resume_group(target, source, place, lambda plan: _cluster_for(plan, scheduler, workers), trust)
+    plan, file, destination, left_by = resumed(target, source, place, trust)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 

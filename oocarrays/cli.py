@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -190,6 +191,13 @@ def _storage_option(text: str) -> tuple[str, str | bool]:
 def _resume_options(parser: argparse.ArgumentParser) -> None:
     _store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
+    parser.add_argument("--source", metavar="SOURCE", help="what it was reading, where that has been moved or copied")
+    changed = parser.add_mutually_exclusive_group()
+    changed.add_argument("--again", action="store_true", help="start over, with the source as it is now")
+    changed.add_argument("--as-is", action="store_true", help="go on though the source has changed since")
+    parser.add_argument(
+        "--verify", action="store_true", help="read what was written, and write again what is not as it was"
+    )
     _scheduler_option(parser, "the cluster to run on, where the run was planned for one")
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
     _draw_option(parser)
@@ -286,8 +294,20 @@ def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> No
 
 
 def _resume(options: argparse.Namespace) -> None:
-    job = resume(options.target, storage_options=dict(options.storage_option), scheduler=options.scheduler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the same is printed below
+        job = resume(
+            options.target,
+            source=options.source,
+            again=options.again,
+            as_is=options.as_is,
+            verify=options.verify,
+            storage_options=dict(options.storage_option),
+            scheduler=options.scheduler,
+        )
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done; {100 * job.left:.0f} % is left")
+    for notice in job.notices:
+        print(notice)
     _show_and_run(job, options)
 
 

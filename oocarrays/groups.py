@@ -17,6 +17,7 @@ from oocarrays.contents import array_facts
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
+from oocarrays.graphs.looking import TRUSTED, Trust
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.resume import journal_content
 from oocarrays.graphs.run import Cluster
@@ -273,9 +274,10 @@ def resume_group(
     source: Any,
     place: Callable[[Any], Any],
     cluster_for: Callable[[GroupPlan], Cluster | None],
+    trust: Trust = TRUSTED,
 ) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
-    run = resumed_group(target, source, place)
+    run = resumed_group(target, source, place, trust)
     return _job(run, cluster_for(run.plan))
 
 

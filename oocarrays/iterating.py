@@ -75,6 +75,11 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         plan: Any = self.plan
         return report.progress_bar(plan, self)
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was found of the run that is resumed."""
+        return self._course.notices
+
     # ------------------------------------------------------------------ running
 
     def _execute(self) -> Any:
@@ -212,7 +217,7 @@ def iterate(
     height: int | None = None,
     ranks: int | None = None,
     overwrite: bool = False,
-    resume: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
     scratch: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
@@ -254,7 +259,7 @@ def iterate(
         Whether a target that is there may be replaced.
     resume : bool
         Whether to go on with what a run of the same call has left: with the pass in which it was, less the slabs that
-        it has written; it begins where nothing is there.
+        it has written; it begins where nothing is there. ``"verify"`` and ``"as-is"`` as in `map_slabs`.
     scratch : path or URL
         Where what passes hand on is stored, two arrays at most, until the end; by default beside the target.
     storage_options, scheduler, workers
@@ -307,7 +312,7 @@ def iterate(
         kernel, [file], [destination], depth=depths, boundary=edge, sweeps=sweeps, until=until,
         residual=None if watched is None else kernel_name(watched),
     )  # fmt: skip
-    left = left_by(store, asked, "iterate") if goes_on else None
+    left = left_by(store, asked, "iterate", sources=[file], resume=resume) if goes_on else None
     where = scratch_of(place(scratch) if scratch else settings.setting("scratch"), store)
     plan = plan_iterate(
         file.stored,
@@ -343,6 +348,8 @@ def iterate(
         resumes=left is not None,
         processes=means.get("processes"),
     )
+    if left:
+        course = course.looked(left)
     return IterateJob(course, lambda _: open_array(store), cluster)
 
 

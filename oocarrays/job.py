@@ -56,11 +56,16 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     def explain(self) -> str:
         """The plan, with every way that was looked at and its cost, and after a run what was measured."""
-        text = self._planned()
+        text = "\n".join([self._planned(), *self.notices])
         if self.measured_seconds is None:
             return text
         moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
         return f"{text}\n\nlast run\n{report.table(self._measured(), indent='  ')}{moves}"
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was found of the run that is resumed: chunks that are written again, sources nobody can look at."""
+        return tuple(getattr(self._run, "notices", ()))
 
     def _planned(self) -> str:
         """The plan as text."""

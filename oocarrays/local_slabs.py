@@ -58,7 +58,7 @@ def local_pass(
     folders: str | None,
     ranks: int | None,
     overwrite: bool,
-    resume: bool,
+    resume: bool | str,
     scheduler: Client | str | None,
     workers: Sequence[str] | None,
 ) -> tuple[LocalSlabRun, Callable[[str], Any], Cluster | None, Disks]:
@@ -98,7 +98,7 @@ def local_pass(
     edge = checked_boundary(boundary, *(array.dtype for array in arrays))
     depths = checked(depth, layout.shape, prefetch, axis, height)
     asked = _asked(kernel, arrays, [target for target, _ in made], depth=depths, boundary=edge)
-    left = left_by(stores[0], asked) if goes_on else None
+    left = left_by(stores[0], asked, resume=resume) if goes_on else None
     plan = plan_slabs(
         [array.stored[largest] for array in arrays],
         [array_file.preview(local_files.largest_settings(t.files.descriptor, t.settings), t.store) for t, _ in made],
@@ -119,6 +119,7 @@ def local_pass(
         plan, kernel, [RankFiles(array.files) for array in arrays], [target for target, _ in made],
         slab_content(plan, asked), processes=means.get("processes"),
         id=left.id if left else None, done=left.parts if left else (),
+        notices=["what local array files hold is not looked at: the journal is trusted"] if left else (),
     )  # fmt: skip
     return run, _opener(stores, single=single, scheduler=scheduler), cluster, disks
 

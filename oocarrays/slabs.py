@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
 from dask.utils import format_bytes
@@ -124,7 +124,7 @@ def map_slabs(
     ranks: int | None = None,
     folders: str | None = None,
     overwrite: bool = False,
-    resume: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -175,7 +175,9 @@ def map_slabs(
         Whether a target that is there may be replaced.
     resume : bool
         Whether to go on with what a run of the same pass has left at the target, slab by slab; it begins where nothing
-        is there. That the kernel does the same as before is the caller's word.
+        is there. That the kernel does the same as before is the caller's word. Sources that have changed since, or
+        while it ran, are refused, and what is not as it was stored is written again: with ``"verify"`` it is read for
+        that; ``"as-is"`` goes on with sources that have changed.
     storage_options, scheduler, workers
         As in `rechunk`.
 
@@ -229,7 +231,7 @@ def _global_pass(
     height: int | None,
     workspace: Any,
     overwrite: bool,
-    resume: bool,
+    resume: bool | str,
     scheduler: Any,
     workers: Sequence[str] | None,
     **how: Any,
@@ -254,7 +256,7 @@ def _global_pass(
     edge = checked_boundary(boundary, *(array.dtype for array in arrays))
     depths = checked(depth, arrays[0].shape, how["prefetch"], axis, height)
     asked = asked_of(kernel, files, targets, depth=depths, boundary=edge)
-    left = left_by(stores[0], asked) if goes_on else None
+    left = left_by(stores[0], asked, sources=files, resume=resume) if goes_on else None
     plan = plan_slabs(
         [file.stored for file in files],
         [array_file.preview(each, store) for each, store in zip(made, stores, strict=True)],
@@ -268,7 +270,7 @@ def _global_pass(
         **(left.cut if left else {"axis": axis, "height": height}),
         **how,
     )
-    begun: dict[str, Any] = {"id": left.id, "done": left.done(plan, stores[0])} if left else {}
+    begun: dict[str, Any] = left.begun(plan, targets) if left else {}
     content = slab_content(plan, asked)
     return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), **begun), cluster
 

@@ -228,6 +228,18 @@ class Pass:
         """The regions of a batch."""
         return range(rank, self.units, self.ranks)[batch * self.batch : (batch + 1) * self.batch]
 
+    def written(self, first: int, rank: int) -> Iterator[tuple[int, ...]]:
+        """The target chunks of a part: of a batch or partition, and a rank."""
+        for box in self.boxes(first, rank):
+            yield from product(*map(range, *box))
+
+    def boxes(self, first: int, rank: int) -> list[ChunkBox]:
+        """The same as boxes."""
+        if self.method == "independent":
+            return [self.chunk_box(unit) for unit in self.batch_units(first, rank)]
+        share = self.share(first, rank)
+        return [share] if share else []
+
 
 def box_count(box: ChunkBox) -> int:
     """Chunks in a box.

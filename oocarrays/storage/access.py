@@ -12,6 +12,7 @@ a core's cache until it is copied.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import default_buffer_prototype
 
 from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div, chunk_runs
@@ -31,6 +33,7 @@ from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of, open_ahead
 from oocarrays.storage.pages import allocate, can_map
+from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shards import PartBlob, ShardedBlobs, pack_shard
 from oocarrays.storage.store_blobs import StoreBlob, StoreBlobs
 
@@ -233,15 +236,24 @@ class ChunkWriter:
         Whether a coded chunk is written while the next is encoded.
     requests : int
         Chunks of each rank that are under way at one time, to stores that are not on this machine.
+    fresh : bool
+        Whether there is nothing yet where it writes; where there may be, what is not stored is removed.
     """
 
     def __init__(
-        self, file: ArrayFile, meter: Meter, *, past_cache: bool = False, behind: bool = True, requests: int = 1
+        self,
+        file: ArrayFile,
+        meter: Meter,
+        *,
+        past_cache: bool = False,
+        behind: bool = True,
+        requests: int = 1,
+        fresh: bool = True,
     ) -> None:
         self.file = file
         self.meter = meter
         self._past_cache = past_cache
-        self._behind = behind
+        self._behind, self._fresh = behind, fresh
         self._device = threading.Lock()
         self._free: list[np.ndarray] = []
         """Buffers for shards: pages that are there already cost a tenth of new ones."""
@@ -256,39 +268,47 @@ class ChunkWriter:
         """
         return self._device if self._past_cache and not self.file.stored.coded else nullcontext()
 
-    def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
+    def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept = UNKEPT) -> None:
         """Store whole chunks, each padded to its full length."""
         if self.file.stored.travel_bytes:
-            self._send_all(chunks)
+            self._send_all(chunks, receipts)
             return
         with self._turn(), ThreadPoolExecutor(1, "write") as behind:
             written: Future[None] | None = None
             for index, chunk in chunks:
                 if self._is_fill(chunk):
-                    self.meter.add(skipped_chunks=1)
+                    self._skip(index, receipts)
                 elif self._codec is None and self._shard is None:
-                    self._put(index, chunk)
+                    self._put(index, chunk, receipts)
                 else:
                     out = self._free.pop() if self._free else self._room(chunk)
                     data, coded = self._made(chunk, out)
                     if written:
                         written.result()
-                    written = behind.submit(self._put_made, index, data, coded, out)
+                    written = behind.submit(self._put_made, index, data, coded, out, receipts)
                     del data
                     if not self._behind:
                         written.result()
             if written:
                 written.result()
 
-    def replace(self, index: Index, chunk: np.ndarray) -> None:
+    def _skip(self, index: Index, receipts: Unkept) -> None:
+        """Store nothing: a chunk holds nothing but the fill value."""
+        if not self._fresh:
+            self._blobs.remove(self.file.chunk_key(index))
+        receipts.absent(self.file.chunk_key(index))
+        self.meter.add(skipped_chunks=1)
+
+    def replace(self, index: Index, chunk: np.ndarray, receipts: Unkept = UNKEPT) -> None:
         """Store one whole chunk, or remove what is there where it holds nothing but the fill value, and then return."""
         if self._is_fill(chunk):
             self._blobs.remove(self.file.chunk_key(index))
+            receipts.absent(self.file.chunk_key(index))
             self.meter.add(skipped_chunks=1)
         elif self._codec is None:
-            self._put(index, chunk)
+            self._put(index, chunk, receipts)
         else:
-            self._put_bytes(index, self._encode(chunk), chunk.nbytes)
+            self._put_bytes(index, self._encode(chunk), chunk.nbytes, receipts)
 
     def _room(self, chunk: np.ndarray) -> np.ndarray | None:
         """Memory for the bytes of a shard; None where chunks stand alone."""
@@ -301,38 +321,55 @@ class ChunkWriter:
         nbytes, elements = pack_shard(self._shard, chunk, self._encode, self._is_fill, out)
         return out[:nbytes].data, elements * chunk.itemsize if self._codec else 0
 
-    def _put_made(self, index: Index, data: memoryview, encoded_bytes: int, out: np.ndarray | None) -> None:
+    def _put_made(
+        self, index: Index, data: memoryview, encoded_bytes: int, out: np.ndarray | None, receipts: Unkept
+    ) -> None:
         """Store what was made, and let others have the memory of a shard."""
         try:
-            self._put_bytes(index, data, encoded_bytes)
+            self._put_bytes(index, data, encoded_bytes, receipts)
         finally:
             if out is not None:
                 self._free.append(out)
 
-    def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]]) -> None:
+    def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept) -> None:
         """The same over a network: each chunk is on its way while the next is encoded, or waits for its answer."""
         assert isinstance(self._blobs, StoreBlobs), "what travels is in a store"
         with self._blobs.putting() as under_way:
             for index, chunk in chunks:
                 if self._is_fill(chunk):
-                    self.meter.add(skipped_chunks=1)
+                    self._skip(index, receipts)
                     continue
                 data, coded = self._made(chunk, self._room(chunk))
                 under_way.put(self.file.chunk_key(index), data)
+                receipts.put(self.file.chunk_key(index), data)
                 self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=coded)
 
     def _encode(self, chunk: np.ndarray) -> memoryview:
         return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
 
-    def _put(self, index: Index, chunk: np.ndarray) -> None:
+    def _put(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
         if self.file.chain.pipeline == "plain":
-            self._put_bytes(index, byte_view(chunk), 0)
+            self._put_bytes(index, byte_view(chunk), 0, receipts)
             return
         self._through_zarr(index, chunk)
+        self._look(index, chunk, receipts)
         self.meter.add(write_requests=1, written_bytes=chunk.nbytes, encoded_bytes=chunk.nbytes)
 
-    def _put_bytes(self, index: Index, data: memoryview, encoded_bytes: int) -> None:
+    def _look(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
+        """Keep what Zarr has stored of a chunk; it skips more than we do, as zeros of either sign."""
+        key, folder = self.file.chunk_key(index), self.file.folder
+        if folder is None:
+            is_skipped = default_buffer_prototype().nd_buffer.from_numpy_array(chunk).all_equal(self.file.fill_value)
+            receipts.absent(key) if is_skipped else receipts.stored(key)
+            return
+        try:
+            receipts.stored(key, os.stat(os.path.join(folder, key)).st_size)
+        except FileNotFoundError:
+            receipts.absent(key)
+
+    def _put_bytes(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Unkept) -> None:
         self._blobs.put(self.file.chunk_key(index), data)
+        receipts.put(self.file.chunk_key(index), data)
         self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
 
     def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:

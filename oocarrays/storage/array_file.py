@@ -13,11 +13,10 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from itertools import takewhile
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -100,19 +99,6 @@ class ArrayFile:
     def folder(self) -> str | None:
         """The local directory that holds it, or None."""
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
-
-    def leading(self, indices: Iterable[tuple[int, ...]]) -> int:
-        """How many of some chunks are stored in local files, up to the first one that is not.
-
-        None where zarrs writes them: it does not write a chunk at once or not at all, so that one that is there may
-        be the beginning of one.
-        """
-        folder = self.folder
-        if folder is None or self.chain.pipeline == "zarrs":
-            return 0
-        return sum(
-            1 for _ in takewhile(lambda index: os.path.exists(os.path.join(folder, self.chunk_key(index))), indices)
-        )
 
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """The key of a chunk below the array, or of a shard."""

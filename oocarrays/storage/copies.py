@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 
+import numpy as np
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.common import concurrent_map
@@ -28,12 +29,22 @@ from oocarrays.storage.blobs import write_error
 from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.receipts import UNKEPT, Unkept
 
 KEYS_AT_ONCE = 1000
 """Keys of a store that are held at one time."""
 
 
-def copy_part(source: zarr.Array, target: StoreLike, part: int, parts: int, *, at_once: int, meter: Meter) -> None:
+def copy_part(
+    source: zarr.Array,
+    target: StoreLike,
+    part: int,
+    parts: int,
+    *,
+    at_once: int,
+    meter: Meter,
+    receipts: Unkept = UNKEPT,
+) -> None:
     """Copy one of ``parts`` of an array's objects; what is there already is replaced, each object at once.
 
     Parameters
@@ -42,6 +53,8 @@ def copy_part(source: zarr.Array, target: StoreLike, part: int, parts: int, *, a
         Where the same array is to be.
     at_once : int
         Objects under way at one time, where they are no local files.
+    receipts : Unkept
+        Takes those of all objects of the part.
 
     Raises
     ------
@@ -53,9 +66,9 @@ def copy_part(source: zarr.Array, target: StoreLike, part: int, parts: int, *, a
     place = source.store_path
     here, there = local_folder(place.store, place.path), local_folder(target)
     if here is not None and there is not None:
-        _copy_files(here, there, part, parts, meter)
+        _copy_files(here, there, part, parts, meter, receipts)
     else:
-        sync(_copy_objects(place, store_path(target), part, parts, at_once, meter))
+        sync(_copy_objects(place, store_path(target), part, parts, at_once, meter, receipts))
 
 
 def is_in_part(key: str, part: int, parts: int) -> bool:
@@ -72,10 +85,12 @@ def _is_of_array(key: str) -> bool:
     return key.partition("/")[0] != FOLDER and not PARTIAL.search(key)
 
 
-def _copy_files(here: str, there: str, part: int, parts: int, meter: Meter) -> None:
+def _copy_files(here: str, there: str, part: int, parts: int, meter: Meter, receipts: Unkept) -> None:
     for key in _files(here):
         if is_in_part(key, part, parts):
-            meter.add(copied_objects=1, copied_bytes=_copy_file(os.path.join(here, key), os.path.join(there, key)))
+            nbytes = _copy_file(os.path.join(here, key), os.path.join(there, key))
+            meter.add(copied_objects=1, copied_bytes=nbytes)
+            receipts.stored(key, nbytes)
 
 
 def _files(folder: str) -> Iterator[str]:
@@ -109,7 +124,7 @@ def _copy_file(path: str, copy: str) -> int:
 
 
 async def _copy_objects(
-    source: StorePath, target: StorePath, part: int, parts: int, at_once: int, meter: Meter
+    source: StorePath, target: StorePath, part: int, parts: int, at_once: int, meter: Meter, receipts: Unkept
 ) -> None:
     prefix = f"{source.path}/" if source.path else ""
 
@@ -117,6 +132,7 @@ async def _copy_objects(
         found = await source.store.get(prefix + key, default_buffer_prototype())
         if found is not None:  # or it has gone since it was listed
             await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
+            receipts.put(key, found.as_numpy_array().view(np.uint8))
             meter.add(copied_objects=1, copied_bytes=len(found))
 
     try:

@@ -69,6 +69,12 @@ class LocalEntries:
             with suppress(FileNotFoundError):
                 os.unlink(partial)
 
+    def replace(self, key: str, data: bytes) -> None:
+        """Put ``data`` under ``key``, in the place of what is there."""
+        partial = f"{key}.{uuid.uuid4().hex}.partial"
+        self.create(partial, data)
+        os.replace(self._path(partial), self._path(key))
+
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Names and contents of what is below ``key``; None for what has gone meanwhile."""
         try:
@@ -130,6 +136,10 @@ class StoreEntries:
         """Put ``data`` under ``key`` if nothing is there; of two at once, one remains."""
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         sync(self.store.set_if_not_exists(f"{self.root}/{key}", buffer))
+
+    def replace(self, key: str, data: bytes) -> None:
+        """Put ``data`` under ``key``, in the place of what is there."""
+        sync(self.store.set(f"{self.root}/{key}", default_buffer_prototype().buffer.from_bytes(data)))
 
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Names and contents of what is below ``key``; None for what has gone meanwhile."""

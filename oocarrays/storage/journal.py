@@ -2,7 +2,8 @@
 
     target/  zarr.json  c/ …               the array
              .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
-                          done/0.3.1 …     a small object for each finished part; it holds the same digest
+                          done/0.3.1 …     a small object for each finished part: the same digest, and receipts of
+                                           what the part has stored
                           lock             held by every process that works for the run (local folders)
 
 An entry is made whole or not at all, and after what it stands for. It outlives the process that made it; against a
@@ -16,7 +17,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ from oocarrays.storage.array_file import StoreLike, local_folder
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.entries import LocalEntries, StoreEntries, entries_of
 from oocarrays.storage.lock import Busy, Hold, try_lock
+from oocarrays.storage.receipts import Receipt
 
 FOLDER = ".oocarrays"
 """Where a journal is, below its target."""
@@ -131,8 +133,22 @@ class Journal:
         with self._reading():
             return self._entries.get(PLAN) is not None
 
-    def record(self, part: tuple[int, ...]) -> None:
+    def replace(self, run: str, content: dict[str, Any]) -> None:
+        """Write down that ``run`` does something else from now on, of which nothing is finished."""
+        digest, data = _digest(run, content), {"run": run, "content": content}
+        with self._writing():
+            self._entries.clear(DONE)
+            self._entries.make_folder(DONE)
+            self._entries.replace(PLAN, json.dumps(data | {"digest": digest}).encode())
+        self._digest, self._done = digest, set()
+
+    def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
         """Write down that ``part`` is finished; fine where it is written down already.
+
+        Parameters
+        ----------
+        stored : mapping
+            Receipts of the chunks of the part, by the name of the place where they are.
 
         Raises
         ------
@@ -141,14 +157,16 @@ class Journal:
         DiskFullError, StoreFailure
             Where it cannot be written.
         """
-        key, digest = _key(part), self._known_digest()
+        key, entry = _key(part), self._known_digest()
+        if stored:
+            entry += b"\n" + json.dumps(stored, separators=(",", ":")).encode()
         with self._writing():
             try:
-                self._entries.create(key, digest)
+                self._entries.create(key, entry)
             except FileNotFoundError:
                 self.read()
                 self._entries.make_folder(DONE)  # copies of folders often leave out the empty ones
-                self._entries.create(key, digest)
+                self._entries.create(key, entry)
         self._done.add(part)
 
     def has(self, part: tuple[int, ...]) -> bool:
@@ -182,6 +200,33 @@ class Journal:
         JournalError
             Where an entry is not named after a part, or belongs to another plan.
         """
+        self._done = set(self._found())
+        return set(self._done)
+
+    def stored(self) -> dict[tuple[int, ...], dict[str, dict[str, Receipt]] | None]:
+        """What each part that is finished has stored; None of those that were written down without receipts.
+
+        Raises
+        ------
+        NotFoundError, JournalError
+            As `parts`.
+        """
+        return {part: self._receipts(part, entry) for part, entry in self._found().items()}
+
+    def _receipts(self, part: tuple[int, ...], entry: bytes) -> dict[str, dict[str, Receipt]] | None:
+        _, _, text = entry.partition(b"\n")
+        if not text:
+            return None
+        try:
+            found: dict[str, dict[str, Receipt]] = json.loads(text)
+            if all(_is_below(key) and _is_receipt(each) for at in found.values() for key, each in at.items()):
+                return found
+        except (ValueError, AttributeError, RecursionError):
+            pass
+        raise JournalError(f"{_key(part)} in the journal of {self.store} is cut short, or no journal's")
+
+    def _found(self) -> dict[tuple[int, ...], bytes]:
+        """All entries, by their parts."""
         self.read()
         digest = self._known_digest()
         with self._reading():
@@ -191,11 +236,10 @@ class Journal:
                 raise JournalError(f"{name!r} in the journal of {self.store} is not the name of a part")
             if found is not None:
                 self._check_entry(name, found, digest)
-        self._done = {_part(name) for name, found in entries.items() if found is not None}
-        return set(self._done)
+        return {_part(name): found for name, found in entries.items() if found is not None}
 
     def _check_entry(self, name: str, found: bytes, digest: bytes) -> None:
-        if found != digest:
+        if found.partition(b"\n")[0] != digest:
             raise JournalError(f"{name} in the journal of {self.store} was finished by a run of another plan")
 
     def forget(self, parts: Iterable[tuple[int, ...]]) -> None:
@@ -291,6 +335,26 @@ class Journal:
             yield
         except OSError as error:
             raise write_error(f"the journal of {self.store}", error) from error
+
+
+def _is_below(key: str) -> bool:
+    """Whether a key leads nowhere but into its array.
+
+    >>> _is_below("c/0/0"), _is_below("../c"), _is_below("/etc/passwd")
+    (True, False, False)
+    """
+    return not {"", ".", ".."}.intersection(key.split("/"))
+
+
+def _is_receipt(given: Any) -> bool:
+    """Whether something in an entry is what a receipt is.
+
+    >>> [_is_receipt(each) for each in (None, [], [8], [8, 77], [8, 77, 1], ["8"], 8)]
+    [True, True, True, True, False, False, False]
+    """
+    return given is None or (
+        isinstance(given, list) and len(given) < 3 and all(isinstance(each, int) for each in given)
+    )
 
 
 def _digest(run: str, content: dict[str, Any]) -> str:

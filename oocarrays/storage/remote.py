@@ -57,6 +57,12 @@ class Patience:
             yield min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * random.uniform(0.5, 1.0)
 
 
+Detail = tuple[str, int, str]
+"""Of an object its key, its bytes, and what changes when it is written again."""
+VERSIONS = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
+"""What fsspec's file systems call that."""
+
+
 class RemoteStore(WrapperStore[Store]):
     """A Zarr store that is reached by requests over a network, whatever library makes them.
 
@@ -167,12 +173,46 @@ class RemoteStore(WrapperStore[Store]):
         """All names right below ``prefix``."""
         return self._listed(prefix, lambda: self._store.list_dir(self.prefix + prefix))
 
+    async def details(self, prefix: str) -> list[Detail] | None:
+        """All objects whose keys begin with ``prefix``; None where the store gives no such list."""
+        listing = {"ObjectStore": _object_details, "FsspecStore": _file_details}.get(type(_inner(self)).__name__)
+        if listing is None or self.name.startswith("http"):
+            return None
+        found = await self._tried("list", prefix, lambda: listing(_inner(self), self.prefix + prefix))
+        return [(key.removeprefix(self.prefix), size, version) for key, size, version in found]
+
     async def _listed(self, prefix: str, names: Callable[[], AsyncIterator[str]], less: str = "") -> AsyncIterator[str]:
         async def collected() -> list[str]:  # type: ignore[valid-type]
             return [name.removeprefix(less) async for name in names()]
 
         for name in await self._tried("list", prefix, collected):  # type: ignore[attr-defined]
             yield name
+
+
+def _inner(store: Store) -> Any:
+    """The store that makes the requests."""
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return store
+
+
+async def _object_details(store: Any, prefix: str) -> list[Detail]:
+    """What obstore lists."""
+    return [
+        (obj["path"], obj["size"], obj.get("e_tag") or str(obj["last_modified"])) async for obj in store._list(prefix)
+    ]
+
+
+async def _file_details(store: Any, prefix: str) -> list[Detail]:
+    """What fsspec lists."""
+    root = f"{store.path}/"
+    found = await store.fs._find(f"{root}{prefix}", detail=True, withdirs=False)
+    return [(name.removeprefix(root), info["size"] or 0, _version(info)) for name, info in found.items()]
+
+
+def _version(info: dict[str, Any]) -> str:
+    """What changes with an object, as fsspec's file systems tell it each in its way."""
+    return next((str(info[name]) for name in VERSIONS if info.get(name)), "")
 
 
 class _UnderWay:

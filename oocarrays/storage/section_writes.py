@@ -31,6 +31,7 @@ from oocarrays.storage.chunk_locks import ChunkLocks
 from oocarrays.storage.codec import Chain
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import empty
+from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shard_writes import Sharded
 from oocarrays.storage.write_units import Buffers, Unit
 
@@ -45,6 +46,7 @@ def write_section(
     buffer_bytes: int | None = None,
     requests: int = 1,
     past_cache: bool = False,
+    receipts: Unkept = UNKEPT,
 ) -> SectionWritePlan:
     """Write what is taken of an array file, and leave the rest as it is.
 
@@ -65,6 +67,8 @@ def write_section(
         Chunks to have under way at one time, as far as the buffer goes.
     past_cache : bool
         Whether plain local chunks are written past the system's cache.
+    receipts : Unkept
+        Takes those of all chunks of which something is written.
 
     Returns
     -------
@@ -85,7 +89,7 @@ def write_section(
         raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
     file = replacing(file)
     plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
-    each_of(_writer(file, plan, meter or Meter(), past_cache), _units(file, plan, axes, values), plan.at_once)
+    each_of(_writer(file, plan, meter or Meter(), past_cache, receipts), _units(file, plan, axes, values), plan.at_once)
     return plan
 
 
@@ -138,21 +142,21 @@ class _Writer(Protocol):
         """Write what is written of one unit."""
 
 
-def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool) -> _Writer:
+def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> _Writer:
     if plan.method == "direct":
         return InPlace(file, plan.window, meter)
     if file.chain.shard is not None:
-        return Sharded(file, meter)
+        return Sharded(file, meter, receipts)
     if file.folder and file.chain.pipeline == "plain":
-        return InWindows(file, plan.window, meter, past_cache=past_cache)
-    return Whole(file, meter)
+        return InWindows(file, plan.window, meter, past_cache=past_cache, receipts=receipts)
+    return Whole(file, meter, receipts)
 
 
 class Whole:
     """Decodes, changes and replaces chunks, of any codec in any store."""
 
-    def __init__(self, file: ArrayFile, meter: Meter) -> None:
-        self.file, self._locks = file, ChunkLocks(file)
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+        self.file, self._locks, self._receipts = file, ChunkLocks(file), receipts
         self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
         self._buffers = Buffers(file.stored.grid.chunks, file.dtype)
@@ -166,7 +170,7 @@ class Whole:
             if not unit.whole:
                 self._read(unit, buffer)
             unit.put_in(buffer, self._box)
-            self._writer.replace(unit.index, buffer)
+            self._writer.replace(unit.index, buffer, self._receipts)
             self._buffers.give(buffer)
 
     def _read(self, unit: Unit, buffer: np.ndarray) -> None:
@@ -178,8 +182,16 @@ class Whole:
 class InWindows:
     """Reads, changes and writes uncompressed chunks of local files a window at a time, and replaces them at once."""
 
-    def __init__(self, file: ArrayFile, window: tuple[int, ...], meter: Meter, *, past_cache: bool = False) -> None:
-        self.file, self.meter, self._locks = file, meter, ChunkLocks(file)
+    def __init__(
+        self,
+        file: ArrayFile,
+        window: tuple[int, ...],
+        meter: Meter,
+        *,
+        past_cache: bool = False,
+        receipts: Unkept = UNKEPT,
+    ) -> None:
+        self.file, self.meter, self._locks, self._receipts = file, meter, ChunkLocks(file), receipts
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
         assert file.folder is not None, "only local files are read and written in part"
         self.blobs = LocalBlobs(file.folder, past_cache=past_cache)
@@ -196,13 +208,25 @@ class InWindows:
         key, buffer = self.file.chunk_key(unit.index), self._buffers.take()
         old = None if unit.whole else self._open(key)
         try:
-            if not self.blobs.put_pieces(key, self._pieces(unit, old, buffer)):
+            pieces = self._pieces(unit, old, buffer)
+            if len(self.windows) == 1:
+                pieces = self._kept(key, pieces)
+            if not self.blobs.put_pieces(key, pieces):
                 self.blobs.remove(key)
+                self._receipts.absent(key)
                 self.meter.add(skipped_chunks=1)
+            elif len(self.windows) > 1:
+                self._receipts.stored(key, self.file.stored.chunk_bytes)
         finally:
             if old is not None:
                 old.close()
         self._buffers.give(buffer)
+
+    def _kept(self, key: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """The only piece of a chunk, and its receipt."""
+        for offset, data in pieces:
+            self._receipts.put(key, data)
+            yield offset, data
 
     def _open(self, key: str) -> LocalBlob | None:
         try:

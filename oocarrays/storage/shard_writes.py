@@ -24,6 +24,7 @@ from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shards import NOT_STORED, lay_out
 from oocarrays.storage.write_units import Buffers, Unit
 
@@ -31,9 +32,9 @@ from oocarrays.storage.write_units import Buffers, Unit
 class Sharded:
     """Reads, changes and replaces shards."""
 
-    def __init__(self, file: ArrayFile, meter: Meter) -> None:
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         assert file.chain.shard is not None, "only shards are written chunk by chunk"
-        self.file, self.meter, self._layout = file, meter, file.chain.shard
+        self.file, self.meter, self._layout, self._receipts = file, meter, file.chain.shard, receipts
         self._blobs, self._locks = blobs_of(file.zarr), ChunkLocks(file)
         self._box = Section((0,) * len(self._layout.chunks), self._layout.chunks)
         self._chunks = Buffers(self._layout.chunks, file.dtype)
@@ -49,9 +50,11 @@ class Sharded:
             nbytes, stored = lay_out(self._layout, self._stored(unit, old, chunk), out)
             if stored:
                 self._blobs.put(key, out[:nbytes].data)
+                self._receipts.put(key, out[:nbytes].data)
                 self.meter.add(write_requests=1, written_bytes=nbytes)
             else:
                 self._blobs.remove(key)
+                self._receipts.absent(key)
                 self.meter.add(skipped_chunks=1)
             self._outs.give(out)
             self._chunks.give(chunk)
