@@ -12,7 +12,7 @@ from typing import Any
 
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
-from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Part, Trust, check_sources, look
+from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, check_sources, look
 from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import GraphBuilder
 from oocarrays.graphs.resume import journal_content, journal_of, resumed
@@ -24,7 +24,6 @@ from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.group_file import GroupFile, member_store
-from oocarrays.storage.journal import Journal
 
 
 class GroupGraphBuilder:
@@ -125,7 +124,10 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], t
     if trust.again and len(left) < len(members):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
     notices = _check_arrays(file, content, target, trust, moved=moved)
-    lost = _lost_copies(journal, target, verify=trust.verify)
+    stored = {} if trust.again else journal.stored()
+    found = _looked(stored, target, verify=trust.verify)
+    lost = found.lost.union(part for part, receipts in stored.items() if receipts is None)
+    notices += [found.notice] if found.lost else []
     notices += [notice for run in left.values() for notice in run.notices if notice not in notices]
     plan = GroupPlan(
         members=tuple((name, run.plan) for name, run in left.items()),
@@ -141,7 +143,7 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], t
         left,
         content,
         id=id,
-        done=() if trust.again else {batch for (batch,) in journal.parts() - lost},
+        done={batch for (batch,) in stored.keys() - lost},
         finished_bytes=sum(finished),
         lost=lost,
         trust=trust,
@@ -159,16 +161,10 @@ def _check_arrays(
     return check_sources([source.arrays[name] for name in names], before, target, trust, given=moved)
 
 
-def _lost_copies(journal: Journal, target: StoreLike, *, verify: bool) -> frozenset[Part]:
-    """Batches of copies of which something is not as it was stored, or nobody knows what that was."""
-    stored = journal.stored()
-    found = look(
-        {part: receipts for part, receipts in stored.items() if receipts is not None},
-        lambda _, name: member_store(target, name),
-        lambda _: (None, {}),
-        verify=verify,
-    )
-    return found.lost.union(part for part, receipts in stored.items() if receipts is None)
+def _looked(stored: Mapping[Part, Stored | None], target: StoreLike, *, verify: bool) -> Found:
+    """Which copies are not as they were stored; those without receipts are made again."""
+    kept = {part: receipts for part, receipts in stored.items() if receipts is not None}
+    return look(kept, lambda _, name: member_store(target, name), lambda _: (None, {}), verify=verify)
 
 
 def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Callable[[Any], Any]) -> GroupFile:

@@ -19,7 +19,7 @@ from oocarrays.graphs.slab_tasks import SlabTarget
 from oocarrays.errors import InputError, JournalError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs import Slab, SlabPlan
-from oocarrays.storage.array_file import ArrayFile, StoreLike, describe, name_of, open_array
+from oocarrays.storage.array_file import ArrayFile, StoreLike, describe, name_of, open_array, unfinished_run
 
 CUT = ("edges", "axis", "height")
 """Fields of a plan that say which slab is which."""
@@ -68,7 +68,8 @@ class Left:
             file = describe(open_array(stores[0], unfinished=True), written=True)
             return stores[0], at_least(file, file.stored.grid.indices(Section.of(plan.core(Slab(*part)).axes)))
 
-        return look(self.stored, lambda _, name: stores[int(name)], expected, verify=self.trust.verify)
+        places = {str(number): store for number, store in enumerate(stores) if unfinished_run(store) == self.id}
+        return look(self.stored, lambda _, name: places.get(name), expected, verify=self.trust.verify)
 
     def done(self, plan: SlabPlan, target: StoreLike) -> list[Slab]:
         """The slabs that are done.

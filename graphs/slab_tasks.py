@@ -189,12 +189,12 @@ class SlabRun(JournaledRun):
 
     def _forget_what_is_gone(self) -> None:
         """Refuse to go on where another target has been replaced; the last slab may have been written before."""
-        super()._forget_what_is_gone()
-        for target in self.targets:
-            self._remove_odd(target.store, [Slab(*part) for part in self.lost])
         gone = self._unmade()
         if gone and not all(map(self.is_done, self.plan.all_slabs())):
             raise RunError(f"{gone[0].store} is no longer what run {self.id} left")
+        super()._forget_what_is_gone()
+        for target in self.targets:
+            self._remove_odd(target.store, [Slab(*part) for part in self.lost])
 
     def _remove_odd(self, place: StoreLike | RemoteStore, slabs: Iterable[Slab]) -> None:
         """Remove chunks that are not as they were stored, as far as slabs are written there again."""
