@@ -18,11 +18,14 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 import oocarrays as ooc
 from oocarrays.array import placer
 from oocarrays.plan.rechunk import METHODS
 from oocarrays.storage.array_file import unfinished_run
+from oocarrays.storage.journal import Journal
 from tests.small import CODECS, DATA
 from tests.stores.servers import BUCKET, S3
 from tests.strategies import chunks_for
@@ -262,3 +265,47 @@ def test_the_command_line_takes_urls(s3: S3, capsys: pytest.CaptureFixture[str])
     assert "96 × 10" in capsys.readouterr().out
     assert main(["info", f"s3://{BUCKET}/none", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def recorded_chunk(journal: Journal) -> str:
+    """The key of a chunk that was stored."""
+    (receipts,) = (each for each in journal.stored().values() if each)
+    return min(receipts[""])
+
+
+def spoil(store: Any, key: str, fault: str) -> None:
+    """Do something to an object."""
+    buffer = sync(store.get(key, default_buffer_prototype()))
+    data = bytearray(buffer.to_bytes())
+    data[len(data) // 3] ^= 1
+    if fault == "removed":
+        sync(store.delete(key))
+    else:
+        sync(store.set(key, type(buffer).from_bytes(bytes(data[:-1] if fault == "cut short" else data))))
+
+
+@pytest.mark.parametrize("fault", ["source", "removed", "cut short", "flipped"])
+def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, library: str, fault: str) -> None:
+    name = f"looked-{library}-{fault.replace(' ', '-')}"
+    source, target = make(s3, s3.url(f"{name}-source")), s3.url(name)
+    job = plan(s3, source, target, method="independent", ranks=1)
+    record = Journal.record
+
+    def stop(self: Journal, *done: Any) -> None:
+        record(self, *done)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "record", stop)
+        with pytest.raises(KeyboardInterrupt):
+            job.run()
+    if fault == "source":
+        make(s3, source, DATA + 1)
+        with pytest.raises(ooc.errors.JournalError, match=r"of the chunks of .* have changed since"):
+            ooc.resume(target, storage_options=s3.options)
+        again = ooc.resume(target, storage_options=s3.options, again=True)
+    else:
+        spoil(placer(s3.direct)(target), recorded_chunk(Journal(placer(s3.direct)(target))), fault)
+        with pytest.warns(RuntimeWarning, match="they are written again"):
+            again = ooc.resume(target, storage_options=s3.options, verify=fault == "flipped")
+    np.testing.assert_array_equal(again.run()[...], DATA + (fault == "source"))

@@ -1,0 +1,109 @@
+"""Runs that version 0.5.0 left are gone on with: its journals keep neither receipts nor fingerprints of chunks."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from oocarrays.graphs.resume import metadata_digest
+
+import oocarrays as ooc
+from oocarrays.storage import array_file, journal
+from oocarrays.storage.journal import FOLDER
+
+KEPT = Path(__file__).parent / "data" / "journals_0_5_0.json"
+"""What was in the folder of each run that was killed, but for its lock: kind, path, bytes."""
+THERE = "/tmp/oocarrays-0.5.0"
+"""Where that folder was."""
+DATA = np.arange(1, 257, dtype="i2").reshape(16, 16)
+SLABS: dict[str, Any] = {"depth": 0, "memory": "64MiB", "ranks": 1, "height": 4, "scheduler": "threads"}
+
+
+def left(kind: str, folder: Path) -> Path:
+    """The folder as if the run had been there: places and digests are those of this one."""
+    for name, data in json.loads(KEPT.read_text())[kind].items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(data))
+    for path in folder.rglob(".oocarrays-*/[0-9]"):  # scratch has a lock of its own
+        assert path.is_dir()
+    for plan in folder.rglob(f"{FOLDER}/plan.json"):
+        settle(plan, folder)
+    return folder / "target.zarr"
+
+
+def settle(plan: Path, folder: Path) -> None:
+    data = json.loads(plan.read_text().replace(THERE, str(folder)))
+    content = data["content"]
+    if "source_metadata" in content:
+        content["source_metadata"] = digest_of(content["source"])
+    if "asked" in content:
+        content["asked"]["source"] = [digest_of(folder / "source.zarr")]
+    data["digest"] = journal._digest(data["run"], content)
+    plan.write_text(json.dumps(data))
+    for entry in (plan.parent / "done").iterdir():
+        entry.write_text(data["digest"])
+
+
+def digest_of(place: Any) -> str:
+    file = array_file.describe(array_file.open_array(place))
+    return metadata_digest(file, file.name)
+
+
+def resume(target: Path) -> Any:
+    return ooc.resume(target)
+
+
+def map_slabs(target: Path) -> Any:
+    return ooc.map_slabs(np.negative, target.parent / "source.zarr", target, resume=True, **SLABS)
+
+
+def iterate(target: Path) -> Any:
+    more = SLABS | {"sweeps": 3, "fuse": 1}
+    return ooc.iterate(np.negative, target.parent / "source.zarr", target, resume=True, **more)
+
+
+KINDS: dict[str, tuple[Callable[[Path], Any], dict[str, np.ndarray], str]] = {
+    "rechunk": (resume, {"": DATA}, "target.zarr"),
+    "group": (resume, {"air": DATA, "lat": DATA[0]}, "target.zarr/air"),
+    "map_slabs": (map_slabs, {"": -DATA}, "target.zarr"),
+    "iterate": (iterate, {"": -DATA}, ".oocarrays-*/1"),
+}
+each_kind = pytest.mark.parametrize(("kind", "again", "expected", "written"), [(k, *v) for k, v in KINDS.items()])
+
+
+def check(target: Path, expected: dict[str, np.ndarray]) -> None:
+    for name, data in expected.items():
+        np.testing.assert_array_equal(zarr.open_array(target / name, mode="r")[...], data)
+    assert not list(target.rglob(FOLDER))
+
+
+@each_kind
+def test_it_goes_on(tmp_path: Path, kind: str, again: Any, expected: Any, written: str) -> None:
+    target = left(kind, tmp_path)
+    job = again(target)
+    assert "no fingerprint of its chunks was kept" in job.explain() or kind == "group"
+    job.run()
+    check(target, expected)
+
+
+@each_kind
+@pytest.mark.parametrize("fault", ["removed", "cut short"])
+def test_chunks_that_are_lost_are_written_again(
+    tmp_path: Path, kind: str, again: Any, expected: Any, written: str, fault: str
+) -> None:
+    target = left(kind, tmp_path)
+    (folder,) = tmp_path.glob(written)
+    chunk = (max if kind == "rechunk" else min)(path for path in (folder / "c").rglob("*") if path.is_file())
+    data = chunk.read_bytes()
+    chunk.unlink() if fault == "removed" else chunk.write_bytes(data[:-1])
+    with pytest.warns(RuntimeWarning, match="they are written again"):
+        job = again(target)
+    job.run()
+    check(target, expected)
