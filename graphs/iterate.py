@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import zarr
 from oocarrays.graphs.journaled import check_room
-from oocarrays.graphs.looking import NOTHING, TRUSTED, Found, Part, Trust, at_least, look
+from oocarrays.graphs.looking import NOTHING, TRUSTED, Found, Part, Stored, Trust, at_least, look
 from oocarrays.graphs.resume_slabs import Left
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import SlabBuilder
@@ -90,7 +90,7 @@ class Course:
 
     def looked(self, left: Left) -> Course:
         """The same when what is left has been looked at: what the last pass writes, and what it reads."""
-        stored = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
+        stored: dict[Part, Stored | None] = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
         here = self._known(set(left.stored))
         _, last = self.step(here.residuals)
 

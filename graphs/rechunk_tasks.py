@@ -132,9 +132,9 @@ class RechunkRun(JournaledRun):
         if self.processes is None:
             raise UnsupportedError(ONE_PROCESS)
         names = ("plan", "destination", "content", "id", "processes", "done", "journal", "scratch")
-        names += ("lost", "trust", "moved", "notices")
+        more = ("lost", "trust", "moved", "notices")
         source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
-        return {name: getattr(self, name) for name in names} | {"_source": source}
+        return {name: getattr(self, name) for name in (*names, *more)} | {"_source": source}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

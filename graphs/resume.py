@@ -103,7 +103,10 @@ def _looked(
 ) -> Found:
     """What of all that is recorded is not as it was stored: in the target, and in scratch that is still there."""
     last = len(plan.passes) - 1
-    opened = cache(lambda where: array_file.describe(array_file.open_array(where, unfinished=True), written=True))
+
+    @cache
+    def opened(where: Any) -> ArrayFile:
+        return array_file.describe(array_file.open_array(where, unfinished=True), written=True)
 
     def place(part: Part, name: str = "") -> StoreLike | None:
         folder = target if part[0] == last else place_below(scratch, str(part[0]))

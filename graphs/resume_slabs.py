@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oocarrays.graphs.looking import Found, Part, Stored, Trust, at_least, check_sources, look
+from oocarrays.graphs.looking import TRUSTED, Found, Part, Stored, Trust, at_least, check_sources, look
 from oocarrays.graphs.resume import is_of, journal_of, metadata_digest
 from oocarrays.graphs.slab_tasks import SlabTarget
 
@@ -158,7 +158,7 @@ def left_by(
         if was != wanted and not (name == "source" and sources and _are_of(sources, was)):
             told = "another source" if name == "source" else f"{name}={was}, not {wanted}"
             raise JournalError(f"{target} was begun with {told}: to go on, ask for the same; else ask for overwrite")
-    trust, cut = trust_of(resume), content["cut"]
+    trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
     edges = tuple(tuple(each) for each in cut["edges"])
     return Left(
@@ -171,17 +171,17 @@ def _are_of(sources: Sequence[ArrayFile], digests: Any) -> bool:
     return len(sources) == len(digests) and all(map(is_of, sources, digests))
 
 
-def trust_of(resume: Any) -> Trust:
-    """How far a pass trusts what is left, as its option ``resume`` says it.
+def trust_of(resume: Any) -> Trust | None:
+    """How far a pass trusts what is left, as its option ``resume`` says it; None where it is to go on with nothing.
 
-    >>> trust_of(True).verify, trust_of("verify").verify
-    (False, True)
+    >>> trust_of(True) == TRUSTED, trust_of("verify"), trust_of(False)
+    (True, Trust(as_is=False, again='', verify=True), None)
 
     Raises
     ------
     InputError
         Where it is no bool, ``"verify"`` or ``"as-is"``.
     """
-    if resume not in (True, False, "verify", "as-is"):
+    if not isinstance(resume, bool) and resume not in ("verify", "as-is"):
         raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
-    return Trust(verify=resume == "verify", as_is=resume == "as-is")
+    return Trust(verify=resume == "verify", as_is=resume == "as-is") if resume else None

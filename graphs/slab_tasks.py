@@ -115,9 +115,9 @@ class SlabRun(JournaledRun):
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "targets", "destination", "content", "resumes", "done", "id", "processes", "journal")
-        names += ("lost", "odd", "trust", "notices")
+        more = ("lost", "odd", "trust", "notices")
         given = self._given if isinstance(self._given, bytes) else cloudpickle.dumps(self._given)
-        return {name: getattr(self, name) for name in names} | {"_given": given}
+        return {name: getattr(self, name) for name in (*names, *more)} | {"_given": given}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -21,7 +21,7 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
 from oocarrays.graphs.rechunk import new_suffix
-from oocarrays.graphs.resume_slabs import asked_of, kernel_name, left_by, slab_content
+from oocarrays.graphs.resume_slabs import asked_of, kernel_name, left_by, slab_content, trust_of
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.slab_tasks import SlabTarget
 from oocarrays.graphs.steps import Key
@@ -300,7 +300,7 @@ def iterate(
     if isinstance(source, LocalArrays):
         raise InputError(f"{source.store} is local array files: iterate takes one array file, gather_files makes one")
     array, store = array_file.open_array(place(source)), place(target)
-    goes_on = resume and array_file.unfinished_run(store) is not None
+    goes_on = trust_of(resume) is not None and array_file.unfinished_run(store) is not None
     array_file.check_target(array, store, overwrite=overwrite or goes_on)
     cluster, edge = cluster_of(scheduler, workers), checked_boundary(boundary, array.dtype)
     means, file = means_of(cluster, memory), array_file.describe(array)

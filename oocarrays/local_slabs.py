@@ -17,7 +17,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import LocalSlabRun, LocalTarget
 from oocarrays.graphs.parts import is_block
-from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content
+from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.slab_tasks import Kernel
 from oocarrays.local_array import LocalArrays, own_disks
@@ -85,7 +85,7 @@ def local_pass(
     check_distinct(stores)
     for array, store in product(arrays, stores):
         array_file.check_apart(array.zarr, store)
-    goes_on = resume and array_file.unfinished_run(stores[0]) is not None
+    goes_on = trust_of(resume) is not None and array_file.unfinished_run(stores[0]) is not None
     made = [
         _target(arrays[0], store, each, chunks, folder, scheduler, overwrite=overwrite, goes_on=goes_on)
         for store, each, folder in zip(

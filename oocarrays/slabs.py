@@ -17,7 +17,7 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import local_graph
-from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content
+from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import build_graph
@@ -239,7 +239,7 @@ def _global_pass(
     """A pass over arrays in one file each, as `map_slabs` has it."""
     _check_alike(arrays)
     check_distinct(stores)
-    goes_on = resume and array_file.unfinished_run(stores[0]) is not None
+    goes_on = trust_of(resume) is not None and array_file.unfinished_run(stores[0]) is not None
     for array, store in product(arrays, stores):
         array_file.check_target(array, store, overwrite=overwrite or goes_on)
     cluster = cluster_of(scheduler, workers)

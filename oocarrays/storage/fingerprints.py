@@ -77,7 +77,7 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any], *, moved: bool = 
     old, new = _sums(before)[kind], _sums(now)[kind]
     if len(old) != len(new):
         return 1.0
-    return float(np.count_nonzero(old != new) / max(np.count_nonzero(old | new), 1))
+    return int(np.count_nonzero(old != new)) / max(int(np.count_nonzero(old | new)), 1)
 
 
 def _sums(given: Mapping[str, Any]) -> list[np.ndarray]:

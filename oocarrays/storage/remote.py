@@ -57,8 +57,8 @@ class Patience:
             yield min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * random.uniform(0.5, 1.0)
 
 
-Detail = tuple[str, int, str]
-"""Of an object its key, its bytes, and what changes when it is written again."""
+Details = list[tuple[str, int, str]]
+"""Of objects their keys, their bytes, and what changes when they are written again."""
 VERSIONS = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
 """What fsspec's file systems call that."""
 
@@ -173,7 +173,7 @@ class RemoteStore(WrapperStore[Store]):
         """All names right below ``prefix``."""
         return self._listed(prefix, lambda: self._store.list_dir(self.prefix + prefix))
 
-    async def details(self, prefix: str) -> list[Detail] | None:
+    async def details(self, prefix: str) -> Details | None:
         """All objects whose keys begin with ``prefix``; None where the store gives no such list."""
         listing = {"ObjectStore": _object_details, "FsspecStore": _file_details}.get(type(_inner(self)).__name__)
         if listing is None or self.name.startswith("http"):
@@ -196,14 +196,14 @@ def _inner(store: Store) -> Any:
     return store
 
 
-async def _object_details(store: Any, prefix: str) -> list[Detail]:
+async def _object_details(store: Any, prefix: str) -> Details:
     """What obstore lists."""
     return [
         (obj["path"], obj["size"], obj.get("e_tag") or str(obj["last_modified"])) async for obj in store._list(prefix)
     ]
 
 
-async def _file_details(store: Any, prefix: str) -> list[Detail]:
+async def _file_details(store: Any, prefix: str) -> Details:
     """What fsspec lists."""
     root = f"{store.path}/"
     found = await store.fs._find(f"{root}{prefix}", detail=True, withdirs=False)
