@@ -106,6 +106,7 @@ def _looked(
 
     @cache
     def opened(where: Any) -> ArrayFile:
+        """An array, opened once."""
         return array_file.describe(array_file.open_array(where, unfinished=True), written=True)
 
     def place(part: Part, name: str = "") -> StoreLike | None:
@@ -113,10 +114,8 @@ def _looked(
         return folder if part[0] == last or array_file.is_scratch(folder) else None  # type: ignore[arg-type]
 
     def expected(part: Part) -> tuple[StoreLike | None, dict[str, Any]]:
-        where = place(part)
-        if where is None:
-            return None, {}
-        return where, at_least(opened(where), plan.passes[part[0]].written(*part[1:]))
+        where: Any = place(part)
+        return where, {} if where is None else at_least(opened(where), plan.passes[part[0]].written(*part[1:]))
 
     return look(stored, place, expected, verify=verify)
 
