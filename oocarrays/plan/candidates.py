@@ -7,11 +7,10 @@ follows from `cost`, a model. There is no rule of thumb beside these two.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations, product
-
-import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic, Waits, pass_seconds
@@ -290,7 +289,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     batch = _batch(problem, shape, units)
     touched = touched_by_region(axes)
     if packed:
-        shape = replace(shape, slab=ceil_div(int(touched.max()), ranks))
+        shape = replace(shape, slab=ceil_div(max(touched), ranks))
     exchanges = _exchanges(problem, shape, touched)
     traffic = _traffic(problem, shape, axes, units, batch, exchanges)
     turns = exchanges * shape.slabs or units
@@ -381,11 +380,12 @@ def _idle(problem: Problem, shape: _Shape, units: int) -> float:
     return ceil_div(shared, ranks) * ranks / shared
 
 
-def _exchanges(problem: Problem, shape: _Shape, touched: np.ndarray) -> int:
+def _exchanges(problem: Problem, shape: _Shape, touched: Counter[int]) -> int:
     """Rounds of all partitions, times ranks."""
     if shape.method == "independent":
         return 0
-    return int((-(-touched // (problem.ranks * shape.slab))).sum()) * problem.ranks
+    at_once = problem.ranks * shape.slab
+    return sum(ceil_div(chunks, at_once) * units for chunks, units in touched.items()) * problem.ranks
 
 
 def _traffic(
@@ -406,7 +406,8 @@ def _traffic(
     elif exchanges:
         tasks = rounds * (2 * ranks + load.receives) + units * ranks + (units - 1) * ranks * shape.kept
     else:
-        tasks = sum(ceil_div(ceil_div(units - rank, ranks), batch) for rank in range(min(ranks, units)))
+        each, more = divmod(units, ranks)
+        tasks = more * ceil_div(each + 1, batch) + (ranks - more) * ceil_div(each, batch)
     return Traffic(
         read_requests=range_requests(axes) if shape.access == "ranges" else visits,
         read_bytes=read_bytes.get(shape.access, source.nbytes),
