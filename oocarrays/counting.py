@@ -10,7 +10,7 @@ import numpy as np
 
 from oocarrays import report
 from oocarrays.distributed_array import LayoutLike, layout_for
-from oocarrays.errors import ChunksError
+from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.plan.requests import RequestCounts, requests_of
 
@@ -85,12 +85,18 @@ def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | N
     return nbytes // itemsize
 
 
+MOST_AXES = 6
+"""Axes of an array of which every way to distribute them is counted, at most."""
+
+
 def distributions_of(axes: int) -> list[str]:
     """Every way to distribute some axes by block or cyclically; the eight of Table 1 where there are two.
 
     >>> distributions_of(1), len(distributions_of(2))
     (['(block)', '(cyclic)'], 8)
     """
+    if axes > MOST_AXES:
+        raise LayoutError(f"{axes} axes can be distributed in {len(KINDS)}**{axes} ways: give one layout")
     every = product(KINDS, repeat=axes)
     return [f"({', '.join(each)})" for each in every if set(each) != {"*"}]
 

@@ -16,6 +16,9 @@ from oocarrays.errors import LayoutError
 from oocarrays.mapping.distribution import Collapsed, Distribution, GenBlock
 from oocarrays.mapping.hpf import written
 
+MOST_RANKS = 2**16
+"""Ranks of a layout or of an exchange, at most: each is asked what it holds and sends, and has tasks of its own."""
+
 
 def process_grid(
     distributions: Sequence[Distribution], *, ranks: int | None = None, grid: Sequence[int] | None = None
@@ -41,6 +44,8 @@ def process_grid(
     """
     if ranks is not None and not (isinstance(ranks, Integral) and ranks >= 1):
         raise LayoutError(f"ranks={ranks} must be a whole number, at least 1")
+    if ranks is not None and ranks > MOST_RANKS:
+        raise LayoutError(f"ranks={ranks} are more than the {MOST_RANKS} that a layout can have")
     if grid is None:
         return _dealt_out(distributions, ranks)
     given, spread = tuple(grid), [not isinstance(each, Collapsed) for each in distributions]
@@ -51,6 +56,8 @@ def process_grid(
         raise LayoutError(f"grid={tuple(grid)} must have a whole number, at least 1, for each of {len(spread)} axes")
     if ranks not in (None, math.prod(given)):
         raise LayoutError(f"grid={tuple(grid)} has {math.prod(given)} ranks; ranks={ranks} are asked for")
+    if math.prod(given) > MOST_RANKS:
+        raise LayoutError(f"grid={tuple(grid)} has more than the {MOST_RANKS} ranks that a layout can have")
     return tuple(map(int, given))
 
 
