@@ -30,7 +30,7 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
@@ -44,6 +44,7 @@ from oocarrays.storage.codec import (
 )
 from oocarrays.storage.making_room import replace_local
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.presence import Presence, identity_of, presence_of
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import store_of
@@ -72,13 +73,15 @@ class ArrayFile:
     """What a planner may know of it."""
     chain: Chain
     """How its chunks are coded, and who does it."""
+    presence: Presence
+    """What tells whether it is there still: of the array as it was opened first, in whatever process."""
 
     def __reduce__(self) -> Any:
         place = self.zarr.store_path
         written = self.stored.shard_chunks is not None
         if is_remote(place.store):  # what it says of itself travels along: to ask again would take three requests
-            return _carried, (self.zarr, written)
-        return _opened_again, (absolute(place.store), place.path, self.zarr.read_only, written)
+            return _carried, (self.zarr, written, self.presence)
+        return _opened_again, (absolute(place.store), place.path, self.zarr.read_only, written, self.presence)
 
     @property
     def dtype(self) -> np.dtype:
@@ -126,14 +129,19 @@ class ArrayFile:
         return ShardKey(self.chunk_key(shard), number)
 
 
-def _carried(array: zarr.Array, written: bool) -> ArrayFile:
+def _carried(array: zarr.Array, written: bool, presence: Presence) -> ArrayFile:
     """An array file in another process, of an array that has been opened in this one."""
-    return describe(array, written=written)
+    return replace(describe(array, written=written), presence=presence)
 
 
-def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool) -> ArrayFile:
-    """An array file in another process."""
-    return describe(_open(store, "r" if read_only else "r+", path), written=written)
+def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool, presence: Presence) -> ArrayFile:
+    """An array file in another process, of the array that was opened first."""
+    try:
+        array = _open(store, "r" if read_only else "r+", path)
+    except NotFoundError as error:
+        raise RunError(f"{presence.name} is gone: {error}") from error
+    presence.check_same(identity_of(array.metadata))
+    return replace(describe(array, written=written), presence=presence)
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
@@ -284,8 +292,10 @@ def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
         raise UnsupportedError(f"{location(array)} has chunks of unequal length; regular ones are taken") from None
     array, chain = _with_pipeline(array)
     if shards is not None and not written and chain.shard is not None:
-        return ArrayFile(zarr=array, stored=_read_by_chunks(array, chain), chain=chain)
-    return ArrayFile(zarr=array, stored=_stored(array, tuple(shards or array.chunks), chain), chain=chain)
+        stored = _read_by_chunks(array, chain)
+    else:
+        stored = _stored(array, tuple(shards or array.chunks), chain)
+    return ArrayFile(zarr=array, stored=stored, chain=chain, presence=presence_of(array, location(array)))
 
 
 def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:

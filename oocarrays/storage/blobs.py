@@ -162,6 +162,17 @@ class LocalBlobs:
         """The chunk under ``key``, open for reading."""
         return LocalBlob(os.path.join(self.root, key), read_ahead)
 
+    def exists(self, key: str) -> bool:
+        """Whether a chunk is stored under ``key``."""
+        path = os.path.join(self.root, key)
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+        return True
+
     def announce(self, keys: Iterable[str]) -> None:
         """Ask the system to fetch chunks that will be wanted, the first ones, and do not wait for them."""
         fetch_ahead([os.path.join(self.root, key) for key in keys])

@@ -90,6 +90,13 @@ class StoreBlobs:
         """The chunk under ``key``; whether it is there shows at the first read."""
         return StoreBlob(self.store, self._key(key), self.requests)
 
+    def exists(self, key: str) -> bool:
+        """Whether a chunk is stored under ``key``."""
+        try:
+            return sync(self.store.exists(self._key(key)))
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self._key(key)} of {self.store}: {error}") from error
+
     def fetched(self, wanted: Iterable[Wanted | None]) -> Iterator[np.ndarray | None]:
         """The bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
         asked = (None if each is None else (self._key(each[0]), each[1]) for each in wanted)

@@ -1,0 +1,260 @@
+"""Whether the array that was opened is still there, so that what is missing of it is its fill value.
+
+    chunk "not found" ──► its metadata document is there, and says the same ──► fill value
+                      ──► gone, unreadable, another one                     ──► RunError, which names the array
+
+A folder that was moved, a disk that is not mounted and a prefix that was removed answer "not found" for every chunk,
+as an array does of which nothing has been written. Readers say here what they found missing, once a batch of chunks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import le
+from typing import Any, NamedTuple
+
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, StorePath
+
+from oocarrays.errors import RunError, StoreFailure
+from oocarrays.storage.meter import Meter
+
+Index = tuple[int, ...]
+DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
+"""What says of a folder that it is an array, by the format of Zarr."""
+MAY_CHANGE = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")
+"""What an array may say anew, and is the same array still: it may also grow, and then none of its chunks moves."""
+CHUNK = re.compile(r"c$|c\.|\d")
+"""How names of chunks, and of folders of them, begin."""
+KNOWN_DOCUMENTS = 32
+"""Documents whose digests a process keeps."""
+
+
+class Identity(NamedTuple):
+    """What tells an array from another one."""
+
+    shape: tuple[int, ...]
+    """Elements along each axis."""
+    digest: str
+    """Of all else that chunks depend on."""
+
+    def holds_for(self, now: Identity) -> bool:
+        """Whether an array is this one, or this one grown.
+
+        >>> Identity((4,), "a").holds_for(Identity((5,), "a")), Identity((4,), "a").holds_for(Identity((3,), "a"))
+        (True, False)
+        """
+        return now.digest == self.digest and all(map(le, self.shape, now.shape))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """An array as it was opened: where it is, and what tells it from another one in the same place."""
+
+    name: str
+    """Where it is, as a person writes it."""
+    place: str | StorePath
+    """Its absolute folder on this machine, or where else it is."""
+    format: int
+    """Of Zarr: 2 or 3."""
+    identity: Identity
+    """What its metadata said that chunks depend on."""
+    had_chunks: bool
+    """Whether it is known that a chunk was stored then."""
+
+    def check(self) -> None:
+        """Look at the metadata, in one small read, and for any chunk where there was one.
+
+        Raises
+        ------
+        RunError
+            Where the array has gone, is another one, or has lost all its chunks.
+        StoreFailure
+            Where that cannot be told.
+        """
+        document = self._document()
+        if document is None:
+            raise RunError(f"{self.name} is gone: there is no {DOCUMENTS[self.format]} any more, as when it was opened")
+        self.check_same(_identity_in(document, self.format))
+        if self.had_chunks and isinstance(self.place, str) and not _holds_chunks(self.place):
+            raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
+
+    def check_same(self, now: Identity | None) -> None:
+        """Refuse an array that is not the one that was opened, nor that one grown.
+
+        Raises
+        ------
+        RunError
+            It names the array.
+        """
+        if now is None or not self.identity.holds_for(now):
+            raise RunError(
+                f"{self.name} is another array than when it was opened: its shape, chunks, type, codecs "
+                "or fill value have changed"
+            )
+
+    def found_missing(self, count: int, first: Index, meter: Meter) -> None:
+        """Take chunks for the fill value that a reader found missing in one batch: all readers say so here.
+
+        Parameters
+        ----------
+        count : int
+            Chunks that are missing.
+        first : tuple of int
+            The index of one of them.
+        meter : Meter
+            What counts for the run.
+
+        Raises
+        ------
+        RunError
+            Where the array itself is not there, as `check` has it.
+        """
+        self.check()
+
+    def _document(self) -> bytes | None:
+        name = DOCUMENTS[self.format]
+        if isinstance(self.place, str):
+            return read_document(os.path.join(self.place, name))
+        try:
+            buffer = sync((self.place / name).get(default_buffer_prototype()))
+        except (FileNotFoundError, KeyError):
+            return None
+        except OSError as error:
+            raise StoreFailure(f"cannot read {name} of {self.name}: {error}") from error
+        return None if buffer is None else buffer.to_bytes()
+
+
+class Missing:
+    """What a batch of chunks lacks, which several threads may read: it is told when the batch is at its end."""
+
+    def __init__(self, presence: Presence, meter: Meter) -> None:
+        self._presence, self._meter = presence, meter
+        self.count = 0
+        """Chunks that are missing."""
+        self.first: Index = ()
+        """The index of one of them."""
+        self._lock = threading.Lock()
+
+    def add(self, *indices: Index) -> None:
+        """Count more of them."""
+        with self._lock:
+            if indices and not self.count:
+                self.first = indices[0]
+            self.count += len(indices)
+
+    def tell(self) -> None:
+        """Tell of them all.
+
+        Raises
+        ------
+        RunError
+            Where chunks are missing because the array is.
+        """
+        if self.count:
+            self._presence.found_missing(self.count, self.first, self._meter)
+
+
+@contextmanager
+def noticing(presence: Presence, meter: Meter) -> Iterator[Missing]:
+    """Have what is missing of a batch of chunks told at its end, also where who takes them stops early.
+
+    Raises
+    ------
+    RunError
+        Where chunks are missing because the array is.
+    """
+    missing = Missing(presence, meter)
+    try:
+        yield missing
+    except GeneratorExit:
+        missing.tell()
+        raise
+    missing.tell()
+
+
+def presence_of(array: zarr.Array, name: str) -> Presence:
+    """An open array as it is now, called ``name``."""
+    place: str | StorePath = array.store_path
+    if isinstance(place.store, LocalStore):
+        place = os.path.abspath(os.path.join(str(place.store.root), place.path))
+    return Presence(
+        name=name,
+        place=place,
+        format=array.metadata.zarr_format,
+        identity=identity_of(array.metadata),
+        had_chunks=isinstance(place, str) and array.read_only and _noted(place),
+    )
+
+
+def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
+    """What tells an array from one of other elements, other chunks, or other codecs."""
+    said = {name: value for name, value in metadata.to_dict().items() if name not in MAY_CHANGE}
+    text = json.dumps(said, sort_keys=True, default=str)
+    return Identity(tuple(metadata.shape), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+
+
+@lru_cache(KNOWN_DOCUMENTS)
+def _identity_in(document: bytes, format: int) -> Identity | None:
+    """The same of a stored document; None where it is not that of an array."""
+    kind: Any = ArrayV2Metadata if format == 2 else ArrayV3Metadata
+    try:
+        return identity_of(kind.from_dict(json.loads(document)))
+    except Exception:  # noqa: BLE001  Zarr refuses what is no array in ways of its own
+        return None
+
+
+def read_document(path: str) -> bytes | None:
+    """A local document; None where there is none.
+
+    Raises
+    ------
+    StoreFailure
+        Where that cannot be told.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+
+
+def _noted(folder: str) -> bool:
+    """Whether a chunk is seen in a folder: where it cannot be listed, none is."""
+    try:
+        return _holds_chunks(folder)
+    except StoreFailure:
+        return False
+
+
+def _holds_chunks(folder: str) -> bool:
+    """Whether there is any chunk below the folder of an array; the first one found is enough."""
+    return _holds_files(folder, CHUNK)
+
+
+def _holds_files(folder: str, names: re.Pattern[str]) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not names.match(entry.name) or entry.name.endswith(".partial"):
+                    continue
+                if entry.is_file() or (entry.is_dir() and _holds_files(entry.path, names)):
+                    return True
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreFailure(f"cannot list {folder}: {error.strerror}") from error
+    return False
