@@ -23,11 +23,12 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.array_file import StoreLike, local_folder, store_path
+from oocarrays.storage.array_file import StoreLike, local_folder, location, store_path
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import presence_of
 
 KEYS_AT_ONCE = 1000
 """Keys of a store that are held at one time."""
@@ -48,7 +49,9 @@ def copy_part(source: zarr.Array, target: StoreLike, part: int, parts: int, *, a
     DiskFullError
         Where there is no room.
     StoreFailure
-        Where a store refuses.
+        Where a store refuses, or an object has gone since it was listed.
+    RunError
+        Where the array is gone, or another one.
     """
     place = source.store_path
     here, there = local_folder(place.store, place.path), local_folder(target)
@@ -56,6 +59,7 @@ def copy_part(source: zarr.Array, target: StoreLike, part: int, parts: int, *, a
         _copy_files(here, there, part, parts, meter)
     else:
         sync(_copy_objects(place, store_path(target), part, parts, at_once, meter))
+    presence_of(source, location(source)).check()  # what is gone lists nothing
 
 
 def is_in_part(key: str, part: int, parts: int) -> bool:
@@ -104,6 +108,8 @@ def _copy_file(path: str, copy: str) -> int:
     except OSError as error:
         with suppress(OSError):
             os.unlink(partial)
+        if error.filename == path:
+            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
         raise write_error(copy, error) from error
     return nbytes
 
@@ -115,9 +121,10 @@ async def _copy_objects(
 
     async def copy(key: str) -> None:
         found = await source.store.get(prefix + key, default_buffer_prototype())
-        if found is not None:  # or it has gone since it was listed
-            await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
-            meter.add(copied_objects=1, copied_bytes=len(found))
+        if found is None:
+            raise StoreFailure(f"cannot copy {key} of {source}: it has gone since it was listed")
+        await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
+        meter.add(copied_objects=1, copied_bytes=len(found))
 
     try:
         async for keys in _listed(source, prefix, part, parts):

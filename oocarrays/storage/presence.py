@@ -22,13 +22,14 @@ from operator import le
 from typing import Any, NamedTuple
 
 import zarr
-from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import RunError, StoreFailure
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.remote import RemoteStore
+from oocarrays.storage.underway import got
 
 Index = tuple[int, ...]
 DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
@@ -85,6 +86,7 @@ class Presence:
         """
         document = self._document()
         if document is None:
+            self._check_bucket()
             raise RunError(f"{self.name} is gone: there is no {DOCUMENTS[self.format]} any more, as when it was opened")
         self.check_same(_identity_in(document, self.format))
         if self.had_chunks and isinstance(self.place, str) and not _holds_chunks(self.place):
@@ -123,17 +125,17 @@ class Presence:
         """
         self.check()
 
+    def _check_bucket(self) -> None:
+        """Refuse a store of which not even the bucket is there, which a listing tells; a get does not."""
+        if isinstance(self.place, StorePath) and isinstance(self.place.store, RemoteStore):
+            sync(self.place.store.is_empty(self.place.path))
+
     def _document(self) -> bytes | None:
         name = DOCUMENTS[self.format]
         if isinstance(self.place, str):
             return read_document(os.path.join(self.place, name))
-        try:
-            buffer = sync((self.place / name).get(default_buffer_prototype()))
-        except (FileNotFoundError, KeyError):
-            return None
-        except OSError as error:
-            raise StoreFailure(f"cannot read {name} of {self.name}: {error}") from error
-        return None if buffer is None else buffer.to_bytes()
+        data = sync(got(self.place.store, f"{self.place.path}/{name}".lstrip("/")))
+        return None if data is None else data.tobytes()
 
 
 class Missing:

@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.storage.blobs import MissingBlob, write_error
-from oocarrays.storage.underway import Putting, Wanted, fetched
+from oocarrays.storage.underway import Putting, Wanted, fetched, got
 
 
 class StoreBlob:
@@ -26,13 +26,10 @@ class StoreBlob:
         self.requests = requests
 
     def _get(self, byte_range: ByteRequest) -> np.ndarray:
-        try:
-            buffer = sync(self.store.get(self.key, default_buffer_prototype(), byte_range))
-        except OSError as error:
-            raise StoreFailure(f"cannot read {self.key} of {self.store}: {error}") from error
-        if buffer is None:
+        data = sync(got(self.store, self.key, byte_range))
+        if data is None:
             raise MissingBlob(self.key)
-        return np.frombuffer(buffer.as_buffer_like(), np.uint8)
+        return data
 
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill ``out`` from ``offset`` on, in one request."""
