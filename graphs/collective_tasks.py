@@ -120,11 +120,13 @@ class Reading:
     # ------------------------------------------------------------------ each for itself, or all on threads
 
     def make(self, rank: int) -> np.ndarray:
-        """A rank's part, still empty."""
+        """A rank's part, still empty, of an array that is there."""
+        self.file.presence.check()
         return np.empty(part_shape(self.plan, rank), self.file.dtype)
 
     def independent(self, rank: int) -> np.ndarray:
         """A rank's part, read by itself."""
+        self.file.presence.check()
         return self.filled(rank, self._section(self.plan.requests[rank]))
 
     def gather(self, number: int, source: int, *parts: np.ndarray) -> None:

@@ -127,7 +127,7 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any]) -
     return GroupRun(
         plan,
         file,
-        GroupDestination(store=array_file.absolute(target), overwrite=False, resumed=True),
+        GroupDestination(store=target, overwrite=False, resumed=True),
         left,
         content,
         id=id,

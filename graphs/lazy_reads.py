@@ -186,6 +186,7 @@ class PlainCopy:
     @classmethod
     def make(cls, scratch: str, part: StoredPart, plan: LazyReadsPlan) -> PlainCopy:
         """Make it, empty, in a new folder."""
+        part.file.presence.check()
         copy = cls(os.path.join(scratch, f".oocarrays-{uuid.uuid4().hex[:12]}"))
         held = hold(copy.folder)
         weakref.finalize(copy, discard, copy.folder, held)

@@ -68,7 +68,7 @@ def resumed(
         raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
     scratch = scratch_place(place(content["scratch"]))
     destination = Destination(
-        store=array_file.absolute(target),
+        store=target,
         settings=None,
         overwrite=False,
         scratch=scratch,

@@ -282,7 +282,7 @@ def _planned(
         **means,
     )
     destination = Destination(
-        store=array_file.absolute(target),
+        store=target,
         settings=made,
         overwrite=overwrite,
         scratch=scratch,

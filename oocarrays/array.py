@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, describe
 from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
-from oocarrays.storage.urls import store_of
+from oocarrays.storage.urls import absolute, store_of
 
 if TYPE_CHECKING:
     from oocarrays.distributed_array import LayoutLike
@@ -41,7 +42,7 @@ class OutOfCoreArray:
     """
 
     def __init__(self, array: zarr.Array) -> None:
-        self._array = array
+        self._array = absolute(array)
         self._known: tuple[Any, ArrayFile] | None = None
 
     def __reduce__(self) -> Any:
@@ -52,8 +53,14 @@ class OutOfCoreArray:
         """How its chunks are read: looked at anew where its metadata are others, as after ``a.zarr.resize``."""
         known, metadata = self._known, self._array.metadata
         if known is None or known[0] is not metadata:
-            self._known = known = metadata, describe(self._array)
+            self._known = known = metadata, self._described()
         return known[1]
+
+    def _described(self) -> ArrayFile:
+        file = describe(self._array)
+        if self._array.read_only:
+            return file
+        return replace(file, presence=replace(file.presence, had_chunks=False))  # what is written may be fill values
 
     @property
     def shape(self) -> tuple[int, ...]:

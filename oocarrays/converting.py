@@ -173,7 +173,7 @@ def scatter_files(
     plan = plan_files(
         "scatter", source.stored, largest, grids, said.layout, said.depth, **_means(cluster, memory, schedule)
     )
-    files = LocalFiles(store=array_file.absolute(store), descriptor=said, name=str(store))
+    files = LocalFiles(store=store, descriptor=said, name=str(store))
     run = FilesRun(plan, source, files, _target(store, made, overwrite))
     return FilesJob(run, lambda name: open_array(store, scheduler=scheduler), cluster, disks)
 
@@ -266,7 +266,7 @@ def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[s
 
 
 def _target(store: Any, made: dict[str, Any], overwrite: bool) -> FilesTarget:
-    return FilesTarget(store=array_file.absolute(store), settings=made, overwrite=overwrite)
+    return FilesTarget(store=store, settings=made, overwrite=overwrite)
 
 
 def _grid(made: Mapping[str, Any]) -> ChunkGrid:

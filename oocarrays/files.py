@@ -278,7 +278,7 @@ def _local(
     described, disks = own_disks(descriptor, folders, scheduler)
     local_files.check_group_place(store, overwrite=overwrite)
     local_files.create_group(store, described, made, uuid.uuid4().hex[:12], overwrite=overwrite)
-    files = local_files.LocalFiles(store=array_file.absolute(store), descriptor=described, name=str(store))
+    files = local_files.LocalFiles(store=store, descriptor=described, name=str(store))
     for rank in range(files.ranks):
         own = local_files.rank_settings(described, made, rank)
         disks.call(rank, local_files.create_file, files.place(rank), own, overwrite)

@@ -27,8 +27,9 @@ from oocarrays.notebook import array_html, members_html, plan_html, rows_html
 from oocarrays.plan.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import group_file
-from oocarrays.storage.array_file import ArrayFile, StoreLike, absolute, local_folder
+from oocarrays.storage.array_file import ArrayFile, StoreLike, local_folder
 from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.urls import absolute
 
 if TYPE_CHECKING:
     pass
@@ -118,7 +119,7 @@ def open_group(store: StoreLike | zarr.Group) -> OutOfCoreGroup:
     >>> list(group), group["deep/temp"].chunks
     (['deep/temp'], (1, 4))
     """
-    return OutOfCoreGroup(group_file.describe_group(group_file.open_group(store)))
+    return OutOfCoreGroup(group_file.describe_group(group_file.open_group(absolute(store))))
 
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
@@ -264,7 +265,7 @@ def group_job(
         budget=means["budget"],
         processes=means.get("processes"),
     )
-    destination = GroupDestination(store=absolute(target), overwrite=overwrite, resumed=False)
+    destination = GroupDestination(store=target, overwrite=overwrite, resumed=False)
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
 
 

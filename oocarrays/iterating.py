@@ -300,7 +300,7 @@ def iterate(
     cluster, edge = cluster_of(scheduler, workers), checked_boundary(boundary, array.dtype)
     means, file = means_of(cluster, memory), array_file.describe(array)
     made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
-    destination = SlabTarget(store=array_file.absolute(store), settings=made, overwrite=overwrite)
+    destination = SlabTarget(store=store, settings=made, overwrite=overwrite)
     watched = residual or (change if until is not None else None)
     depths = checked(depth, array.shape, prefetch, axis, height)
     asked = asked_of(

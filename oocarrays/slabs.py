@@ -248,8 +248,7 @@ def _global_pass(
     ]
     files = [array_file.describe(array) for array in arrays]
     targets = [
-        SlabTarget(store=array_file.absolute(store), settings=each, overwrite=overwrite)
-        for each, store in zip(made, stores, strict=True)
+        SlabTarget(store=store, settings=each, overwrite=overwrite) for each, store in zip(made, stores, strict=True)
     ]
     edge = checked_boundary(boundary, *(array.dtype for array in arrays))
     depths = checked(depth, arrays[0].shape, how["prefetch"], axis, height)

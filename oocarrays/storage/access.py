@@ -26,7 +26,7 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlob, MissingBlob, byte_view
+from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of, open_ahead
@@ -366,6 +366,8 @@ class ChunkWriter:
 
     def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
         section = self.file.stored.grid.section(index)
+        if isinstance(self._blobs, LocalBlobs):
+            self._blobs.check()
         try:
             data = chunk[section.relative_to(section.lower).slices]
             local = self.file.folder is not None

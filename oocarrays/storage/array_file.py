@@ -81,7 +81,7 @@ class ArrayFile:
         written = self.stored.shard_chunks is not None
         if is_remote(place.store):  # what it says of itself travels along: to ask again would take three requests
             return _carried, (self.zarr, written, self.presence)
-        return _opened_again, (absolute(place.store), place.path, self.zarr.read_only, written, self.presence)
+        return _opened_again, (place.store, place.path, self.zarr.read_only, written, self.presence)
 
     @property
     def dtype(self) -> np.dtype:
@@ -98,6 +98,11 @@ class ArrayFile:
     def name(self) -> str:
         """Where the array is, as a person writes it."""
         return location(self.zarr)
+
+    @property
+    def presences(self) -> tuple[Presence, ...]:
+        """What tells of all that is read of it whether it is there: of several files there is more than one."""
+        return (self.presence,)
 
     @property
     def folder(self) -> str | None:
@@ -139,7 +144,7 @@ def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool, p
     try:
         array = _open(store, "r" if read_only else "r+", path)
     except NotFoundError as error:
-        raise RunError(f"{presence.name} is gone: {error}") from error
+        raise RunError(f"{error} in this process: it has gone, or is not shared with all workers") from error
     presence.check_same(identity_of(array.metadata))
     return replace(describe(array, written=written), presence=presence)
 
@@ -151,17 +156,6 @@ def local_folder(store: Any, path: str = "") -> str | None:
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
         return os.path.realpath(store)
     return None
-
-
-def absolute(store: StoreLike) -> StoreLike:
-    """The same store for a process that works in another folder.
-
-    >>> absolute("/data/a.zarr"), absolute("s3://bucket/a.zarr")
-    ('/data/a.zarr', 's3://bucket/a.zarr')
-    """
-    if isinstance(store, LocalStore):
-        return LocalStore(os.path.abspath(store.root), read_only=store.read_only)
-    return store if isinstance(store, Store | StorePath) or "://" in str(store) else os.path.abspath(store)
 
 
 def place_name(store: Any, path: str = "") -> str | None:
@@ -295,7 +289,9 @@ def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
         stored = _read_by_chunks(array, chain)
     else:
         stored = _stored(array, tuple(shards or array.chunks), chain)
-    return ArrayFile(zarr=array, stored=stored, chain=chain, presence=presence_of(array, location(array)))
+    return ArrayFile(
+        zarr=array, stored=stored, chain=chain, presence=presence_of(array, location(array), read=not written)
+    )
 
 
 def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
@@ -526,7 +522,14 @@ def remove_scratch(folder: str | RemoteStore) -> None:
 
 
 def finish_target(file: ArrayFile) -> None:
-    """Take the unfinished mark away: every chunk is written."""
+    """Take the unfinished mark away: every chunk is written.
+
+    Raises
+    ------
+    RunError
+        Where it is not there any more, or is another one.
+    """
+    file.presence.check()
     attributes = dict(file.zarr.attrs.asdict())
     attributes.pop(MARK, None)
     file.zarr.attrs.put(attributes)

@@ -114,7 +114,7 @@ def _place(store: StoreLike | zarr.Group) -> StoreLike:
     """A group's store as others open it, in any folder: the one that is named, which may be written to."""
     if isinstance(store, zarr.Group):
         return array_file.local_folder(store.store_path.store, store.store_path.path) or store.store_path
-    return array_file.absolute(store)
+    return store
 
 
 def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict[str, Any]:

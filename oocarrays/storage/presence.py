@@ -186,8 +186,16 @@ def noticing(presence: Presence, meter: Meter) -> Iterator[Missing]:
     missing.tell()
 
 
-def presence_of(array: zarr.Array, name: str) -> Presence:
-    """An open array as it is now, called ``name``."""
+def presence_of(array: zarr.Array, name: str, *, read: bool) -> Presence:
+    """An open array as it is now.
+
+    Parameters
+    ----------
+    name : str
+        Where it is, as a person writes it.
+    read : bool
+        Whether nobody here takes its chunks away, so that it keeps some where it has any.
+    """
     place: str | StorePath = array.store_path
     if isinstance(place.store, LocalStore):
         place = os.path.abspath(os.path.join(str(place.store.root), place.path))
@@ -196,7 +204,7 @@ def presence_of(array: zarr.Array, name: str) -> Presence:
         place=place,
         format=array.metadata.zarr_format,
         identity=identity_of(array.metadata),
-        had_chunks=isinstance(place, str) and array.read_only and _noted(place),
+        had_chunks=read and isinstance(place, str) and _noted(place),
     )
 
 

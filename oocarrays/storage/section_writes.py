@@ -18,14 +18,13 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-import zarr
 
 from oocarrays.errors import CorruptChunkError, InputError, SelectionError
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.sieve_writes import SectionWritePlan, WriteMethod, plan_section_write, runs_of
 from oocarrays.storage.access import ChunkReader, ChunkWriter, Index, cut, fill_bits, is_fill
-from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.array_file import ArrayFile, open_array
 from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view, on_sectors
 from oocarrays.storage.chunk_locks import ChunkLocks
 from oocarrays.storage.codec import Chain
@@ -86,8 +85,6 @@ def write_section(
         raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
     file = replacing(file)
     plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
-    if file.folder is not None:
-        file.presence.check()
     each_of(_writer(file, plan, meter or Meter(), past_cache), _units(file, plan, axes, values), plan.at_once)
     return plan
 
@@ -109,8 +106,7 @@ def replacing(file: ArrayFile) -> ArrayFile:
     if file.chain.pipeline != "zarrs":
         return file
     place = file.zarr.store_path
-    again = zarr.open_array(place.store, path=place.path, mode="r+")
-    return replace(file, zarr=again, chain=Chain(pipeline="zarr"))
+    return replace(file, zarr=open_array(place, mode="r+", unfinished=True), chain=Chain(pipeline="zarr"))
 
 
 def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarray) -> Iterator[Unit]:
@@ -123,8 +119,10 @@ def each_of(work: Writer, units: Iterable[Unit], at_once: int) -> None:
     Raises
     ------
     RunError
-        Where they are missing because the array is.
+        Where the array has gone: of one on this machine nothing is then written.
     """
+    if work.file.folder is not None:
+        work.file.presence.check()
     if at_once == 1:
         for unit in units:
             work(unit)
@@ -150,6 +148,8 @@ def _together(work: Writer, units: Iterable[Unit], at_once: int) -> None:
 class Writer(Protocol):
     """A way to write chunks."""
 
+    file: ArrayFile
+    """What is written."""
     missing: Missing
     """What was to be changed and was not there."""
 
