@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_parts
 from oocarrays.graphs.work import this_worker
 
@@ -107,6 +108,7 @@ class Reading:
     def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
         result = getattr(self, verb)(*args, *inputs[:buffers])
+        warn_of_missing(self.meter, self.file.name, so_far=True)
         if verb in READS and (worker := this_worker()):
             worker.log_event(self.topic, {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()})
         return result

@@ -27,6 +27,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, describe
 from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
+from oocarrays.storage.presence import Policy
 from oocarrays.storage.urls import absolute, store_of
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ class OutOfCoreArray:
     ``a[key]`` is a numpy array, as in Zarr; ``a.to_dask()`` is lazy. Made by `open_array`.
     """
 
-    def __init__(self, array: zarr.Array) -> None:
+    def __init__(self, array: zarr.Array, missing: str | None = None) -> None:
         self._array = absolute(array)
+        self._missing = settings.missing(missing)
         self._known: tuple[Any, ArrayFile] | None = None
 
     def __reduce__(self) -> Any:
-        return type(self), (self._array,)
+        return type(self), (self._array, self._missing)
 
     @property
     def _file(self) -> ArrayFile:
@@ -57,7 +59,7 @@ class OutOfCoreArray:
         return known[1]
 
     def _described(self) -> ArrayFile:
-        file = describe(self._array)
+        file = describe(self._array, missing=self._missing)
         if self._array.read_only:
             return file
         return replace(file, presence=replace(file.presence, had_chunks=False))  # what is written may be fill values
@@ -128,6 +130,11 @@ class OutOfCoreArray:
     def fill_value(self) -> Any:
         """Value of what is not stored."""
         return self._array.fill_value
+
+    @property
+    def missing(self) -> Policy:
+        """What is made of a chunk that is not there, wherever this array is read: as `open_array` was told."""
+        return self._missing
 
     @property
     def zarr(self) -> zarr.Array:
@@ -402,6 +409,11 @@ class OutOfCoreArray:
         return array_html(array_facts(self._array))
 
 
+def missing_of(source: Any, asked: str | None = None) -> Policy:
+    """What is made of chunks that a source lacks: as it is asked for, as it was opened, or as it is set."""
+    return settings.missing(getattr(source, "missing", None) if asked is None else asked)
+
+
 def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
     """What makes paths and stores of all that a person may name as a place."""
     ways = settings.ways()
@@ -414,7 +426,11 @@ def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
 
 
 def open_array(
-    store: StoreLike | zarr.Array, *, mode: str = "r", storage_options: Mapping[str, Any] | None = None
+    store: StoreLike | zarr.Array,
+    *,
+    mode: str = "r",
+    storage_options: Mapping[str, Any] | None = None,
+    missing: str | None = None,
 ) -> OutOfCoreArray:
     """Open an array in a Zarr store.
 
@@ -426,6 +442,8 @@ def open_array(
         As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes.
     storage_options : mapping
         How a URL is opened, by the names that fsspec has for it.
+    missing : str
+        What is made of a chunk that is not there, as `oocarrays.open_array` has it.
 
     Raises
     ------
@@ -444,4 +462,4 @@ def open_array(
     ((3, 4), (1, 4), array([[ 4,  7],
            [ 8, 11]]))
     """
-    return OutOfCoreArray(array_file.open_array(placer(storage_options)(store), mode=mode))
+    return OutOfCoreArray(array_file.open_array(placer(storage_options)(store), mode=mode), missing)

@@ -34,6 +34,7 @@ from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError,
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
+from oocarrays.storage.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.codec import (
     DECODE_IN_PLACE,
     Chain,
@@ -44,7 +45,7 @@ from oocarrays.storage.codec import (
 )
 from oocarrays.storage.making_room import replace_local
 from oocarrays.storage.pages import can_map
-from oocarrays.storage.presence import Presence, identity_of, presence_of
+from oocarrays.storage.presence import Policy, Presence, identity_of, presence_of
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import store_of
@@ -270,8 +271,28 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
         raise StoreFailure(f"cannot open {store}: {error}") from error
 
 
-def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
+def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
+    """How an open array is read by a run, which looks at its beginning and end whether it is there with its chunks."""
+    file = describe(array, missing=missing)
+    there = file.presence
+    if isinstance(there.place, str) or _names_below(file) > PAGE:
+        return file
+    return replace(file, presence=replace(there, had_chunks=seems_to_hold_chunks(there.place)))
+
+
+def _names_below(file: ArrayFile) -> int:
+    """Names of chunks, or of folders of them, right below an array."""
+    in_folder = file.chunk_key((0,) * file.zarr.ndim).startswith("c/")
+    return 1 if in_folder else file.presence.chunks
+
+
+def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None = None) -> ArrayFile:
     """How the chunks of an open array are read, or ``written``: the unit of writing is a shard, where there are any.
+
+    Parameters
+    ----------
+    missing : str, optional
+        What is made of chunks that are missing; None where nobody asks, as of what a run writes itself.
 
     Raises
     ------
@@ -289,9 +310,8 @@ def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
         stored = _read_by_chunks(array, chain)
     else:
         stored = _stored(array, tuple(shards or array.chunks), chain)
-    return ArrayFile(
-        zarr=array, stored=stored, chain=chain, presence=presence_of(array, location(array), read=not written)
-    )
+    presence = presence_of(array, location(array), read=not written, missing=missing)
+    return ArrayFile(zarr=array, stored=stored, chain=chain, presence=presence)
 
 
 def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import le
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import zarr
 from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
@@ -27,6 +27,8 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import RunError, StoreFailure
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.storage.chunk_names import count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.underway import got
@@ -36,8 +38,9 @@ DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
 """What says of a folder that it is an array, by the format of Zarr."""
 MAY_CHANGE = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")
 """What an array may say anew, and is the same array still: it may also grow, and then none of its chunks moves."""
-CHUNK = re.compile(r"c$|c\.|\d")
-"""How names of chunks, and of folders of them, begin."""
+Policy = Literal["fill", "warn", "error"]
+NAMED_CHUNKS = 3
+"""Chunks that an error names."""
 KNOWN_DOCUMENTS = 32
 """Documents whose digests a process keeps."""
 
@@ -71,8 +74,12 @@ class Presence:
     """Of Zarr: 2 or 3."""
     identity: Identity
     """What its metadata said that chunks depend on."""
+    chunks: int
+    """Chunks, or shards, that it has where none is missing."""
     had_chunks: bool
     """Whether it is known that a chunk was stored then."""
+    missing: Policy | None = None
+    """What is made of a chunk that is missing; None where nobody asks: of what a run writes itself."""
 
     def check(self) -> None:
         """Look at the metadata, in one small read, and for any chunk where there was one.
@@ -84,13 +91,16 @@ class Presence:
         StoreFailure
             Where that cannot be told.
         """
+        self._check_document()
+        if self.had_chunks and not holds_chunks(self.place):
+            raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
+
+    def _check_document(self) -> None:
         document = self._document()
         if document is None:
             self._check_bucket()
             raise RunError(f"{self.name} is gone: there is no {DOCUMENTS[self.format]} any more, as when it was opened")
         self.check_same(_identity_in(document, self.format))
-        if self.had_chunks and isinstance(self.place, str) and not _holds_chunks(self.place):
-            raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
 
     def check_same(self, now: Identity | None) -> None:
         """Refuse an array that is not the one that was opened, nor that one grown.
@@ -106,24 +116,36 @@ class Presence:
                 "or fill value have changed"
             )
 
-    def found_missing(self, count: int, first: Index, meter: Meter) -> None:
+    def found_missing(self, count: int, first: Sequence[Index], meter: Meter) -> None:
         """Take chunks for the fill value that a reader found missing in one batch: all readers say so here.
 
         Parameters
         ----------
         count : int
             Chunks that are missing.
-        first : tuple of int
-            The index of one of them.
+        first : sequence of tuple of int
+            The indices of some of them.
         meter : Meter
             What counts for the run.
 
         Raises
         ------
         RunError
-            Where the array itself is not there, as `check` has it.
+            Where the array itself is not there, as `check` has it; or where no chunk may be missing.
         """
-        self.check()
+        self.check() if isinstance(self.place, str) else self._check_document()  # a run lists a store at its end
+        if self.missing is None:
+            return
+        meter.add(missing_chunks=count, warned_chunks=count if self.missing == "warn" else 0)
+        if self.missing == "error":
+            named = ", ".join(f"({', '.join(map(str, index))})" for index in first)
+            more = f" and {count - len(first)} more" if count > len(first) else ""
+            raise RunError(f"{self.name} lacks {count} chunk{'s' * (count > 1)}, and missing='error': {named}{more}")
+
+    def count_missing(self) -> int | None:
+        """Chunks, or shards, that are not stored, as a listing has it; None where that takes long."""
+        stored = count_chunks(self.place, self.chunks) if self.chunks else None
+        return None if stored is None else max(self.chunks - stored, 0)
 
     def _check_bucket(self) -> None:
         """Refuse a store of which not even the bucket is there, which a listing tells; a get does not."""
@@ -145,15 +167,14 @@ class Missing:
         self._presence, self._meter = presence, meter
         self.count = 0
         """Chunks that are missing."""
-        self.first: Index = ()
-        """The index of one of them."""
+        self.first: list[Index] = []
+        """The indices of the first of them."""
         self._lock = threading.Lock()
 
     def add(self, *indices: Index) -> None:
         """Count more of them."""
         with self._lock:
-            if indices and not self.count:
-                self.first = indices[0]
+            self.first += indices[: NAMED_CHUNKS - len(self.first)]
             self.count += len(indices)
 
     def tell(self) -> None:
@@ -186,7 +207,7 @@ def noticing(presence: Presence, meter: Meter) -> Iterator[Missing]:
     missing.tell()
 
 
-def presence_of(array: zarr.Array, name: str, *, read: bool) -> Presence:
+def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | None = None) -> Presence:
     """An open array as it is now.
 
     Parameters
@@ -195,6 +216,8 @@ def presence_of(array: zarr.Array, name: str, *, read: bool) -> Presence:
         Where it is, as a person writes it.
     read : bool
         Whether nobody here takes its chunks away, so that it keeps some where it has any.
+    missing : str, optional
+        What is made of chunks that are missing.
     """
     place: str | StorePath = array.store_path
     if isinstance(place.store, LocalStore):
@@ -204,8 +227,19 @@ def presence_of(array: zarr.Array, name: str, *, read: bool) -> Presence:
         place=place,
         format=array.metadata.zarr_format,
         identity=identity_of(array.metadata),
-        had_chunks=read and isinstance(place, str) and _noted(place),
+        chunks=_chunks_of(array),
+        had_chunks=read and isinstance(place, str) and seems_to_hold_chunks(place),
+        missing=missing,
     )
+
+
+def _chunks_of(array: zarr.Array) -> int:
+    """Chunks, or shards, of an array; 0 where they are of unequal length, and nobody counts them."""
+    try:
+        lengths = array.shards or array.chunks
+    except NotImplementedError:
+        return 0
+    return math.prod(map(ceil_div, array.shape, lengths))
 
 
 def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
@@ -240,31 +274,3 @@ def read_document(path: str) -> bytes | None:
         return None
     except OSError as error:
         raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
-
-
-def _noted(folder: str) -> bool:
-    """Whether a chunk is seen in a folder: where it cannot be listed, none is."""
-    try:
-        return _holds_chunks(folder)
-    except StoreFailure:
-        return False
-
-
-def _holds_chunks(folder: str) -> bool:
-    """Whether there is any chunk below the folder of an array; the first one found is enough."""
-    return _holds_files(folder, CHUNK)
-
-
-def _holds_files(folder: str, names: re.Pattern[str]) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if not names.match(entry.name) or entry.name.endswith(".partial"):
-                    continue
-                if entry.is_file() or (entry.is_dir() and _holds_files(entry.path, names)):
-                    return True
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise StoreFailure(f"cannot list {folder}: {error.strerror}") from error
-    return False
