@@ -194,15 +194,13 @@ def presence_of(array: zarr.Array, name: str, *, read: bool) -> Presence:
     read : bool
         Whether nobody here takes its chunks away, so that it keeps some where it has any.
     """
-    place: str | StorePath = array.store_path
-    if isinstance(place.store, LocalStore):
-        place = os.path.abspath(os.path.join(str(place.store.root), place.path))
+    place = _place(array)
     return Presence(
         name=name,
         place=place,
         format=array.metadata.zarr_format,
         identity=identity_of(array.metadata),
-        had_chunks=read and isinstance(place, str) and _noted(place),
+        had_chunks=read and holds_chunks(array),
     )
 
 
@@ -240,10 +238,18 @@ def read_document(path: str) -> bytes | None:
         raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
 
 
-def _noted(folder: str) -> bool:
-    """Whether a chunk is seen in a folder: where it cannot be listed, none is."""
+def _place(array: zarr.Array) -> str | StorePath:
+    place = array.store_path
+    if not isinstance(place.store, LocalStore):
+        return place
+    return os.path.abspath(os.path.join(str(place.store.root), place.path))
+
+
+def holds_chunks(array: zarr.Array) -> bool:
+    """Whether any chunk of an array is seen: of one that cannot be listed, or is not on this machine, none is."""
+    place = _place(array)
     try:
-        return _holds_chunks(folder)
+        return isinstance(place, str) and _holds_chunks(place)
     except StoreFailure:
         return False
 
