@@ -85,19 +85,15 @@ class Presence:
         """
         document = self._document()
         if document is None:
-            raise RunError(f"{self.name} is gone: there is no {DOCUMENTS[self.format]} any more, as when it was opened")
-        self.check_same(_identity_in(document, self.format))
+            raise RunError(
+                f"{self.name} is gone, or this process does not see it: there is no {DOCUMENTS[self.format]}"
+            )
+        self._check_same(_identity_in(document, self.format))
         if self.had_chunks and isinstance(self.place, str) and not _holds_chunks(self.place):
             raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
 
-    def check_same(self, now: Identity | None) -> None:
-        """Refuse an array that is not the one that was opened, nor that one grown.
-
-        Raises
-        ------
-        RunError
-            It names the array.
-        """
+    def _check_same(self, now: Identity | None) -> None:
+        """Refuse an array that is not the one that was opened, nor that one grown."""
         if now is None or not self.identity.holds_for(now):
             raise RunError(
                 f"{self.name} is another array than when it was opened: its shape, chunks, type, codecs "
