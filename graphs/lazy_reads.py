@@ -93,7 +93,7 @@ class StoredPart:
         )
 
     def __dask_tokenize__(self) -> Any:
-        return tokenize(self.file.name, self.file.zarr.metadata.to_dict(), self.axes)
+        return tokenize(self.file.name, self.file.zarr.metadata.to_dict(), self.file.presence.missing, self.axes)
 
 
 def _dense(axes: Axes) -> bool:

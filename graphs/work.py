@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocarrays.graphs.placement import known_workers
 
-from oocarrays.errors import PlacementError, RunError
+from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.storage.array_file import StoreLike, unfinished_run
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
@@ -92,7 +92,7 @@ class Work:
             try:
                 if verb in LOOKS:
                     run.look()
-                with nullcontext() if verb == "copy" else run.meter.phase(verb, args):
+                with nullcontext() if verb == "copy" else run.meter.phase(verb, args), _found(verb):
                     result = run._verb(verb)(*args, *inputs[:buffers])
             except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
                 if verb == "create":
@@ -185,6 +185,17 @@ class Work:
         """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
         if self.failure and not self._running:
             self.journal.release()
+
+
+@contextmanager
+def _found(verb: str) -> Iterator[None]:
+    """What is not found by a run that has begun was there when it was asked for: that is no fault of who asked."""
+    try:
+        yield
+    except (NotFoundError, DescriptorError) as error:
+        if verb == "create":
+            raise
+        raise RunError(f"{error}; it was there when the run was planned") from error
 
 
 def is_given_up() -> bool:

@@ -27,7 +27,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, describe
 from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
-from oocarrays.storage.presence import Policy
+from oocarrays.storage.presence import Policy, shows_chunks
 from oocarrays.storage.urls import absolute, store_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class OutOfCoreArray:
     def __init__(self, array: zarr.Array, missing: str | None = None) -> None:
         self._array = absolute(array)
         self._missing = settings.missing(missing)
+        self._had_chunks = self._array.read_only and shows_chunks(self._array)
         self._known: tuple[Any, ArrayFile] | None = None
 
     def __reduce__(self) -> Any:
@@ -59,10 +60,9 @@ class OutOfCoreArray:
         return known[1]
 
     def _described(self) -> ArrayFile:
+        """As its chunks were found when it was opened; of one that is written all may become fill values."""
         file = describe(self._array, missing=self._missing)
-        if self._array.read_only:
-            return file
-        return replace(file, presence=replace(file.presence, had_chunks=False))  # what is written may be fill values
+        return replace(file, presence=replace(file.presence, had_chunks=self._had_chunks))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
@@ -45,7 +45,7 @@ from oocarrays.storage.codec import (
 )
 from oocarrays.storage.making_room import replace_local
 from oocarrays.storage.pages import can_map
-from oocarrays.storage.presence import Policy, Presence, identity_of, presence_of
+from oocarrays.storage.presence import Policy, Presence, presence_of
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import store_of
@@ -78,11 +78,8 @@ class ArrayFile:
     """What tells whether it is there still: of the array as it was opened first, in whatever process."""
 
     def __reduce__(self) -> Any:
-        place = self.zarr.store_path
-        written = self.stored.shard_chunks is not None
-        if is_remote(place.store):  # what it says of itself travels along: to ask again would take three requests
-            return _carried, (self.zarr, written, self.presence)
-        return _opened_again, (place.store, place.path, self.zarr.read_only, written, self.presence)
+        """What it says of itself travels along: a scheduler need not see it, and another one is not taken for it."""
+        return _carried, (self.zarr, self.stored.shard_chunks is not None, self.presence)
 
     @property
     def dtype(self) -> np.dtype:
@@ -137,16 +134,6 @@ class ArrayFile:
 
 def _carried(array: zarr.Array, written: bool, presence: Presence) -> ArrayFile:
     """An array file in another process, of an array that has been opened in this one."""
-    return replace(describe(array, written=written), presence=presence)
-
-
-def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool, presence: Presence) -> ArrayFile:
-    """An array file in another process, of the array that was opened first."""
-    try:
-        array = _open(store, "r" if read_only else "r+", path)
-    except NotFoundError as error:
-        raise RunError(f"{error} in this process: it has gone, or is not shared with all workers") from error
-    presence.check_same(identity_of(array.metadata))
     return replace(describe(array, written=written), presence=presence)
 
 

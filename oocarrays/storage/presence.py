@@ -99,17 +99,13 @@ class Presence:
         document = self._document()
         if document is None:
             self._check_bucket()
-            raise RunError(f"{self.name} is gone: there is no {DOCUMENTS[self.format]} any more, as when it was opened")
-        self.check_same(_identity_in(document, self.format))
+            raise RunError(
+                f"{self.name} is gone, or this process does not see it: there is no {DOCUMENTS[self.format]}"
+            )
+        self._check_same(_identity_in(document, self.format))
 
-    def check_same(self, now: Identity | None) -> None:
-        """Refuse an array that is not the one that was opened, nor that one grown.
-
-        Raises
-        ------
-        RunError
-            It names the array.
-        """
+    def _check_same(self, now: Identity | None) -> None:
+        """Refuse an array that is not the one that was opened, nor that one grown."""
         if now is None or not self.identity.holds_for(now):
             raise RunError(
                 f"{self.name} is another array than when it was opened: its shape, chunks, type, codecs "
@@ -219,16 +215,14 @@ def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | N
     missing : str, optional
         What is made of chunks that are missing.
     """
-    place: str | StorePath = array.store_path
-    if isinstance(place.store, LocalStore):
-        place = os.path.abspath(os.path.join(str(place.store.root), place.path))
+    place = _place(array)
     return Presence(
         name=name,
         place=place,
         format=array.metadata.zarr_format,
         identity=identity_of(array.metadata),
         chunks=_chunks_of(array),
-        had_chunks=read and isinstance(place, str) and seems_to_hold_chunks(place),
+        had_chunks=read and shows_chunks(array),
         missing=missing,
     )
 
@@ -274,3 +268,16 @@ def read_document(path: str) -> bytes | None:
         return None
     except OSError as error:
         raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+
+
+def _place(array: zarr.Array) -> str | StorePath:
+    place = array.store_path
+    if not isinstance(place.store, LocalStore):
+        return place
+    return os.path.abspath(os.path.join(str(place.store.root), place.path))
+
+
+def shows_chunks(array: zarr.Array) -> bool:
+    """Whether any chunk of an array is seen: of one that cannot be listed, or is not on this machine, none is."""
+    place = _place(array)
+    return isinstance(place, str) and seems_to_hold_chunks(place)

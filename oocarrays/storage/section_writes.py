@@ -102,7 +102,15 @@ def check_writable(file: ArrayFile) -> None:
 
 
 def replacing(file: ArrayFile) -> ArrayFile:
-    """The same file, its chunks replaced at once: zarrs writes them where they are."""
+    """The same file, which is there, its chunks replaced at once: zarrs writes them where they are.
+
+    Raises
+    ------
+    RunError
+        Where an array on this machine has gone.
+    """
+    if file.folder is not None:
+        file.presence.check()
     if file.chain.pipeline != "zarrs":
         return file
     place = file.zarr.store_path
@@ -119,10 +127,8 @@ def each_of(work: Writer, units: Iterable[Unit], at_once: int) -> None:
     Raises
     ------
     RunError
-        Where the array has gone: of one on this machine nothing is then written.
+        Where they are missing because the array is.
     """
-    if work.file.folder is not None:
-        work.file.presence.check()
     if at_once == 1:
         for unit in units:
             work(unit)
