@@ -28,7 +28,7 @@ from oocarrays.storage.array_file import MARK, StoreLike
 from oocarrays.storage.formats import DIMENSIONS, dimension_names
 from oocarrays.storage.presence import presence_of
 
-COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs")
+COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +340,7 @@ def _array_row(array: ArrayFacts) -> tuple[str, ...]:
         format_bytes(array.nbytes),
         "–" if array.stored_bytes is None else format_bytes(array.stored_bytes),
         ", ".join(array.codecs) or "–",
-        f"lacks {missing_text(array.missing_chunks, array.all_chunks)}" if array.missing_chunks else "",
+        f"lacks {missing_text(array.missing_chunks, array.all_chunks)} chunks" if array.missing_chunks else "",
     )
 
 
