@@ -17,7 +17,7 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -42,6 +42,7 @@ from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pieces import PieceWriter
+from oocarrays.storage.presence import Presence
 
 SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
 """Folders in a run's scratch: of an array that holds every block, and of one that may not yet."""
@@ -91,6 +92,10 @@ class LazyRun(RechunkRun):
     def stores(self) -> dict[str, Any]:
         """Where it writes."""
         return {"target": self.destination.store}
+
+    def reads(self) -> Iterable[Presence]:
+        """Nothing that it does not make."""
+        return ()
 
     def count_with(self, meter: Meter) -> None:
         """Count what is read and written in ``meter``, in this process."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_parts
 from oocarrays.graphs.work import this_worker
 
@@ -107,6 +108,7 @@ class Reading:
     def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
         result = getattr(self, verb)(*args, *inputs[:buffers])
+        warn_of_missing(self.meter, self.file.name, so_far=True)
         if verb in READS and (worker := this_worker()):
             worker.log_event(self.topic, {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()})
         return result
@@ -120,11 +122,13 @@ class Reading:
     # ------------------------------------------------------------------ each for itself, or all on threads
 
     def make(self, rank: int) -> np.ndarray:
-        """A rank's part, still empty."""
+        """A rank's part, still empty, of an array that is there."""
+        self.file.presence.check()
         return np.empty(part_shape(self.plan, rank), self.file.dtype)
 
     def independent(self, rank: int) -> np.ndarray:
         """A rank's part, read by itself."""
+        self.file.presence.check()
         return self.filled(rank, self._section(self.plan.requests[rank]))
 
     def gather(self, number: int, source: int, *parts: np.ndarray) -> None:

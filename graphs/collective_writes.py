@@ -215,7 +215,8 @@ class WritingRun(Work):
         return boxes
 
     def _done(self, rank: int) -> str:
-        """Say that all is written."""
+        """Say that all is written, to an array that is there."""
+        self.file.presence.check()
         self.journal.release()
         return self.file.name
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -36,6 +36,7 @@ from oocarrays.storage.access import ChunkReader, ChunkWriter
 from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike, describe
 from oocarrays.storage.local_files import LocalFiles
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.sections import read_section
 
@@ -96,6 +97,13 @@ class FilesRun(OutboxRun):
     @property
     def _whole_store(self) -> Any:
         return self.destination.store if self.plan.way == "gather" else self._read_whole().zarr.store_path
+
+    def reads(self) -> Iterable[Presence]:
+        """The global file of a scatter; those files of a gather that are open in this process."""
+        if self.plan.way == "scatter":
+            return self._read_whole().presences
+        with self._opening:
+            return [file.presence for what, file in self._files.items() if what != "whole"]
 
     @property
     def expected(self) -> tuple[float, float]:

@@ -98,13 +98,15 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     }
 
 
-def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any]) -> GroupRun:
+def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], missing: str | None = None) -> GroupRun:
     """A run of a group that stopped, less what it has done.
 
     Parameters
     ----------
     place : callable
         Makes stores of URLs.
+    missing : str, optional
+        What is made of chunks that the source lacks; by default as the run was asked.
 
     Raises
     ------
@@ -115,7 +117,7 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any]) -
     """
     journal, id, content = journal_of(target, "group")
     file = _source(content, source, target, place)
-    members = {name: _member(target, name, file, place) for name in content["members"]}
+    members = {name: _member(target, name, file, place, missing) for name in content["members"]}
     left = {name: run for name, run in members.items() if run is not None}
     plan = GroupPlan(
         members=tuple((name, run.plan) for name, run in left.items()),
@@ -127,7 +129,7 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any]) -
     return GroupRun(
         plan,
         file,
-        GroupDestination(store=array_file.absolute(target), overwrite=False, resumed=True),
+        GroupDestination(store=target, overwrite=False, resumed=True),
         left,
         content,
         id=id,
@@ -150,7 +152,9 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
     return CopyPlan(batches=tuple(batches), **content["copies"])
 
 
-def _member(target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any]) -> MemberRun | None:
+def _member(
+    target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any], missing: str | None
+) -> MemberRun | None:
     """The run of one array, or None where the array is finished.
 
     Raises
@@ -163,5 +167,5 @@ def _member(target: StoreLike, name: str, source: GroupFile, place: Callable[[An
         return None
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    plan, file, destination, left_by = resumed(store, source.arrays[name], place)
+    plan, file, destination, left_by = resumed(store, source.arrays[name], place, missing)
     return MemberRun(plan, file, destination, {}, **left_by)

@@ -24,6 +24,7 @@ from oocarrays.storage.copies import copy_part
 from oocarrays.storage.group_file import GroupFile, member_store
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +143,11 @@ class GroupRun(Work):
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
+
+    def reads(self) -> Iterable[Presence]:
+        """The arrays that are copied as they are; those that are rewritten have runs of their own."""
+        names = {piece.name for batch in self.copies.batches for piece in batch}
+        return [self.source.presences[name] for name in sorted(names)]
 
     @property
     def source(self) -> GroupFile:

@@ -28,6 +28,7 @@ from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.remote import RemoteStore, place_below
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.windows import Blocks
@@ -175,6 +176,10 @@ class SweepRun(SlabRun):
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         return {"target": self.destination.store} if self.number else super().stores
+
+    def reads(self) -> Iterable[Presence]:
+        """The source, which the first pass reads; what later ones read this run makes."""
+        return () if self.number else super().reads()
 
     # ------------------------------------------------------------------ beginning and end
 

@@ -23,7 +23,7 @@ from oocarrays.graphs import exchange, in_place
 from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 
-from oocarrays.errors import NotFoundError, RunError, UnsupportedError
+from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.mapping.grid import boxes
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, box_count
@@ -35,6 +35,7 @@ from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.pages import allocate
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.remote import RemoteStore, place_below
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
@@ -164,11 +165,11 @@ class RechunkRun(JournaledRun):
 
     # ------------------------------------------------------------------ beginning and end
 
+    def reads(self) -> Iterable[Presence]:
+        """The source."""
+        return (self.source.presence,)
+
     def _check_visible(self) -> None:
-        try:
-            self.source.zarr.attrs.asdict()
-        except NotFoundError as error:
-            raise RunError(f"{error} on this worker: source and target must be shared") from error
         check_folder(self.destination.store)
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 
 import zarr
 from oocarrays.graphs.rechunk_tasks import Destination, Part, usable_parts
+from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 
 from oocarrays.errors import JournalError, NotFoundError
@@ -34,6 +35,7 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
         "source_metadata": fingerprint(source),
         "scratch": str(destination.scratch),
+        "missing": source.presence.missing,
     }
 
 
@@ -44,7 +46,7 @@ def fingerprint(file: ArrayFile) -> str:
 
 
 def resumed(
-    target: StoreLike, source: Any, place: Callable[[Any], Any]
+    target: StoreLike, source: Any, place: Callable[[Any], Any], missing: str | None = None
 ) -> tuple[RechunkPlan, ArrayFile, Destination, dict[str, Any]]:
     """A run that stopped: its plan, source and destination, and its id and what it has done.
 
@@ -52,6 +54,8 @@ def resumed(
     ----------
     place : callable
         Makes stores of URLs.
+    missing : str, optional
+        What is made of chunks that the source lacks; by default as the run was asked.
 
     Raises
     ------
@@ -62,13 +66,13 @@ def resumed(
     """
     journal, id, content = journal_of(target, "array")
     plan = _plan(content, target)
-    file = _source(content, source, target, place)
+    file = _source(content, source, target, place, missing)
     there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
     scratch = scratch_place(place(content["scratch"]))
     destination = Destination(
-        store=array_file.absolute(target),
+        store=target,
         settings=None,
         overwrite=False,
         scratch=scratch,
@@ -109,7 +113,11 @@ def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
 
 
 def _source(
-    content: dict[str, Any], given: StoreLike | zarr.Array | None, target: StoreLike, place: Callable[[Any], Any]
+    content: dict[str, Any],
+    given: StoreLike | zarr.Array | None,
+    target: StoreLike,
+    place: Callable[[Any], Any],
+    missing: str | None,
 ) -> ArrayFile:
     there = content["source"] if given is None else getattr(given, "zarr", given)
     if content.get("blocks") and not (isinstance(there, str) and os.path.isdir(there)):
@@ -118,7 +126,8 @@ def _source(
         )
     if there is None:
         raise NotFoundError(f"the source of {target} is no path or URL: give source=")
-    file = array_file.describe(array_file.open_array(place(there)))
+    policy = policy_of(content.get("missing") if missing is None else missing)
+    file = array_file.describe_source(array_file.open_array(place(there)), policy)
     if fingerprint(file) != content["source_metadata"]:
         raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
     return file

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
+from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.steps import Key
@@ -32,6 +33,7 @@ from oocarrays.errors import (
 )
 from oocarrays.storage import array_file
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
@@ -161,7 +163,16 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         start = time.perf_counter()
         name = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
         self.measured_seconds = time.perf_counter() - start
+        return self._ended(name)
+
+    def _ended(self, name: str) -> Any:
+        """What a person gets, when they have been told what was missing."""
+        warn_of_missing(self.meter, " and ".join(each.name for each in self._sources() if each.missing == "warn"))
         return self._result(name)
+
+    def _sources(self) -> Sequence[Presence]:
+        """What is read, and not made by the run."""
+        return tuple(self._run.reads())
 
     def _on_threads(self) -> str:
         """Run the graph on as many threads as can have work."""
@@ -263,7 +274,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return type(self).__name__, self._key[0]
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _first, (self._result,)
+        return _first, (self._ended,)
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._persisted, ()

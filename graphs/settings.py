@@ -6,7 +6,7 @@ import math
 import os
 from copy import deepcopy
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 import dask.config
 from dask.utils import parse_bytes, parse_timedelta
@@ -15,6 +15,7 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.plan.cost import COST_NAMES, Costs
 from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.presence import Policy
 from oocarrays.storage.remote import Patience
 from oocarrays.storage.urls import Ways
 
@@ -38,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "request-timeout": "60s",  # time that one such attempt may take
     "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
+    "missing": "fill",  # what is made of a chunk that a source lacks: its "fill" value, that and "warn", or an "error"
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()
     },  # see oocarrays.plan.cost
@@ -103,6 +105,26 @@ def ways() -> Ways:
         )
     patience = Patience(retries=retries, timeout=parse_timedelta(setting("request-timeout")))
     return Ways(library=library, requests=requests, patience=patience)
+
+
+def missing(asked: str | None) -> Policy:
+    """What is made of chunks that a source lacks: as it is asked for, or as it is set.
+
+    Raises
+    ------
+    InputError
+        Where it is none of the words that there are.
+
+    Examples
+    --------
+    >>> missing(None), missing("error")
+    ('fill', 'error')
+    """
+    word = setting("missing") if asked is None else asked
+    if word not in get_args(Policy):
+        raise InputError(f"missing={word!r} is not 'fill', 'warn' or 'error'")
+    policy: Policy = word
+    return policy
 
 
 def size_in_bytes(value: int | float | str, name: str) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import cloudpickle
@@ -18,12 +19,13 @@ import numpy as np
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.workspace import KernelMemory
 
-from oocarrays.errors import NotFoundError, RunError
+from oocarrays.errors import RunError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.slabs import Slab, SlabPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.pages import Loans
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.rank_files import RankFiles, placed
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.windows import Blocks, Windows, within
@@ -128,12 +130,11 @@ class SlabRun(JournaledRun):
 
     # ------------------------------------------------------------------ beginning and end
 
+    def reads(self) -> Iterable[Presence]:
+        """The sources; of local array files those that are open in this process."""
+        return chain.from_iterable(source.presences for source in self.given[1])
+
     def _check_visible(self) -> None:
-        for source in self.given[1]:
-            try:
-                source.zarr.attrs.asdict()
-            except NotFoundError as error:
-                raise RunError(f"{error} on this worker: sources and targets must be shared") from error
         for target in self.targets:
             check_folder(target.store)
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.graphs.placement import known_workers
 
-from oocarrays.errors import PlacementError, RunError
+from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.storage.array_file import StoreLike, unfinished_run
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -26,6 +27,8 @@ SETTLE_SECONDS = 60
 """Seconds that a failed run waits for what its other tasks are in the middle of."""
 LIVE: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
 """Runs in this process, by their id."""
+LOOKS = ("probe", "create", "make", "close", "done", "finish")
+"""What begins or ends a run, or a rank's share of it: what is read must be there."""
 GIVEN_UP: set[str] = set()
 """Suffixes of the keys of graphs that this worker has been told to do no more of."""
 
@@ -87,12 +90,31 @@ class Work:
             if run.failure and verb != "create":
                 raise run.failure
             try:
-                with nullcontext() if verb == "copy" else run.meter.phase(verb, args):
+                if verb in LOOKS:
+                    run.look()
+                with nullcontext() if verb == "copy" else run.meter.phase(verb, args), _found(verb):
                     result = run._verb(verb)(*args, *inputs[:buffers])
             except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
+                if verb == "create":
+                    run.failure = None  # of an earlier time in this process
                 raise run.abort(error) from error.__cause__
         run._tell(verb, args)
         return result
+
+    def look(self) -> None:
+        """Look at what is read, as far as it can be seen from here.
+
+        Raises
+        ------
+        RunError
+            Where it has gone, or is no longer what it was when the run was planned: it names it.
+        """
+        for presence in self.reads():
+            presence.check()
+
+    def reads(self) -> Iterable[Presence]:
+        """What is read and not made by this run."""
+        return ()
 
     def _verb(self, verb: str) -> Callable[..., Any]:
         return getattr(self, f"_{verb}")  # type: ignore[no-any-return]
@@ -163,6 +185,17 @@ class Work:
         """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
         if self.failure and not self._running:
             self.journal.release()
+
+
+@contextmanager
+def _found(verb: str) -> Iterator[None]:
+    """What is not found by a run that has begun was there when it was asked for: that is no fault of who asked."""
+    try:
+        yield
+    except (NotFoundError, DescriptorError) as error:
+        if verb == "create":
+            raise
+        raise RunError(f"{error}; it was there when the run was planned") from error
 
 
 def is_given_up() -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import zarr
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array, placer
+from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
 from oocarrays.asked import cluster_of, means_of, scratch_of
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
@@ -34,6 +34,7 @@ from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
+from oocarrays.storage.presence import Policy
 from oocarrays.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def rechunk(
     zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -172,6 +174,8 @@ def rechunk(
     scratch : path or URL
         Where a kept or staged plan writes what is on its way; by default beside the target, where that is local, else
         in the system's temporary folder.
+    missing : str
+        What is made of chunks that the source lacks, as in `open_array`; by default as the source was opened.
     storage_options : mapping
         How URLs are opened, by the names that fsspec has for it; where its keys are schemes, each has its own.
     scheduler : Client, address or "threads"
@@ -217,9 +221,10 @@ def rechunk(
                 "ranks": ranks,
                 "method": None if method == "auto" else method,
                 "schedule": schedule,
+                "missing": missing,
             },
         )  # fmt: skip
-    place = placer(storage_options)
+    place, policy = placer(storage_options), missing_of(source, missing)
     source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
     means = means_of(cluster, memory, schedule)
@@ -234,6 +239,7 @@ def rechunk(
         filters=filters,
         overwrite=overwrite,
         scratch=scratch_of(place(scratch or settings.setting("scratch")), target),
+        missing=policy,
         means=means,
     )
     if holds_group(source):
@@ -257,10 +263,11 @@ def _planned(
     filters: Any,
     overwrite: bool,
     scratch: str | RemoteStore,
+    missing: Policy,
     means: Mapping[str, Any],
 ) -> tuple[RechunkPlan, ArrayFile, Destination]:
     """What is to be done with one array, and where."""
-    file = array_file.describe(opened)
+    file = array_file.describe_source(opened, missing)
     order = _axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file)
     made = target_settings(
@@ -282,7 +289,7 @@ def _planned(
         **means,
     )
     destination = Destination(
-        store=array_file.absolute(target),
+        store=target,
         settings=made,
         overwrite=overwrite,
         scratch=scratch,
@@ -295,6 +302,7 @@ def resume(
     target: StoreLike,
     *,
     source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -307,6 +315,8 @@ def resume(
         Where the run was writing.
     source : path, URL, Zarr store, array or group
         What it was reading; needed where that was no path or URL.
+    missing : str
+        What is made of chunks that the source lacks, as in `open_array`; by default as the run was asked.
     storage_options : mapping
         As in `rechunk`: how URLs are opened is not written down.
     scheduler, workers
@@ -335,8 +345,8 @@ def resume(
     place = placer(storage_options)
     target = place(target)
     if holds_group(target):
-        return resume_group(target, source, place, lambda plan: _cluster_for(plan, scheduler, workers))
-    plan, file, destination, left_by = resumed(target, source, place)
+        return resume_group(target, source, place, lambda plan: _cluster_for(plan, scheduler, workers), missing)
+    plan, file, destination, left_by = resumed(target, source, place, missing)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 

@@ -6,17 +6,18 @@ import argparse
 import json
 import os
 import shlex
-import signal
 import shutil
+import signal
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 import zarr
@@ -33,6 +34,7 @@ from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.calibrate import calibrate, keep
 from oocarrays.graphs.calibrate_workers import calibrate_workers
+from oocarrays.graphs.missing import MissingChunksWarning
 from oocarrays.graphs.placement import client_of
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.group_chunks import read_chunks
@@ -42,6 +44,7 @@ from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
+from oocarrays.storage.presence import Policy
 
 WRONG_INPUT, FAILED = 2, 1
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
     options = _parser().parse_args(_with_negative_chunks(sys.argv[1:] if arguments is None else arguments))
     try:
-        with _terminated_as_interrupted():
+        with _terminated_as_interrupted(), _warnings_in_a_line():
             return int(options.command(options) or 0)
     except InputError as error:
         print(f"oocarrays: {error}", file=sys.stderr)
@@ -93,6 +96,22 @@ def _terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Show our own warnings as our errors are shown."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, MissingChunksWarning):
+                print(f"oocarrays: {message}", file=sys.stderr)
+            else:
+                shown(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _what_now(options: argparse.Namespace) -> str:
@@ -140,7 +159,9 @@ def _parser() -> argparse.ArgumentParser:
     measure.set_defaults(command=_calibrate)
     add_commands(commands)
     add_requests(commands)
-    _store_options(add_section_commands(commands))
+    reading = add_section_commands(commands)
+    _store_options(reading)
+    _missing_option(reading)
     return parser
 
 
@@ -179,6 +200,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
     parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of the target (default: the source's)")
     parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
+    _missing_option(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
     )
@@ -186,6 +208,16 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     _draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_rechunk)
+
+
+def _missing_option(parser: argparse.ArgumentParser, default: str = "the setting, fill") -> None:
+    """Let a command say what is made of chunks that are not there."""
+    parser.add_argument(
+        "--missing",
+        choices=get_args(Policy),
+        help="what is made of a chunk that is not there: the fill value, that and a warning, or an error "
+        f"(default: {default})",
+    )
 
 
 def _scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
@@ -214,6 +246,7 @@ def _resume_options(parser: argparse.ArgumentParser) -> None:
     _store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
     _scheduler_option(parser, "the cluster to run on, where the run was planned for one")
+    _missing_option(parser, "as the run was asked")
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
     _draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
@@ -284,6 +317,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         zarr_format=options.zarr_format,
         overwrite=options.overwrite,
         scratch=options.scratch,
+        missing=options.missing,
         storage_options=dict(options.storage_option),
         scheduler=options.scheduler or "threads",
     )
@@ -309,7 +343,8 @@ def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> No
 
 
 def _resume(options: argparse.Namespace) -> None:
-    job = resume(options.target, storage_options=dict(options.storage_option), scheduler=options.scheduler)
+    how = {"missing": options.missing, "scheduler": options.scheduler}
+    job = resume(options.target, storage_options=dict(options.storage_option), **how)
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done; {100 * job.left:.0f} % is left")
     _show_and_run(job, options)
 

@@ -25,7 +25,7 @@ from oocarrays.plan.collective import CollectivePlan
 from oocarrays.plan.offers import plan_collective
 from oocarrays.plan.wanted import requests_of
 from oocarrays.section_arrays import SectionArrays
-from oocarrays.storage.array_file import ArrayFile, describe
+from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def read_sections(
         check_reach({"array": a.zarr.store_path.store})
     wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     plan = plan_collective(
-        (file := describe(a.zarr)).stored,
+        (file := a._file).stored,
         wanted.requests,
         method=method,
         partition=partition,

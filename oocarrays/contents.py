@@ -22,12 +22,13 @@ from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.report import shape_text, shortened
+from oocarrays.report import missing_text, shape_text, shortened
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import MARK, StoreLike
 from oocarrays.storage.formats import DIMENSIONS, dimension_names
+from oocarrays.storage.presence import presence_of
 
-COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs")
+COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,10 @@ class ArrayFacts:
     """Bytes of all elements."""
     stored_bytes: int | None
     """Bytes in the store; None where they have not been asked for."""
+    all_chunks: int
+    """Chunks that it has where none is missing; shards, where there are any."""
+    missing_chunks: int | None
+    """Those that are not stored; None where they have not been asked for, or counting them takes long."""
     attributes: Mapping[str, Any]
     """The user's attributes, without those that stand for something above or below."""
     unfinished: str | None
@@ -109,6 +114,7 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
     if array.metadata.zarr_format == 2 and names:
         del attributes[DIMENSIONS]
     chunks, shards = _pieces(array)
+    there = presence_of(array, _place(array), read=False)
     return ArrayFacts(
         store=_place(array),
         zarr_format=array.metadata.zarr_format,
@@ -122,6 +128,8 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         fill_value=str(array.fill_value),
         nbytes=int(array.size) * array.dtype.itemsize,
         stored_bytes=int(array.nbytes_stored()) if stored else None,
+        all_chunks=there.chunks,
+        missing_chunks=there.count_missing() if stored else None,
         attributes=attributes,
         unfinished=None if unfinished is None else str(unfinished),
     )
@@ -332,6 +340,7 @@ def _array_row(array: ArrayFacts) -> tuple[str, ...]:
         format_bytes(array.nbytes),
         "–" if array.stored_bytes is None else format_bytes(array.stored_bytes),
         ", ".join(array.codecs) or "–",
+        f"lacks {missing_text(array.missing_chunks, array.all_chunks)} chunks" if array.missing_chunks else "",
     )
 
 
@@ -356,6 +365,7 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
         ("dimension names", ", ".join(map(str, names)) if names else "none"),
         ("bytes", f"{format_bytes(array.nbytes)} ({array.nbytes})"),
         *([] if stored is None else [("bytes stored", f"{format_bytes(stored)} ({stored})")]),
+        *([] if stored is None else [("chunks missing", missing_text(array.missing_chunks, array.all_chunks))]),
         *((f"attribute {name}", repr(value)) for name, value in array.attributes.items()),
     ]
 

@@ -10,7 +10,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, placer
+from oocarrays.array import OutOfCoreArray, missing_of, placer
 from oocarrays.array import open_array as open_global
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.chunks import ChunksLike, regular_shards
@@ -27,7 +27,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.orientation import orientation_of
 from oocarrays.plan.files import FilesPlan, plan_files
 from oocarrays.storage import array_file, local_files
-from oocarrays.storage.array_file import StoreLike, describe
+from oocarrays.storage.array_file import StoreLike, describe_source
 from oocarrays.storage.descriptor import KEY, Descriptor
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.local_files import LocalFiles
@@ -156,7 +156,7 @@ def scatter_files(
     place = placer(storage_options)
     opened = open_global(place(a), mode="r").zarr
     store = place(target)
-    source, cluster = describe(opened), cluster_of(scheduler, workers)
+    source, cluster = describe_source(opened, missing_of(a)), cluster_of(scheduler, workers)
     said = described(tuple(opened.shape), layout, ranks, grid, "local", depth)
     names, size = dimension_names(opened), min(max(source.stored.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
     runs = orientation_of(opened.shape, source.stored.grid.chunks)
@@ -175,7 +175,7 @@ def scatter_files(
     plan = plan_files(
         "scatter", source.stored, largest, grids, said.layout, said.depth, **_means(cluster, memory, schedule)
     )
-    files = LocalFiles(store=array_file.absolute(store), descriptor=said, name=str(store))
+    files = LocalFiles(store=store, descriptor=said, name=str(store))
     run = FilesRun(plan, source, files, _target(store, made, overwrite))
     return FilesJob(run, lambda name: open_array(store, scheduler=scheduler), cluster, disks)
 
@@ -268,7 +268,7 @@ def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[s
 
 
 def _target(store: Any, made: dict[str, Any], overwrite: bool) -> FilesTarget:
-    return FilesTarget(store=array_file.absolute(store), settings=made, overwrite=overwrite)
+    return FilesTarget(store=store, settings=made, overwrite=overwrite)
 
 
 def _grid(made: Mapping[str, Any]) -> ChunkGrid:

@@ -42,6 +42,7 @@ def open_array(
     mode: Literal["r", "r+"] = "r",
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
 ) -> OutOfCoreArray | LocalArrays:
     """Open an array file: a Zarr array, or the local array files in a Zarr group.
 
@@ -55,6 +56,11 @@ def open_array(
         How a URL is opened, by the names that fsspec has for it.
     scheduler : Client, address or "threads"
         The cluster on whose workers' own disks local array files are; by default that of the active client.
+    missing : str
+        What is made of a chunk that is not there, by whatever reads this array: ``"fill"`` takes it for the fill value,
+        as Zarr does; ``"warn"`` does so, and warns once a run, with their number; ``"error"`` is for arrays that lack
+        none: a `RunError` names the first. Zarr itself stores no chunk of nothing but the fill value unless it is told
+        to. By default the setting ``oocarrays.missing``, which is ``"fill"``.
 
     Raises
     ------
@@ -77,9 +83,9 @@ def open_array(
     """
     place = placer(storage_options)(store)
     try:
-        opened = array.open_array(place, mode=mode)
+        opened = array.open_array(place, mode=mode, missing=missing)
     except NotFoundError:
-        local = open_local(place, mode=mode, scheduler=scheduler) if holds_group(place) else None
+        local = open_local(place, mode=mode, scheduler=scheduler, missing=missing) if holds_group(place) else None
         if local is None:
             raise
         return local
@@ -278,7 +284,7 @@ def _local(
     described, disks = own_disks(descriptor, folders, scheduler)
     local_files.check_group_place(store, overwrite=overwrite)
     local_files.create_group(store, described, made, uuid.uuid4().hex[:12], overwrite=overwrite)
-    files = local_files.LocalFiles(store=array_file.absolute(store), descriptor=described, name=str(store))
+    files = local_files.LocalFiles(store=store, descriptor=described, name=str(store))
     for rank in range(files.ranks):
         own = local_files.rank_settings(described, made, rank)
         disks.call(rank, local_files.create_file, files.place(rank), own, overwrite)

@@ -15,7 +15,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array, placer
+from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
 from oocarrays.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
@@ -88,7 +88,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
             self.moves = moves
             self._built = None
         self.measured_seconds = time.perf_counter() - start
-        return self._result("")
+        return self._ended("")
 
     def _started(self) -> Progress:
         """How far an earlier run of the same id came; nothing is spent yet."""
@@ -207,6 +207,7 @@ def iterate(
     overwrite: bool = False,
     resume: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -250,7 +251,7 @@ def iterate(
         it has written; it begins where nothing is there.
     scratch : path or URL
         Where what passes hand on is stored, two arrays at most, until the end; by default beside the target.
-    storage_options, scheduler, workers
+    missing, storage_options, scheduler, workers
         As in `rechunk`.
 
     Returns
@@ -291,9 +292,9 @@ def iterate(
     goes_on = resume and array_file.unfinished_run(store) is not None
     array_file.check_target(array, store, overwrite=overwrite or goes_on)
     cluster, edge = cluster_of(scheduler, workers), checked_boundary(boundary, array.dtype)
-    means, file = means_of(cluster, memory), array_file.describe(array)
+    means, file = means_of(cluster, memory), array_file.describe_source(array, missing_of(source, missing))
     made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
-    destination = SlabTarget(store=array_file.absolute(store), settings=made, overwrite=overwrite)
+    destination = SlabTarget(store=store, settings=made, overwrite=overwrite)
     watched = residual or (change if until is not None else None)
     depths = checked(depth, array.shape, prefetch, axis, height)
     asked = asked_of(

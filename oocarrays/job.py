@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from oocarrays import report
 from oocarrays.graphs.run import GraphJob, Run
 from oocarrays.notebook import rows_html
+from oocarrays.report import missing_text
 
 Result = TypeVar("Result")
 
@@ -57,10 +58,14 @@ class Job(GraphJob[Run], Generic[Run, Result]):
     def explain(self) -> str:
         """The plan, with every way that was looked at and its cost, and after a run what was measured."""
         text = self._planned()
+        rows = [(each.name, missing_text(each.count_missing(), each.chunks)) for each in self._sources()]
+        if rows:
+            text += f"\n\nchunks missing\n{report.table(rows, indent='  ')}"
         if self.measured_seconds is None:
             return text
+        measured = [*self._measured(), ("missing chunks", "", str(self.meter.missing_chunks))]
         moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
-        return f"{text}\n\nlast run\n{report.table(self._measured(), indent='  ')}{moves}"
+        return f"{text}\n\nlast run\n{report.table(measured, indent='  ')}{moves}"
 
     def _planned(self) -> str:
         """The plan as text."""

@@ -207,7 +207,7 @@ def planned(
     plan = plan_blocks(x.chunks, stored, local_threads=threads, straight=straight, **means, **choices)
     past_cache_above = settings.past_cache_above()
     destination = Destination(
-        store=array_file.absolute(target),
+        store=target,
         settings=made,
         overwrite=overwrite,
         scratch=scratch_folder(scratch, target),

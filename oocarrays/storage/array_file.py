@@ -34,6 +34,7 @@ from oocarrays.errors import NotFoundError, StoreFailure, TargetError, Unfinishe
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
+from oocarrays.storage.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.codec import (
     DECODE_IN_PLACE,
     Chain,
@@ -45,6 +46,7 @@ from oocarrays.storage.codec import (
 from oocarrays.storage.making_room import replace_local
 from oocarrays.storage.nested import lie_together
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.presence import Policy, Presence, presence_of
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import store_of
@@ -73,13 +75,12 @@ class ArrayFile:
     """What a planner may know of it."""
     chain: Chain
     """How its chunks are coded, and who does it."""
+    presence: Presence
+    """What tells whether it is there still: of the array as it was opened first, in whatever process."""
 
     def __reduce__(self) -> Any:
-        place = self.zarr.store_path
-        written = self.stored.shard_chunks is not None
-        if is_remote(place.store):  # what it says of itself travels along: to ask again would take three requests
-            return _carried, (self.zarr, written)
-        return _opened_again, (absolute(place.store), place.path, self.zarr.read_only, written)
+        """What it says of itself travels along: a scheduler need not see it, and another one is not taken for it."""
+        return _carried, (self.zarr, self.stored.shard_chunks is not None, self.presence)
 
     @property
     def dtype(self) -> np.dtype:
@@ -96,6 +97,11 @@ class ArrayFile:
     def name(self) -> str:
         """Where the array is, as a person writes it."""
         return location(self.zarr)
+
+    @property
+    def presences(self) -> tuple[Presence, ...]:
+        """What tells of all that is read of it whether it is there: of several files there is more than one."""
+        return (self.presence,)
 
     @property
     def folder(self) -> str | None:
@@ -127,14 +133,9 @@ class ArrayFile:
         return ShardKey(self.chunk_key(shard), number)
 
 
-def _carried(array: zarr.Array, written: bool) -> ArrayFile:
+def _carried(array: zarr.Array, written: bool, presence: Presence) -> ArrayFile:
     """An array file in another process, of an array that has been opened in this one."""
-    return describe(array, written=written)
-
-
-def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool) -> ArrayFile:
-    """An array file in another process."""
-    return describe(_open(store, "r" if read_only else "r+", path), written=written)
+    return replace(describe(array, written=written), presence=presence)
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
@@ -144,17 +145,6 @@ def local_folder(store: Any, path: str = "") -> str | None:
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
         return os.path.realpath(store)
     return None
-
-
-def absolute(store: StoreLike) -> StoreLike:
-    """The same store for a process that works in another folder.
-
-    >>> absolute("/data/a.zarr"), absolute("s3://bucket/a.zarr")
-    ('/data/a.zarr', 's3://bucket/a.zarr')
-    """
-    if isinstance(store, LocalStore):
-        return LocalStore(os.path.abspath(store.root), read_only=store.read_only)
-    return store if isinstance(store, Store | StorePath) or "://" in str(store) else os.path.abspath(store)
 
 
 def place_name(store: Any, path: str = "") -> str | None:
@@ -269,8 +259,28 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
         raise StoreFailure(f"cannot open {store}: {error}") from error
 
 
-def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
+def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
+    """How an open array is read by a run, which looks at its beginning and end whether it is there with its chunks."""
+    file = describe(array, missing=missing)
+    there = file.presence
+    if isinstance(there.place, str) or _names_below(file) > PAGE:
+        return file
+    return replace(file, presence=replace(there, had_chunks=seems_to_hold_chunks(there.place)))
+
+
+def _names_below(file: ArrayFile) -> int:
+    """Names of chunks, or of folders of them, right below an array."""
+    in_folder = file.chunk_key((0,) * file.zarr.ndim).startswith("c/")
+    return 1 if in_folder else file.presence.chunks
+
+
+def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None = None) -> ArrayFile:
     """How the chunks of an open array are read, or ``written``: the unit of writing is a shard, where there are any.
+
+    Parameters
+    ----------
+    missing : str, optional
+        What is made of chunks that are missing; None where nobody asks, as of what a run writes itself.
 
     Raises
     ------
@@ -285,8 +295,11 @@ def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
         raise UnsupportedError(f"{location(array)} has chunks of unequal length; regular ones are taken") from None
     array, chain = _with_pipeline(array)
     if shards is not None and not written and chain.shard is not None:
-        return ArrayFile(zarr=array, stored=_read_by_chunks(array, chain), chain=chain)
-    return ArrayFile(zarr=array, stored=_stored(array, tuple(shards or array.chunks), chain), chain=chain)
+        stored = _read_by_chunks(array, chain)
+    else:
+        stored = _stored(array, tuple(shards or array.chunks), chain)
+    presence = presence_of(array, location(array), read=not written, missing=missing)
+    return ArrayFile(zarr=array, stored=stored, chain=chain, presence=presence)
 
 
 def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
@@ -517,7 +530,14 @@ def remove_scratch(folder: str | RemoteStore) -> None:
 
 
 def finish_target(file: ArrayFile) -> None:
-    """Take the unfinished mark away: every chunk is written."""
+    """Take the unfinished mark away: every chunk is written.
+
+    Raises
+    ------
+    RunError
+        Where it is not there any more, or is another one.
+    """
+    file.presence.check()
     attributes = dict(file.zarr.attrs.asdict())
     attributes.pop(MARK, None)
     file.zarr.attrs.put(attributes)

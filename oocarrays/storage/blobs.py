@@ -162,6 +162,17 @@ class LocalBlobs:
         """The chunk under ``key``, open for reading."""
         return LocalBlob(os.path.join(self.root, key), read_ahead)
 
+    def exists(self, key: str) -> bool:
+        """Whether a chunk is stored under ``key``."""
+        path = os.path.join(self.root, key)
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+        return True
+
     def announce(self, keys: Iterable[str]) -> None:
         """Ask the system to fetch chunks that will be wanted, the first ones, and do not wait for them."""
         fetch_ahead([os.path.join(self.root, key) for key in keys])
@@ -223,7 +234,7 @@ class LocalBlobs:
         path = os.path.join(self.root, key)
         try:
             os.unlink(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             pass
         except OSError as error:
             raise write_error(path, error) from error
@@ -244,9 +255,22 @@ class LocalBlobs:
                 raise write_error(path, error) from error
             raise
 
+    def check(self) -> None:
+        """Refuse to write where the directory of the array has gone: it is not made again.
+
+        Raises
+        ------
+        StoreFailure
+            It names the directory.
+        """
+        try:
+            os.stat(self.root)
+        except OSError as error:
+            raise write_error(self.root, error) from error
+
     def _make_folder(self, folder: str) -> None:
         if folder not in self._folders:
-            os.makedirs(folder, exist_ok=True)
+            _make_below(self.root, folder)
             self._folders.add(folder)
 
     def _write(self, path: str, data: memoryview) -> None:
@@ -287,6 +311,22 @@ class LocalBlobs:
             file, self.past_cache = open_past_cache(path, flags)
             return file, self.past_cache
         return os.open(path, flags, 0o666), False
+
+
+def _make_below(root: str, folder: str) -> None:
+    """Make a folder and those above it, but not the one that all are in: where that has gone, it was taken away."""
+    if folder == root:
+        return
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        if os.path.dirname(folder) == root:
+            raise
+        _make_below(root, os.path.dirname(folder))
+        with suppress(FileExistsError):
+            os.mkdir(folder)
 
 
 def padded(nbytes: int) -> int:

@@ -48,7 +48,7 @@ def copy_part(source: zarr.Array, target: StoreLike, part: int, parts: int, *, a
     DiskFullError
         Where there is no room.
     StoreFailure
-        Where a store refuses.
+        Where a store refuses, or an object has gone since it was listed.
     """
     place = source.store_path
     here, there = local_folder(place.store, place.path), local_folder(target)
@@ -104,6 +104,8 @@ def _copy_file(path: str, copy: str) -> int:
     except OSError as error:
         with suppress(OSError):
             os.unlink(partial)
+        if error.filename == path:
+            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
         raise write_error(copy, error) from error
     return nbytes
 
@@ -115,9 +117,10 @@ async def _copy_objects(
 
     async def copy(key: str) -> None:
         found = await source.store.get(prefix + key, default_buffer_prototype())
-        if found is not None:  # or it has gone since it was listed
-            await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
-            meter.add(copied_objects=1, copied_bytes=len(found))
+        if found is None:
+            raise StoreFailure(f"cannot copy {key} of {source}: it has gone since it was listed")
+        await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
+        meter.add(copied_objects=1, copied_bytes=len(found))
 
     try:
         async for keys in _listed(source, prefix, part, parts):

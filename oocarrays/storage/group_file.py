@@ -31,11 +31,13 @@ from oocarrays.storage.array_file import (
     documents,
     is_empty,
     local_folder,
+    location,
     place_name,
     store_path,
 )
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.nested import lie_together
+from oocarrays.storage.presence import Presence, presence_of
 
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)
 
@@ -52,6 +54,8 @@ class GroupFile:
     """Paths of the groups that keep the metadata of all below them, the inner ones first; "" for the group itself."""
     zarr: zarr.Group
     """The group."""
+    presences: dict[str, Presence]
+    """What tells whether each array is there still, by their paths."""
 
     @property
     def name(self) -> str:
@@ -133,6 +137,7 @@ def describe_group(group: zarr.Group) -> GroupFile:
         arrays=arrays,
         groups={name: dict(node.attrs.asdict()) for name, node in groups.items()},
         consolidated=tuple(sorted(keeping, key=lambda name: (-len(name.split("/")), name == ""))),
+        presences={name: presence_of(array, location(array), read=True) for name, array in arrays.items()},
     )
 
 

@@ -26,6 +26,7 @@ from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.group_file import NO_GROUP
+from oocarrays.storage.presence import Policy
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""
@@ -43,6 +44,8 @@ class LocalFiles:
     """What the group says."""
     name: str
     """Where it is, as a person writes it."""
+    missing: Policy | None = None
+    """What is made of chunks that are missing where they are read."""
 
     @property
     def ranks(self) -> int:
@@ -80,7 +83,8 @@ class LocalFiles:
     def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
         """How the file of a rank is read, or written."""
         mode = "r+" if written else "r"
-        return array_file.describe(self.open(rank, mode=mode, unfinished=unfinished), written=written)
+        missing = None if written else self.missing
+        return array_file.describe(self.open(rank, mode=mode, unfinished=unfinished), written=written, missing=missing)
 
 
 def rank_name(rank: int) -> str:
@@ -114,7 +118,7 @@ def _place(store: StoreLike | zarr.Group) -> StoreLike:
     """A group's store as others open it, in any folder: the one that is named, which may be written to."""
     if isinstance(store, zarr.Group):
         return array_file.local_folder(store.store_path.store, store.store_path.path) or store.store_path
-    return array_file.absolute(store)
+    return store
 
 
 def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict[str, Any]:

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, ObjectStore, StorePath
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore
 
 from oocarrays.errors import InputError, NotFoundError, UnsupportedError
 from oocarrays.storage.remote import Patience, RemoteStore
@@ -68,7 +69,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     Parameters
     ----------
     place : path, URL, Store or any other
-        ``file://`` becomes a path.
+        ``file://`` becomes a path, and what is relative is so to the folder that this process is in now.
     options : mapping
         What fsspec calls storage options; where its keys are schemes, each has its own.
 
@@ -81,21 +82,57 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
 
     Examples
     --------
-    >>> store_of("file:///data/a%20b.zarr"), store_of("a.zarr")
-    ('/data/a b.zarr', 'a.zarr')
+    >>> store_of("file:///data/a%20b.zarr"), store_of("/data/../a.zarr")
+    ('/data/a b.zarr', '/a.zarr')
     """
     if isinstance(place, FsspecStore | ObjectStore):
         return RemoteStore(place, _name_of(place), ways.patience)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
     if not isinstance(place, str) or "://" not in place:
-        return place
+        return absolute(place)
     scheme = place.partition("://")[0].lower()
     if scheme in ("file", "local"):
         return unquote(urlsplit(place).path)
     mine = options_of(scheme, options)
     store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
     return RemoteStore(store, place.rstrip("/"), ways.patience)
+
+
+def absolute(place: Any) -> Any:
+    """The same place for a process that works in another folder, as this one may later: anything else as it is.
+
+    >>> absolute("/data/./a.zarr"), absolute("s3://bucket/a.zarr")
+    ('/data/a.zarr', 's3://bucket/a.zarr')
+    """
+    if isinstance(place, str | os.PathLike):
+        return place if "://" in str(place) else os.path.abspath(place)
+    if isinstance(place, LocalStore):
+        return place if place.root.is_absolute() else _with(place, root=place.root.absolute())
+    if isinstance(place, WrapperStore):
+        inner = absolute(place._store)
+        return place if inner is place._store else _with(place, _store=inner)
+    if isinstance(place, StorePath):
+        store = absolute(place.store)
+        return place if store is place.store else StorePath(store, place.path)
+    if isinstance(place, zarr.Array | zarr.Group):
+        there = absolute(place.store_path)
+        return place if there is place.store_path else _node_at(place, there)
+    return place
+
+
+def _with(store: Store, **changed: Any) -> Store:
+    """A store, of whatever kind, with some of its attributes changed."""
+    again = copy(store)
+    vars(again).update(changed)
+    return again
+
+
+def _node_at(node: zarr.Array | zarr.Group, there: StorePath) -> zarr.Array | zarr.Group:
+    """An open array or group in a place that is named otherwise."""
+    if isinstance(node, zarr.Array):
+        return zarr.Array(replace(node.async_array, store_path=there))
+    return zarr.Group(replace(node._async_group, store_path=there))
 
 
 def scratch_place(place: Any) -> str | RemoteStore:

@@ -1,0 +1,60 @@
+"""On a cluster, too, what cannot be reached is an error; workers take paths as the client named them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from oocarrays.errors import RunError
+from tests import entries
+from tests.entries import ENTRIES, JOBS
+from tests.graphs.clusters import cluster, within
+from tests.small import DATA, make
+
+ON_WORKERS = [entry for entry in [*JOBS, "to_dask"] if entry != "rechunk, kept"]
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    with cluster(2) as client:
+        yield client
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("data", "work", "else"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    make(tmp_path / "data" / "s.zarr")
+    return tmp_path / "data" / "s.zarr"
+
+
+@pytest.mark.parametrize("entry", ON_WORKERS)
+def test_a_relative_path_is_that_of_the_client(
+    entry: str, two: Client, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = ENTRIES[entry]("../data/s.zarr", tmp_path, {})
+    monkeypatch.chdir(tmp_path / "else")
+    np.testing.assert_array_equal(within(read), DATA)
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        *((entry, entries.moved) for entry in ON_WORKERS),
+        *(("rechunk, two-phase", fault) for fault in (entries.emptied, entries.looped, entries.another)),
+        *((entry, entries.emptied) for entry in ("map_slabs", "scatter_files", "read_sections, two-phase", "to_dask")),
+    ],
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_a_source_that_has_gone_is_an_error(
+    entry: str, fault: Callable[[Path], None], two: Client, source: Path, tmp_path: Path
+) -> None:
+    read = ENTRIES[entry](str(source), tmp_path, {})
+    fault(source)
+    with pytest.raises(RunError, match=r"s\.zarr"):
+        within(read)
