@@ -15,7 +15,6 @@ from typing import Any
 from oocarrays.graphs import journaled
 from oocarrays.graphs.journaled import EndingRun
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Part, RechunkRun
-from oocarrays.graphs.work import Work
 
 from oocarrays.errors import DiskFullError, RunError, UnsupportedError
 from oocarrays.plan.group import CopyPlan, GroupPlan
@@ -205,7 +204,7 @@ class GroupRun(EndingRun):
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
         group_file.check_group_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
         self._check_room(members)
-        if array_file.unfinished_run(destination.store):
+        if array_file.unfinished_run(destination.store) is not None:
             self.journal.claim()
             self.journal.release()
         group_file.create_group(destination.store, self.source, self.id, overwrite=destination.overwrite)

@@ -92,7 +92,7 @@ class JournaledRun(EndingRun):
             raise RunError(f"{self.destination.store} is no longer what run {self.id} left")
         self._check_target()
         self._check_room()
-        if mark:
+        if mark is not None:
             self.journal.claim()
             self.journal.release()
         self._make_targets()

@@ -21,7 +21,15 @@ from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
 from zarr.storage import MemoryStore, WrapperStore
 
-from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
+from oocarrays.errors import (
+    CorruptChunkError,
+    DiskFullError,
+    KernelError,
+    OocError,
+    PlacementError,
+    RunError,
+    StoreFailure,
+)
 from oocarrays.storage import array_file
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
@@ -156,6 +164,8 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         except BaseException as error:
             self._cancel(client, future)
             self._run.settle(resumable=_resumable(error))
+            if isinstance(error, KernelError):
+                self._run.take_back()
             told = _explained(error, client, self._run)
             if told is error:
                 raise

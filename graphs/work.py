@@ -150,6 +150,9 @@ class Work:
                 f"rank {rank} was put on worker {put} and ran on {ran}: this cluster moves pinned tasks"
             )
 
+    def take_back(self) -> None:
+        """Remove what a kernel that failed has left, where nothing had been written."""
+
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
         self._wait()

@@ -202,13 +202,13 @@ def unfinished_run(store: StoreLike) -> str | None:
         if is_remote(store):
             raise
         return None
-    return _mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
+    return mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
 
 
-def _mark_of(attributes: Any) -> str | None:
+def mark_of(attributes: Any) -> str | None:
     """The mark in the attributes of an array or a group, as text whatever it is: that it is there is what counts.
 
-    >>> _mark_of({MARK: "c0ffee"}), _mark_of({MARK: None}), _mark_of({})
+    >>> mark_of({MARK: "c0ffee"}), mark_of({MARK: None}), mark_of({})
     ('c0ffee', 'null', None)
     """
     if not isinstance(attributes, dict) or MARK not in attributes:
