@@ -167,7 +167,7 @@ class DatasetBuilder:
             done = done if last is None else [last]
         for builder in self._builders:
             self.graph |= builder.graph
-        finish: Key = (f"finish dataset-{self.suffix}",)
+        finish: Key = (f"finish dataset-{self.suffix}", 0)
         self.homes[self.suffix] = self._workers[:1]
         self.graph[finish] = Task(finish, Work.task, self.run, "finish", (), 0, *map(TaskRef, done))
         return finish
