@@ -24,7 +24,7 @@ from zarr.errors import GroupNotFoundError, ZarrUserWarning
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.report import missing_text, shape_text, shortened
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import MARK, StoreLike
+from oocarrays.storage.array_file import MARK, StoreLike, mark_of
 from oocarrays.storage.formats import DIMENSIONS, dimension_names
 from oocarrays.storage.presence import presence_of
 
@@ -109,7 +109,8 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
     ((6, 4), ('y', 'x'), ('bytes', 'zstd'), 96)
     """
     attributes = dict(array.attrs.asdict())
-    unfinished = attributes.pop(MARK, None)
+    unfinished = mark_of(attributes)
+    attributes.pop(MARK, None)
     names = dimension_names(array)
     if array.metadata.zarr_format == 2 and names:
         del attributes[DIMENSIONS]
@@ -131,7 +132,7 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         all_chunks=there.chunks,
         missing_chunks=there.count_missing() if stored else None,
         attributes=attributes,
-        unfinished=None if unfinished is None else str(unfinished),
+        unfinished=unfinished,
     )
 
 
@@ -211,14 +212,15 @@ def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
 def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored: bool) -> GroupFacts:
     """A group and its members, out of all nodes that were found, by path from the outermost group."""
     attributes = dict(group.attrs.asdict())
-    unfinished = attributes.pop(MARK, None)
+    unfinished = mark_of(attributes)
+    attributes.pop(MARK, None)
     here = {p.rpartition("/")[2]: (p, node) for p, node in found.items() if p.rpartition("/")[0] == path}
     return GroupFacts(
         store=_place(group),
         zarr_format=group.metadata.zarr_format,
         consolidated=_is_consolidated(group),
         attributes=attributes,
-        unfinished=None if unfinished is None else str(unfinished),
+        unfinished=unfinished,
         members={
             name: _group_facts(node, p, found, stored)
             if isinstance(node, zarr.Group)

@@ -177,7 +177,8 @@ def scatter_files(
     )
     files = LocalFiles(store=store, descriptor=said, name=str(store))
     run = FilesRun(plan, source, files, _target(store, made, overwrite))
-    return FilesJob(run, lambda name: open_array(store, scheduler=scheduler), cluster, disks)
+    there = scheduler if folders else None  # a client does not travel with what Dask computes on workers
+    return FilesJob(run, lambda name: open_array(store, scheduler=there), cluster, disks)
 
 
 def gather_files(

@@ -17,6 +17,7 @@ OocError
 └── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
     ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
     ├── DiskFullError                there is no room for the target or the scratch array
+    ├── KernelError                  a kernel failed, or gave what does not fit; nothing stays where nothing was written
     └── StoreFailure                 the store refused a read or a write
 """
 
@@ -110,6 +111,10 @@ class CorruptChunkError(RunError):
 
 class DiskFullError(RunError):
     """There is no room for the target or for the scratch array."""
+
+
+class KernelError(RunError):
+    """A kernel failed, or gave what does not fit its target; where nothing had been written, no target stays."""
 
 
 class StoreFailure(RunError):

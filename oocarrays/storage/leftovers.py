@@ -21,8 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from zarr.core.sync import sync
+
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.array_file import METADATA, documents, unfinished_run
+from oocarrays.storage.array_file import METADATA, StoreLike, documents, local_folder, store_path, unfinished_run
 from oocarrays.storage.blobs import remove_tree, write_error
 from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER, LOCK
@@ -275,6 +277,25 @@ def _is_young(written: float) -> bool:
 
 def _young(folder: str) -> bool:
     return _is_young(_tree(folder)[1])
+
+
+def remove_unfinished(store: StoreLike) -> None:
+    """Remove an array or a group that its own run has only begun.
+
+    Raises
+    ------
+    StoreFailure
+        Where the store does not let us.
+    """
+    folder = local_folder(store)
+    try:
+        if folder is not None:
+            _remove_array(folder)
+        else:
+            place = store_path(store)
+            sync(place.store.delete_dir(place.path))
+    except OSError as error:
+        raise StoreFailure(f"cannot remove {store}: {error.strerror or error}") from error
 
 
 def _remove_array(folder: str) -> None:
