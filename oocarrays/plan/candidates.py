@@ -39,6 +39,8 @@ MAX_TASKS = 9_000
 BATCH_BYTES = 64 * MIB
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
+MOST_ORDERS = 8
+"""Axes from which regions are grown first, at most, where there are many."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
 TRAVEL_COPIES = 2
@@ -259,7 +261,7 @@ def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     if len(axes) <= 3:
         yield from permutations(axes)
         return
-    for first in range(len(axes)):
+    for first in range(0, len(axes), ceil_div(len(axes), MOST_ORDERS)):
         forward = axes[first:] + axes[:first]
         yield forward
         yield forward[::-1]

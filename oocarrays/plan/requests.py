@@ -130,20 +130,20 @@ class Blocks(NamedTuple):
     """Elements of each."""
     period: int
     """Elements from the first of one to the first of the next."""
-    count: int
+    times: int
     """How many they are."""
 
     def runs(self, chunk: int) -> int:
         """Pieces, where they are cut every ``chunk``."""
-        ends = floor_sum(self.count, self.period, self.first + self.length - 1, chunk)
-        return ends - floor_sum(self.count, self.period, self.first, chunk) + self.count
+        ends = floor_sum(self.times, self.period, self.first + self.length - 1, chunk)
+        return ends - floor_sum(self.times, self.period, self.first, chunk) + self.times
 
     def wholes(self, chunk: int) -> int:
         """Chunks that lie in one of them."""
         if self.length < chunk:
             return 0
-        ends = floor_sum(self.count, self.period, self.first + self.length, chunk)
-        return ends - floor_sum(self.count, self.period, self.first + chunk - 1, chunk)
+        ends = floor_sum(self.times, self.period, self.first + self.length, chunk)
+        return ends - floor_sum(self.times, self.period, self.first + chunk - 1, chunk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +166,9 @@ class Line:
         >>> Line.of([Blocks(0, 2, 3, 2), Blocks(6, 3, 3, 1)], 4)
         Line(elements=7, runs=5, wholes=0, longest=3)
         """
-        lengths = [each.length for each in blocks if each.count]
+        lengths = [each.length for each in blocks if each.times]
         return cls(
-            elements=sum(each.count * each.length for each in blocks),
+            elements=sum(each.times * each.length for each in blocks),
             runs=sum(each.runs(chunk) for each in blocks),
             wholes=sum(each.wholes(chunk) for each in blocks),
             longest=max(lengths, default=0),
