@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _warnings_in_a_line() -> Iterator[None]:
     """Show our own warnings as our errors are shown."""
     with warnings.catch_warnings():
+        warnings.simplefilter("always", MissingChunksWarning)
         shown = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
