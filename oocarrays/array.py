@@ -43,7 +43,7 @@ class OutOfCoreArray:
     """
 
     def __init__(self, array: zarr.Array) -> None:
-        self._array = absolute(array)
+        self._array: zarr.Array = absolute(array)
         self._had_chunks = self._array.read_only and holds_chunks(self._array)
         self._known: dict[bool, tuple[Any, ArrayFile]] = {}
 
