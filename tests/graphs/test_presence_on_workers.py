@@ -29,8 +29,8 @@ def two() -> Iterator[Client]:
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("data", "work", "else"):
-        (tmp_path / name).mkdir()
+    for name in ("data", "work", "else/where"):
+        (tmp_path / name).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
     make(tmp_path / "data" / "s.zarr")
     return tmp_path / "data" / "s.zarr"
@@ -41,7 +41,7 @@ def test_a_relative_path_is_that_of_the_client(
     entry: str, two: Client, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = ENTRIES[entry]("../data/s.zarr", tmp_path, {})
-    monkeypatch.chdir(tmp_path / "else")
+    monkeypatch.chdir(tmp_path / "else" / "where")
     np.testing.assert_array_equal(within(read), DATA)
 
 
