@@ -337,10 +337,10 @@ def resume(
 
     Examples
     --------
-    >>> resume("no/such.zarr")
+    >>> resume("/no/such.zarr")
     Traceback (most recent call last):
         ...
-    oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
+    oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in /no/such.zarr
     """
     place = placer(storage_options)
     target = place(target)

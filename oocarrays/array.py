@@ -43,26 +43,30 @@ class OutOfCoreArray:
     """
 
     def __init__(self, array: zarr.Array, missing: str | None = None) -> None:
-        self._array = absolute(array)
+        self._array: zarr.Array = absolute(array)
         self._missing = settings.missing(missing)
         self._had_chunks = self._array.read_only and shows_chunks(self._array)
-        self._known: tuple[Any, ArrayFile] | None = None
+        self._known: dict[bool, tuple[Any, ArrayFile]] = {}
 
     def __reduce__(self) -> Any:
         return type(self), (self._array, self._missing)
 
     @property
     def _file(self) -> ArrayFile:
-        """How its chunks are read: looked at anew where its metadata are others, as after ``a.zarr.resize``."""
-        known, metadata = self._known, self._array.metadata
-        if known is None or known[0] is not metadata:
-            self._known = known = metadata, self._described()
-        return known[1]
+        """How its chunks are read."""
+        return self._described(written=False)
 
-    def _described(self) -> ArrayFile:
-        """As its chunks were found when it was opened; of one that is written all may become fill values."""
-        file = describe(self._array, missing=self._missing)
-        return replace(file, presence=replace(file.presence, had_chunks=self._had_chunks))
+    def _described(self, *, written: bool) -> ArrayFile:
+        """How chunks are read or written: looked at anew where metadata are others, as after ``a.zarr.resize``.
+
+        Whether there are any was seen when it was opened; of an array that is written all may become fill values.
+        """
+        known, metadata = self._known.get(written), self._array.metadata
+        if known is None or known[0] is not metadata:
+            file = describe(self._array, written=written, missing=None if written else self._missing)
+            file = replace(file, presence=replace(file.presence, had_chunks=self._had_chunks))
+            self._known[written] = known = metadata, file
+        return known[1]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -326,7 +330,7 @@ class OutOfCoreArray:
         array([[0, 7, 8, 0],
                [0, 7, 8, 0]], dtype=int32)
         """
-        write(self._array, section, values, method=method, memory=memory)
+        write(self._described(written=True), section, values, method=method, memory=memory)
 
     def prefetch(self, section: Any) -> Prefetched:
         """Begin to read a section in a thread, and go on; ``.result()`` is the array.

@@ -102,6 +102,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
 def _warnings_in_a_line() -> Iterator[None]:
     """Show our own warnings as our errors are shown."""
     with warnings.catch_warnings():
+        warnings.simplefilter("always", MissingChunksWarning)
         shown = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:

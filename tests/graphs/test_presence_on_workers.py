@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from distributed import Client
+from oocarrays.graphs.missing import MissingChunksWarning
 
+import oocarrays as ooc
 from oocarrays.errors import RunError
 from tests import entries
 from tests.entries import ENTRIES, JOBS
@@ -26,8 +29,8 @@ def two() -> Iterator[Client]:
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("data", "work", "else"):
-        (tmp_path / name).mkdir()
+    for name in ("data", "work", "else/where"):
+        (tmp_path / name).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
     make(tmp_path / "data" / "s.zarr")
     return tmp_path / "data" / "s.zarr"
@@ -38,7 +41,7 @@ def test_a_relative_path_is_that_of_the_client(
     entry: str, two: Client, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = ENTRIES[entry]("../data/s.zarr", tmp_path, {})
-    monkeypatch.chdir(tmp_path / "else")
+    monkeypatch.chdir(tmp_path / "else" / "where")
     np.testing.assert_array_equal(within(read), DATA)
 
 
@@ -58,3 +61,14 @@ def test_a_source_that_has_gone_is_an_error(
     fault(source)
     with pytest.raises(RunError, match=r"s\.zarr"):
         within(read)
+
+
+def test_workers_tell_their_client_what_is_missing(two: Client, source: Path, tmp_path: Path) -> None:
+    (source / "c" / "3" / "0").unlink()
+    how: Any = {"chunks": (96, 10), "memory": "64MiB", "scheduler": two, "overwrite": True}
+    with pytest.warns(MissingChunksWarning, match=f"{source} lacks 1 chunk: taken for the fill value"):
+        within(ooc.rechunk(source, tmp_path / "t", missing="warn", **how).run)
+    with pytest.raises(RunError, match=r"lacks 1 chunk, and missing='error': \(3, 0\)"):
+        within(ooc.rechunk(source, tmp_path / "t", missing="error", **how).run)
+    with pytest.raises(RunError, match=r"lacks 1 chunk, and missing='error': \(3, 0\)"):
+        within(lambda: two.compute(ooc.open_array(source, missing="error").to_dask((96, 10))).result())
