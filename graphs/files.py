@@ -173,7 +173,8 @@ class FilesRun(OutboxRun, JournaledRun):
         """Make the file of a rank; one that this run has made stays."""
         if self.plan.way == "gather":
             return
-        place, made = self.local.place(rank), self.is_done((rank,))
+        place = self.local.place(rank)
+        made = self.journal.has((rank,)) if self.journal.is_there() else self.is_done((rank,))
         if array_file.unfinished_run(place) != self.id and not (made and array_file.is_finished(place)):
             own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
             own["attributes"][MARK] = self.id

@@ -84,8 +84,8 @@ class LocalSlabRun(SlabRun):
         self.journal.record((rank,))
 
     def take_back(self) -> None:
-        """As of every pass; what is on workers' own disks stays: it is not here."""
-        if not any(target.files.descriptor.folders for target in self.targets):
+        """As of every pass; but workers' own disks are not here, and groups that are replaced may hold other arrays."""
+        if not any(target.files.descriptor.folders or target.overwrite for target in self.targets):
             super().take_back()
 
     def _ready(self) -> None:

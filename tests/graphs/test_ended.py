@@ -23,6 +23,7 @@ from oocarrays.storage.journal import FOLDER, Journal
 from tests.graphs.clusters import cluster, events, until, within
 from tests.graphs.test_killed_tasks import dies
 
+pytestmark = pytest.mark.once
 RANKS = 3
 FIELD = np.random.default_rng(5).integers(1, 99, (96, 60), dtype="i4")
 GRAPHS = "oocarrays.graphs."
@@ -271,17 +272,22 @@ def test_a_killed_scatter_is_told_to_be_begun_again(source: Path, tmp_path: Path
     np.testing.assert_array_equal(a[...], FIELD)
 
 
+def test_a_scatter_that_failed_when_files_were_closed_is_run_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
+    with monkeypatch.context() as patch:
+        patch.setattr(job._run, "_finish", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            job.run()
+    np.testing.assert_array_equal(job.run()[...], FIELD)
+
+
 # ---------------------------------------------------------------------- kernels that fail at once
 
 
 def failing(block: np.ndarray) -> np.ndarray:
     raise ValueError("at once")
-
-
-def halves(block: np.ndarray) -> np.ndarray:
-    if block.max() == FIELD[-8:].max():
-        raise ValueError("late")
-    return block
 
 
 @pytest.mark.parametrize("run", [lambda job: job.run(), dask.compute], ids=["run", "compute"])
