@@ -22,6 +22,7 @@ import numpy as np
 from oocarrays.graphs import exchange, in_place
 from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
+from oocarrays.graphs.shared import Rooms
 
 from oocarrays.errors import NotFoundError, RunError, UnsupportedError
 from oocarrays.mapping.grid import boxes
@@ -326,7 +327,7 @@ class RechunkRun(JournaledRun):
         """Buffers of a pass that have been used; those of the pass before are let go."""
         with self._opening:
             if number != self._pool_of:
-                self.buffers, self._pool_of = Pool(), number
+                self.buffers, self.rooms, self._pool_of = Pool(), Rooms(), number
             return self.buffers
 
     def kept(self, number: int) -> KeptMessages:

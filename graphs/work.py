@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.graphs.placement import known_workers
+from oocarrays.graphs.shared import Rooms
 
 from oocarrays.errors import PlacementError, RunError
 from oocarrays.storage.array_file import StoreLike, unfinished_run
@@ -57,6 +58,7 @@ class Work:
     def _here(self) -> None:
         """What belongs to this process."""
         self.meter = Meter()
+        self.rooms = Rooms()
         self.failure: BaseException | None = None
         self._running = 0
         self._idle = threading.Condition()
