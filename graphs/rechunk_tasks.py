@@ -37,6 +37,7 @@ from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.pages import allocate
 from oocarrays.storage.remote import RemoteStore, place_below
+from oocarrays.storage.scratch import scratch_below
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 Part = tuple[int, ...]
@@ -100,7 +101,7 @@ class RechunkRun(JournaledRun):
         self.content = content
         self.done = frozenset(done)
         super().__init__(destination.store, plan.processes, id)
-        self.scratch = place_below(destination.scratch, f".oocarrays-{self.id}")
+        self.scratch = scratch_below(destination.scratch, self.id)
 
     def _here(self) -> None:
         """What belongs to this process."""

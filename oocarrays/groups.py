@@ -29,6 +29,7 @@ from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import group_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, absolute, local_folder
 from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
     pass
@@ -272,10 +273,11 @@ def resume_group(
     target: StoreLike,
     source: Any,
     place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
     cluster_for: Callable[[GroupPlan], Cluster | None],
 ) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
-    run = resumed_group(target, source, place)
+    run = resumed_group(target, source, place, scratch)
     return _job(run, cluster_for(run.plan))
 
 

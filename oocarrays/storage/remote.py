@@ -22,6 +22,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.shown import cleaned, shown
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
@@ -65,14 +66,14 @@ class RemoteStore(WrapperStore[Store]):
     Parameters
     ----------
     name : str
-        What a person calls it: its URL.
+        What a person calls it: its URL; user, password and signature are not kept in it.
     prefix : str
         What stands before every key.
     """
 
     def __init__(self, store: Store, name: str, patience: Patience, prefix: str = "") -> None:
         super().__init__(store)
-        self.name = name
+        self.name = shown(name)
         self.patience = patience
         self.prefix = prefix
 
@@ -107,7 +108,9 @@ class RemoteStore(WrapperStore[Store]):
             except Exception as error:
                 wait = next(waits, None) if is_passing(error) else None
                 if wait is None:
-                    raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
+                    raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from cleaned(
+                        error
+                    )
             await asyncio.sleep(wait)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -277,7 +280,7 @@ def _lacks_a_bucket(error: BaseException) -> bool:
 
 def reason(error: BaseException) -> str:
     """Why a request failed, in part of a line."""
-    words = _first_line(error)
+    words = _first_line(cleaned(error))
     if is_refused(error):
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
@@ -290,5 +293,5 @@ def reason(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
+    text = shown(lines[0]) if lines else type(error).__name__
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"

@@ -1,4 +1,4 @@
-"""Rooms of which other processes have a look: used again when nobody looks any more, and gone with whoever is killed."""
+"""Rooms that other processes look at: used again when nobody looks any more, and gone with whoever is killed."""
 
 from __future__ import annotations
 
