@@ -108,9 +108,7 @@ class RemoteStore(WrapperStore[Store]):
             except Exception as error:
                 wait = next(waits, None) if is_passing(error) else None
                 if wait is None:
-                    raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from cleaned(
-                        error
-                    )
+                    raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
             await asyncio.sleep(wait)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:

@@ -155,9 +155,8 @@ def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> S
     if not chosen and (config is None or _has_profile(scheme, options)) and _knows(scheme):
         return None
     if config is None:
-        raise InputError(
-            f"storage_options= has {_names(options)}, which obstore does not know: pip install 'oocarrays[s3]'"
-        )
+        strange = _names(options)
+        raise InputError(f"storage_options= has {strange}, which obstore does not know: pip install 'oocarrays[s3]'")
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 

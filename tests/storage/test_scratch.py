@@ -14,7 +14,6 @@ from oocarrays.errors import InputError, JournalError
 from oocarrays.storage.array_file import remove_scratch, unfinished_run
 from oocarrays.storage.journal import FOLDER, PLAN, Journal, _digest
 from oocarrays.storage.leftovers import find_leftovers
-from tests.dying import left_unfinished
 
 ID = "0123456789ab"
 SCRATCH = f".oocarrays-{ID}"
@@ -40,6 +39,23 @@ def test_a_folder_that_holds_what_no_run_puts_there_is_no_leftover(tmp_path: Pat
     assert [leftover.kind for leftover in find_leftovers(tmp_path)] == ["scratch"]
     (tmp_path / SCRATCH / name).write_text("mine")
     assert not find_leftovers(tmp_path)
+
+
+def left_unfinished(folder: Path) -> Path:
+    """A target whose run was stopped when its first part had been recorded."""
+    record = Journal.record
+
+    def stop(self: Journal, part: tuple[int, ...]) -> None:
+        record(self, part)
+        raise KeyboardInterrupt
+
+    source, target = folder / "source.zarr", folder / "target.zarr"
+    ooc.create_array(source, shape=(64, 64), dtype="f4", chunks=(1, 64))[...] = np.ones((64, 64), "f4")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "record", stop)
+        with pytest.raises(KeyboardInterrupt):
+            ooc.rechunk(source, target, chunks=(64, 1)).run()
+    return target
 
 
 def changed(target: Path, **others: str) -> None:
@@ -76,6 +92,6 @@ def test_scratch_in_the_source_or_the_target_is_refused(tmp_path: Path, inside: 
     ooc.create_array(source, shape=(8, 8), dtype="f4", chunks=(1, 8))[...] = np.ones((8, 8), "f4")
     os.symlink(tmp_path, tmp_path / "by link")
     for folder in (tmp_path, tmp_path / "by link"):
-        with pytest.raises(InputError, match="lies in the (source|target)"):
+        with pytest.raises(InputError, match=r"lies in the (source|target)"):
             ooc.rechunk(source, tmp_path / "target.zarr", chunks=(8, 1), scratch=folder / inside)
     ooc.rechunk(source, tmp_path / "target.zarr", chunks=(8, 1), scratch=tmp_path / "source.zarr.scratch")

@@ -54,7 +54,7 @@ def told(work: Callable[[], Any]) -> str:
     """All that is said of an error: its line, and what a program prints that does not expect it."""
     try:
         work()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         return f"{error!r} {error} {''.join(traceback.format_exception(error))}"
     raise AssertionError("it was to fail")
 
