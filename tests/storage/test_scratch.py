@@ -62,7 +62,10 @@ def changed(target: Path, **others: str) -> None:
     """Write a journal's plan anew, with a digest that fits."""
     data = json.loads((target / FOLDER / PLAN).read_text())
     run, content = others.pop("run", data["run"]), data["content"] | others
-    (target / FOLDER / PLAN).write_text(json.dumps({"run": run, "content": content, "digest": _digest(run, content)}))
+    digest = _digest(run, content)
+    (target / FOLDER / PLAN).write_text(json.dumps({"run": run, "content": content, "digest": digest}))
+    for entry in (target / FOLDER / "done").iterdir():
+        entry.write_text(digest)
 
 
 def test_a_journal_cannot_name_scratch_where_no_run_has_put_it(tmp_path: Path) -> None:
