@@ -256,12 +256,15 @@ class FilesRun(OutboxRun, JournaledRun):
 
     def _packed(self, blocks: Sequence[Sequence[Block | None]]) -> tuple[Outbox, list[list[Any]]]:
         """An empty message for each rank, and each of its blocks with its elements there."""
-        messages = [np.empty(size, self._dtype) if (size := message_size(each)) else None for each in blocks]
+        messages = [self._message(message_size(each)) for each in blocks]
         placed = [
             [None if block is None else (block, view) for block, view in zip(each, views(message, each), strict=True)]
             for each, message in zip(blocks, messages, strict=True)
         ]
         return Outbox([None if m is None else m.view(np.uint8) for m in messages], None), placed
+
+    def _message(self, size: int) -> np.ndarray | None:
+        return self.rooms.take(size * self._dtype.itemsize).view(self._dtype) if size else None
 
     def _read_part(self, number: int, rank: int) -> Outbox:
         """A rank's own of a round, cut for the domains that it lies in."""

@@ -23,6 +23,7 @@ from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.remote import RemoteStore
 
 
 class GroupGraphBuilder:
@@ -98,7 +99,13 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     }
 
 
-def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], missing: str | None = None) -> GroupRun:
+def resumed_group(
+    target: StoreLike,
+    source: Any,
+    place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
+    missing: str | None = None,
+) -> GroupRun:
     """A run of a group that stopped, less what it has done.
 
     Parameters
@@ -107,6 +114,8 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], m
         Makes stores of URLs.
     missing : str, optional
         What is made of chunks that the source lacks; by default as the run was asked.
+    scratch : folder or prefix
+        Where scratch goes, if there is none where the journals say.
 
     Raises
     ------
@@ -116,8 +125,9 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], m
         Where a journal does not belong to what it stands beside.
     """
     journal, id, content = journal_of(target, "group")
+    _check_names(target, content)
     file = _source(content, source, target, place)
-    members = {name: _member(target, name, file, place, missing) for name in content["members"]}
+    members = {name: _member(target, name, file, place, scratch, missing) for name in content["members"]}
     left = {name: run for name, run in members.items() if run is not None}
     plan = GroupPlan(
         members=tuple((name, run.plan) for name, run in left.items()),
@@ -145,6 +155,14 @@ def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Ca
     return group_file.describe_group(group_file.open_group(place(there)))
 
 
+def _check_names(target: StoreLike, content: Mapping[str, Any]) -> None:
+    """Refuse names that lead out of the group."""
+    names = [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]
+    for name in names:
+        if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):
+            raise JournalError(f"the journal in {target} has {name!r}, which is the name of nothing in a group")
+
+
 def _copies(content: Mapping[str, Any]) -> CopyPlan:
     batches = (
         tuple(Piece(name=name, part=part, parts=parts) for name, part, parts in pieces) for pieces in content["batches"]
@@ -153,7 +171,12 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
 
 
 def _member(
-    target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any], missing: str | None
+    target: StoreLike,
+    name: str,
+    source: GroupFile,
+    place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
+    missing: str | None,
 ) -> MemberRun | None:
     """The run of one array, or None where the array is finished.
 
@@ -167,5 +190,5 @@ def _member(
         return None
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    plan, file, destination, left_by = resumed(store, source.arrays[name], place, missing)
+    plan, file, destination, left_by = resumed(store, source.arrays[name], place, scratch, missing)
     return MemberRun(plan, file, destination, {}, **left_by)

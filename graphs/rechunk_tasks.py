@@ -22,6 +22,7 @@ import numpy as np
 from oocarrays.graphs import exchange, in_place
 from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
+from oocarrays.graphs.shared import Rooms
 
 from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.mapping.grid import boxes
@@ -37,6 +38,7 @@ from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.pages import allocate
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.remote import RemoteStore, place_below
+from oocarrays.storage.scratch import scratch_below
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 Part = tuple[int, ...]
@@ -100,7 +102,7 @@ class RechunkRun(JournaledRun):
         self.content = content
         self.done = frozenset(done)
         super().__init__(destination.store, plan.processes, id)
-        self.scratch = place_below(destination.scratch, f".oocarrays-{self.id}")
+        self.scratch = scratch_below(destination.scratch, self.id)
 
     def _here(self) -> None:
         """What belongs to this process."""
@@ -328,7 +330,7 @@ class RechunkRun(JournaledRun):
         """Buffers of a pass that have been used; those of the pass before are let go."""
         with self._opening:
             if number != self._pool_of:
-                self.buffers, self._pool_of = Pool(), number
+                self.buffers, self.rooms, self._pool_of = Pool(), Rooms(), number
             return self.buffers
 
     def kept(self, number: int) -> KeptMessages:

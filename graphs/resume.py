@@ -24,7 +24,8 @@ from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal
-from oocarrays.storage.remote import place_below
+from oocarrays.storage.remote import RemoteStore
+from oocarrays.storage.scratch import ID, scratch_below, trusted_scratch
 from oocarrays.storage.urls import scratch_place
 
 
@@ -46,7 +47,11 @@ def fingerprint(file: ArrayFile) -> str:
 
 
 def resumed(
-    target: StoreLike, source: Any, place: Callable[[Any], Any], missing: str | None = None
+    target: StoreLike,
+    source: Any,
+    place: Callable[[Any], Any],
+    otherwise: str | RemoteStore,
+    missing: str | None = None,
 ) -> tuple[RechunkPlan, ArrayFile, Destination, dict[str, Any]]:
     """A run that stopped: its plan, source and destination, and its id and what it has done.
 
@@ -56,6 +61,8 @@ def resumed(
         Makes stores of URLs.
     missing : str, optional
         What is made of chunks that the source lacks; by default as the run was asked.
+    otherwise : folder or prefix
+        Where scratch goes, if there is none where the journal says.
 
     Raises
     ------
@@ -70,7 +77,7 @@ def resumed(
     there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
-    scratch = scratch_place(place(content["scratch"]))
+    scratch = trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise)
     destination = Destination(
         store=target,
         settings=None,
@@ -78,7 +85,7 @@ def resumed(
         scratch=scratch,
         past_cache_above=past_cache_above(),
     )
-    done = usable_parts(plan, _known(journal.parts(), plan, target), place_below(scratch, f".oocarrays-{id}"))
+    done = usable_parts(plan, _known(journal.parts(), plan, target), scratch_below(scratch, id))
     return plan, file, destination, {"id": id, "done": done}
 
 
@@ -97,6 +104,8 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, An
         raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
     journal = Journal(target)
     id, content = journal.read()
+    if not ID.fullmatch(id):
+        raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
     if "files" in content:

@@ -30,7 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
     "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk
-    "same-machine": True,  # whether workers of one machine copy messages out of each other's memory, where they can
+    "same-machine": True,  # whether workers of one machine get messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
     "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine
     "sieve-buffer": None,  # bytes of one of the four buffers that sections are sieved in; None: 4 MiB, of stores 8 MiB

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.graphs.placement import known_workers
+from oocarrays.graphs.shared import Rooms
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.storage.array_file import StoreLike, unfinished_run
@@ -63,6 +64,7 @@ class Work:
     def _here(self) -> None:
         """What belongs to this process."""
         self.meter = Meter()
+        self.rooms = Rooms()
         self.failure: BaseException | None = None
         self._running = 0
         self._idle = threading.Condition()

@@ -238,7 +238,7 @@ def rechunk(
         compressors=compressors,
         filters=filters,
         overwrite=overwrite,
-        scratch=scratch_of(place(scratch or settings.setting("scratch")), target),
+        scratch=scratch_of(place(scratch or settings.setting("scratch")), target, source),
         missing=policy,
         means=means,
     )
@@ -344,9 +344,12 @@ def resume(
     """
     place = placer(storage_options)
     target = place(target)
+    scratch = scratch_of(place(settings.setting("scratch")), target)
     if holds_group(target):
-        return resume_group(target, source, place, lambda plan: _cluster_for(plan, scheduler, workers), missing)
-    plan, file, destination, left_by = resumed(target, source, place, missing)
+        return resume_group(
+            target, source, place, scratch, lambda plan: _cluster_for(plan, scheduler, workers), missing
+        )
+    plan, file, destination, left_by = resumed(target, source, place, scratch, missing)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.storage import StorePath
 
 from oocarrays.errors import InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
@@ -17,6 +18,7 @@ from oocarrays.graphs.run import Cluster
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.remote import RemoteStore
+from oocarrays.storage.scratch import check_scratch_place
 from oocarrays.storage.urls import scratch_place
 
 if TYPE_CHECKING:
@@ -120,12 +122,29 @@ def means_of(cluster: Cluster | None, memory: Any, schedule: str | None = None) 
     }
 
 
-def scratch_of(scratch: Any, target: StoreLike) -> str | RemoteStore:
-    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said."""
+def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:
+    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said.
+
+    Raises
+    ------
+    InputError
+        Where it lies in the target, or in the source.
+    """
     if scratch is not None:
-        return scratch_place(scratch)
+        where = scratch_place(scratch)
+        check_scratch_place(where, target=array_file.place_name(target), source=place_of(source))
+        return where
     folder = array_file.local_folder(target)
     return os.path.dirname(folder) if folder else tempfile.gettempdir()
+
+
+def place_of(source: Any) -> str | None:
+    """The folder or the URL of what is read, where it has one."""
+    array = getattr(source, "zarr", source)
+    path = getattr(array, "store_path", array)
+    if isinstance(path, StorePath):
+        return array_file.place_name(path.store, path.path)
+    return array_file.place_name(path)
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:

@@ -30,6 +30,7 @@ from oocarrays.storage import group_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, local_folder
 from oocarrays.storage.group_file import GroupFile, member_store
 from oocarrays.storage.presence import Policy, Presence
+from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.urls import absolute
 
 if TYPE_CHECKING:
@@ -287,11 +288,12 @@ def resume_group(
     target: StoreLike,
     source: Any,
     place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
     cluster_for: Callable[[GroupPlan], Cluster | None],
     missing: str | None = None,
 ) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
-    run = resumed_group(target, source, place, missing)
+    run = resumed_group(target, source, place, scratch, missing)
     return _job(run, cluster_for(run.plan))
 
 

@@ -34,7 +34,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.remote import place_below
+from oocarrays.storage.scratch import scratch_below
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -302,7 +302,7 @@ def iterate(
         residual=None if watched is None else kernel_name(watched),
     )  # fmt: skip
     left = left_by(store, asked, "iterate") if goes_on else None
-    where = scratch_of(place(scratch) if scratch else settings.setting("scratch"), store)
+    where = scratch_of(place(scratch) if scratch else settings.setting("scratch"), store, array)
     plan = plan_iterate(
         file.stored,
         array_file.preview(_plain(array), where),
@@ -331,7 +331,7 @@ def iterate(
         until=until,
         source=file,
         target=destination,
-        scratch=place_below(where, f".oocarrays-{id}"),
+        scratch=scratch_below(where, id),
         content=content,
         id=id,
         resumes=left is not None,

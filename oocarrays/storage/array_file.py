@@ -535,9 +535,13 @@ def remove_scratch(folder: str | RemoteStore) -> None:
         with suppress(StoreFailure):
             sync(folder.delete_dir(""))
         return
-    for metadata in (Path(folder, METADATA), *Path(folder).glob(f"*/{METADATA}")):
+    if os.path.islink(folder):
+        return
+    for array in (Path(folder), *Path(folder).glob("*")):
+        if array.is_symlink():  # never out of the folder
+            continue
         with suppress(OSError):
-            metadata.unlink()
+            (array / METADATA).unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
 

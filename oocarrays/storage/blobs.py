@@ -15,6 +15,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
@@ -208,6 +209,17 @@ class LocalBlobs:
             finally:
                 os.close(file)
         return True
+
+    def is_its_own(self, key: str) -> bool:
+        """Whether there is a chunk under ``key``, in a file that has no other name and is no link to another.
+
+        Who copies an array by links has one file in both: to change it where it is would change the original.
+        """
+        try:
+            status = os.lstat(os.path.join(self.root, key))
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def change(self, key: str, pieces: Iterable[Piece]) -> None:
         """Write pieces of a chunk that is there where they are: a reader, or a crash, can come between two.

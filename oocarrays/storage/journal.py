@@ -8,6 +8,10 @@
 
 An entry is made whole or not at all, and after what it stands for. It outlives the process that made it; against a
 machine that loses power it is as safe as the chunks are. Other Zarr readers look for no such keys.
+
+The digest tells a journal that was cut short or mixed up from a whole one. It does not tell who wrote it: whoever may
+write beside the target may write a journal that fits. So what a journal says is taken as data, never trusted with more
+than its run needs: nothing is removed but what has the name and the contents of that run's scratch.
 """
 
 from __future__ import annotations

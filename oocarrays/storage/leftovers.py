@@ -29,12 +29,12 @@ from oocarrays.storage.blobs import remove_tree, write_error
 from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER, LOCK
 from oocarrays.storage.lock import Busy, Hold, try_lock
+from oocarrays.storage.scratch import NAME, is_scratch_folder
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "unfinished"]
 CHUNKS = "c"
 FORMAT_2 = {".zarray": "array", ".zgroup": "group"}
 """The documents that make a folder an array or a group in Zarr format 2, which keeps attributes in another one."""
-SCRATCH = re.compile(r"\.oocarrays-[0-9a-f]{12}")
 CALIBRATION = re.compile(r"\.oocarrays-calibrate-.+")
 YOUNG_SECONDS = 60.0
 """What was written to no longer ago may be at work."""
@@ -91,6 +91,7 @@ class Leftover:
         array = self.path if self.kind == "unfinished" else os.path.dirname(self.path)
         marked = self.kind == "unfinished"
         changed = self.kind in ("journal", "unfinished") and (unfinished_run(array) is not None) != marked
+        changed |= self.kind == "scratch" and not is_scratch_folder(self.path)
         if os.path.lexists(self.path) and (changed or os.path.islink(self.path)):
             raise TargetError(f"{self.path} is not removed: it has changed since it was found")
 
@@ -160,7 +161,8 @@ def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
         if not entry.is_dir(follow_symlinks=False):
             yield from _partial(entry, array)
         elif kind := _kind(entry.name):
-            yield _folder(entry.path, kind)
+            if kind != "scratch" or is_scratch_folder(entry.path):
+                yield _folder(entry.path, kind)
         elif array is not None and found is not None and not found.group and entry.name == CHUNKS:
             yield from _partials(entry.path, array)
         elif entry.name != FOLDER:
@@ -181,7 +183,7 @@ def _kind(name: str) -> Kind | None:
     >>> _kind(".oocarrays-0123456789ab"), _kind(".oocarrays-calibrate-x1"), _kind(".oocarrays-mine")
     ('scratch', 'calibration', None)
     """
-    if SCRATCH.fullmatch(name):
+    if NAME.fullmatch(name):
         return "scratch"
     return "calibration" if CALIBRATION.fullmatch(name) else None
 

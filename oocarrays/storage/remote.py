@@ -23,6 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.shown import cleaned, shown
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
@@ -68,14 +69,14 @@ class RemoteStore(WrapperStore[Store]):
     Parameters
     ----------
     name : str
-        What a person calls it: its URL.
+        What a person calls it: its URL; user, password and signature are not kept in it.
     prefix : str
         What stands before every key.
     """
 
     def __init__(self, store: Store, name: str, patience: Patience, prefix: str = "") -> None:
         super().__init__(store)
-        self.name = name
+        self.name = shown(name)
         self.patience = patience
         self.prefix = prefix
 
@@ -288,7 +289,7 @@ def _says(error: BaseException, words: Iterable[str]) -> bool:
 
 def reason(error: BaseException) -> str:
     """Why a request failed, in part of a line."""
-    words = _first_line(error)
+    words = _first_line(cleaned(error))
     if is_refused(error):
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
@@ -301,5 +302,5 @@ def reason(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
+    text = shown(lines[0]) if lines else type(error).__name__
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"

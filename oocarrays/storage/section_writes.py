@@ -284,18 +284,21 @@ class InWindows:
 
 
 class InPlace(InWindows):
-    """Writes each run of an uncompressed chunk where it is; chunks that are wholly written, or missing, as others."""
+    """Writes each run of an uncompressed chunk where it is; chunks that are wholly written or missing, or are another
+    file's, too, as others."""
 
     def rewrite(self, unit: Unit) -> None:
         """Change a chunk whose lock is held."""
-        old = None if unit.whole else self._open(unit.index)
-        if old is None:
+        key = self.file.chunk_key(unit.index)
+        if unit.whole or not self.blobs.is_its_own(key):
             super().rewrite(unit)
             return
-        old.close()
+        old = self._open(unit.index)
+        if old is not None:
+            old.close()
         starts, data, ends = self._runs(unit)
         runs = zip(starts, [0, *ends], ends, strict=False)
-        self.blobs.change(self.file.chunk_key(unit.index), ((at, data[start:stop]) for at, start, stop in runs))
+        self.blobs.change(key, ((at, data[start:stop]) for at, start, stop in runs))
         self.meter.add(write_requests=len(starts), written_bytes=len(data))
 
     def _runs(self, unit: Unit) -> tuple[list[int], memoryview, list[int]]:

@@ -25,6 +25,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, Wrappe
 
 from oocarrays.errors import InputError, NotFoundError, UnsupportedError
 from oocarrays.storage.remote import Patience, RemoteStore
+from oocarrays.storage.shown import cleaned, shown
 
 Library = Literal["obstore", "fsspec"]
 EXTRAS = {
@@ -186,12 +187,13 @@ def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> S
     chosen = ways.library == "obstore"
     if not find_spec("obstore"):
         if chosen:
-            raise UnsupportedError(f"{url} is to be opened by obstore: pip install 'oocarrays[obstore]'")
+            raise UnsupportedError(f"{shown(url)} is to be opened by obstore: pip install 'oocarrays[obstore]'")
         return None
     if not chosen and (config is None or _has_profile(scheme, options)) and _knows(scheme):
         return None
     if config is None:
-        raise InputError(f"storage_options={options!r} has what obstore does not know: pip install 'oocarrays[s3]'")
+        strange = _names(options)
+        raise InputError(f"storage_options= has {strange}, which obstore does not know: pip install 'oocarrays[s3]'")
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
@@ -205,7 +207,7 @@ def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> S
     try:
         store = opener(url, config=config, client_options=client, retry_config={"max_retries": 0})
     except (BaseError, ValueError, TypeError) as error:
-        raise InputError(f"{url} cannot be opened: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{shown(url)} cannot be opened: {shown(str(error).splitlines()[0])}") from cleaned(error)
     return ObjectStore(store)
 
 
@@ -223,6 +225,12 @@ def obstore_config(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | 
     if any(name not in OBSTORE_NAMES for name in flat):
         return None
     return {OBSTORE_NAMES[name]: value for name, value in flat.items() if value is not None}
+
+
+def _names(options: Mapping[str, Any]) -> str:
+    """The names of what obstore does not know, without their values."""
+    flat = {**options, **options.get("client_kwargs", {})}
+    return ", ".join(sorted(set(flat) - {*OBSTORE_NAMES, "client_kwargs"})) or "options"
 
 
 def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
@@ -264,20 +272,20 @@ def _by_fsspec(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> St
         raise UnsupportedError(_missing(url, scheme)) from None
     except ValueError:
         raise UnsupportedError(
-            f"{url}: no store is known by {scheme}://; there are s3, gs, az, http(s), memory, file"
+            f"{shown(url)}: no store is known by {scheme}://; there are s3, gs, az, http(s), memory, file"
         ) from None
     try:
         return FsspecStore.from_url(url, storage_options=_fsspec_options(scheme, options, ways))
     except FileNotFoundError as error:
-        raise NotFoundError(f"no such store: {url}") from error
+        raise NotFoundError(f"no such store: {shown(url)}") from cleaned(error)
     except (ImportError, ValueError, TypeError) as error:
-        raise InputError(f"{url} cannot be opened: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{shown(url)} cannot be opened: {shown(str(error).splitlines()[0])}") from cleaned(error)
 
 
 def _missing(url: str, scheme: str) -> str:
     extra = EXTRAS.get(scheme)
     more = " or 'oocarrays[obstore]'" if scheme in BY_OBSTORE else ""
-    return f"{url} needs a package that is not installed: pip install 'oocarrays[{extra or scheme}]'{more}"
+    return f"{shown(url)} needs a package that is not installed: pip install 'oocarrays[{extra or scheme}]'{more}"
 
 
 def _fsspec_options(scheme: str, options: dict[str, Any], ways: Ways) -> dict[str, Any]:
