@@ -24,6 +24,7 @@ from itertools import chain
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
+from oocarrays.storage import durable
 from oocarrays.storage.pages import fetch_ahead, mapped, want
 
 SECTOR = 4096
@@ -194,6 +195,7 @@ class LocalBlobs:
             file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             try:
                 write_pieces(file, chain((first,), pieces), past_cache=self.past_cache)
+                durable.start_writing(file)
             finally:
                 os.close(file)
         return True
@@ -217,6 +219,7 @@ class LocalBlobs:
             raise MissingBlob(path) from None
         except OSError as error:
             raise write_error(path, error) from error
+        durable.written(path)
 
     def remove(self, key: str) -> None:
         """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
@@ -227,6 +230,7 @@ class LocalBlobs:
             pass
         except OSError as error:
             raise write_error(path, error) from error
+        durable.written(path)
 
     @contextmanager
     def _replacing(self, key: str) -> Iterator[str]:
@@ -237,6 +241,7 @@ class LocalBlobs:
             self._make_folder(os.path.dirname(path))
             yield partial
             os.replace(partial, path)
+            durable.written(path)
         except BaseException as error:
             with suppress(OSError):
                 os.unlink(partial)
@@ -256,6 +261,7 @@ class LocalBlobs:
                 self._write_past_cache(file, data)
             else:
                 write_all(file, data)
+                durable.start_writing(file)
         finally:
             os.close(file)
 

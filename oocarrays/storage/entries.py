@@ -20,6 +20,7 @@ from zarr.storage import StorePath
 
 from oocarrays.storage.array_file import StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import remove_tree, write_all
+from oocarrays.storage.durable import make_folder, sync_path
 
 PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
@@ -27,19 +28,20 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 """What file systems say that have no hard links."""
 
 
-def entries_of(store: StoreLike, folder: str) -> LocalEntries | StoreEntries:
-    """The small objects in ``folder`` below an array."""
+def entries_of(store: StoreLike, folder: str, *, durable: bool) -> LocalEntries | StoreEntries:
+    """The small objects in ``folder`` below an array; ``durable`` ones are on the device when they can be seen."""
     local = local_folder(store)
     if local is not None:
-        return LocalEntries(os.path.join(local, folder))
+        return LocalEntries(os.path.join(local, folder), durable=durable)
     return StoreEntries(store_path(store), folder)
 
 
 class LocalEntries:
     """Small files below a local folder: each is whole or not there."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, durable: bool) -> None:
         self.root = root
+        self.durable = durable
 
     def _path(self, key: str) -> str:
         return os.path.join(self.root, key)
@@ -54,7 +56,7 @@ class LocalEntries:
 
     def make_folder(self, key: str) -> None:
         """Make the folder that `create` needs."""
-        os.makedirs(self._path(key), exist_ok=True)
+        make_folder(self._path(key)) if self.durable else os.makedirs(self._path(key), exist_ok=True)
 
     def create(self, key: str, data: bytes) -> None:
         """Put ``data`` under ``key`` if nothing is there."""
@@ -64,10 +66,18 @@ class LocalEntries:
         try:
             with os.fdopen(file, "wb", buffering=0):
                 write_all(file, memoryview(data))
+                if self.durable:
+                    os.fsync(file)
             _publish(partial, path)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(partial)
+        self._sync(os.path.dirname(path))
+
+    def _sync(self, folder: str) -> None:
+        """Put the names in a folder on the device."""
+        if self.durable:
+            sync_path(folder)
 
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Names and contents of what is below ``key``; None for what has gone meanwhile."""
@@ -82,12 +92,14 @@ class LocalEntries:
         for key in keys:
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(self._path(key))
+        self._sync(self.root)
 
     def clear(self, key: str) -> None:
         """Remove all below ``key``; set aside first, so that nobody adds to it meanwhile."""
         aside = f"{self._path(key)}.{uuid.uuid4().hex}"
         with suppress(FileNotFoundError, NotADirectoryError):
             os.rename(self._path(key), aside)
+            self._sync(self.root)
             remove_tree(aside)
 
     def clear_all(self) -> None:
