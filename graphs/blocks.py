@@ -37,7 +37,7 @@ from oocarrays.plan.as_json import to_json
 from oocarrays.plan.blocks import BlocksPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkWriter
-from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.array_file import MARK, ArrayFile
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
 from oocarrays.storage.meter import Meter
@@ -133,7 +133,9 @@ class AlignedRun(LazyRun):
         self._writer = None
 
     def _put(self, *args: Any) -> None:
-        """Write the chunks that a block is made of."""
+        """Write the chunks that a block is made of, unless the run had ended before a worker was lost."""
+        if MARK not in self.target.zarr.attrs:
+            return
         section = self.blocks.section(args[:-1])
         block = block_of(args[-1], section, self.dtype)
         indices = self.blocks.stored.grid.indices(section) if section.size else ()

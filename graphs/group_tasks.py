@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oocarrays.graphs import journaled
+from oocarrays.graphs.journaled import EndingRun
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Part, RechunkRun
 from oocarrays.graphs.work import Work
 
@@ -44,6 +45,11 @@ class MemberRun(RechunkRun):
     group: weakref.ref[GroupRun] | None = None
     """The group's run, in the process that planned it."""
     _finished = False
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Nowhere: the group says for all that they have ended."""
+        return []
 
     def prepare(self) -> None:
         """Make the target and begin the journal, where that was not done before."""
@@ -82,7 +88,7 @@ class MemberRun(RechunkRun):
             group.stop(self.failure)
 
 
-class GroupRun(Work):
+class GroupRun(EndingRun):
     """One run of a group's plan, shared by the tasks that belong to no single array.
 
     Parameters
@@ -162,6 +168,8 @@ class GroupRun(Work):
         """Make the target with all its groups and the arrays that are to be rewritten."""
         if self.processes is None:
             self._begin_anew(members)
+        if self.has_ended():
+            return self
         mine = array_file.unfinished_run(self.destination.store) == self.id
         if not mine:
             self._create_group(members)
@@ -233,10 +241,12 @@ class GroupRun(Work):
         return array_file.unfinished_run(self.destination.store) is None
 
     def _finish(self) -> str:
-        name = group_file.finish_group(self.destination.store, self.source.consolidated)
-        self.journal.remove()
+        self._end(None)
         self.journal.release()
-        return name
+        return array_file.name_of(self.destination.store)
+
+    def _finish_targets(self) -> None:
+        group_file.finish_group(self.destination.store, self.source.consolidated)
 
     # ------------------------------------------------------------------ how it goes
 

@@ -181,7 +181,7 @@ class SweepRun(SlabRun):
     def _create(self, *probes: tuple[int, str, str]) -> Any:
         self._close(keep_scratch=True)
         super()._create(*probes)
-        if not self.last:
+        if not (self.last or self.has_ended()):
             self._hold_scratch()
             array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored)
         return self
@@ -194,13 +194,14 @@ class SweepRun(SlabRun):
 
     def _finish(self, *residuals: float | None) -> Any:
         """End the pass; gives the largest residual of its slabs."""
+        most = largest([*self.before.values(), *(each for each in residuals if each is not None)])
         if self.last:
-            super()._finish()
+            most = self._end(most)
         else:
             array_file.remove_scratch(self._place(self.number - 1))
-            self.journal.release()
+        self.journal.release()
         self._close(keep_scratch=not self.last)
-        return largest([*self.before.values(), *(each for each in residuals if each is not None)])
+        return most
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done; scratch goes, too, unless what it holds can be of use."""
@@ -262,6 +263,8 @@ class SweepRun(SlabRun):
         """Write the chunks of a slab; gives its residual."""
         part = (self.number, number, rank)
         watched = self.given[0][1] is not None
+        if results is None and not self.journal.is_there():
+            return None
         if results is None:
             known = (each for each in self.journal.parts() if watched and len(each) == 4 and each[:3] == part)
             return next((as_residual(each[3]) for each in known), None)

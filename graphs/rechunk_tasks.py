@@ -273,11 +273,12 @@ class RechunkRun(JournaledRun):
         return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
-        name = self.target.name
-        array_file.finish_target(self.target)
-        self.journal.remove()
+        name: str = self._end(self.target.name)
         self._close()
         return name
+
+    def _finish_targets(self) -> None:
+        array_file.finish_target(self.target)
 
     # ------------------------------------------------------------------ independent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
 from oocarrays.storage import array_file
+from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.remote import RemoteStore
 
@@ -148,7 +150,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
     def _on_cluster(self, cluster: Cluster) -> str:
         client = cluster.client
         self._run.meter, self.moves = Meter(), []
-        future = client.get(self.__dask_graph__(), self._key, sync=False)
+        future = client.get(self._announced(), self._key, sync=False)
         try:
             name: str = self._awaited(cluster, future)
         except BaseException as error:
@@ -162,6 +164,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
             with suppress(Exception):
                 future.release()  # at once: who still wants the last task would have it done again when its worker dies
                 client.unsubscribe_topic(self._run.topic)
+        forget(self._run.ends)
         if self.moves:  # a worker that died in the middle of a chunk has left its beginning
             array_file.remove_partials(self._run.destination.store)
         return name
@@ -199,9 +202,19 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return dask.threaded.get(*args, **kwargs)
 
     def __dask_graph__(self) -> dict[Key, Any]:
+        return self._announced(self._run.ends)
+
+    def _announced(self, ends: Sequence[tuple[Journal, str]] = ()) -> dict[Key, Any]:
+        """The graph, of which a cluster knows where its tasks go.
+
+        Parameters
+        ----------
+        ends : sequence of journals and run ids
+            Where it is taken away, once it has been heard, that the run has ended.
+        """
         if self._cluster and self._is_fresh():
-            client = self._cluster.client
-            client.subscribe_topic(self._run.topic, hearing(self._run, self.moves))
+            client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
+            client.subscribe_topic(self._run.topic, hearing(self._run, self.moves, {suffix: ends}))
             for suffix, addresses in self._homes().items():
                 pin(client, suffix, addresses, self._run.topic)
         return self._graph
@@ -243,8 +256,23 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return job
 
 
-def hearing(run: Work, moves: list[dict[str, Any]]) -> Callable[[tuple[float, dict[str, Any]]], None]:
-    """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run."""
+def forget(ends: Sequence[tuple[Journal, str]]) -> None:
+    """Take away that runs have ended: it has been heard."""
+    for journal, id in ends:
+        with suppress(OocError):  # it is small, and nobody's but its run's
+            journal.was_heard(id)
+
+
+def hearing(
+    run: Work, moves: list[dict[str, Any]], ends: Mapping[str, Sequence[tuple[Journal, str]]]
+) -> Callable[[tuple[float, dict[str, Any]]], None]:
+    """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run.
+
+    Parameters
+    ----------
+    ends : mapping
+        What is to be forgotten when the last task of a graph has been done, by the suffix of its keys.
+    """
     there = weakref.ref(run)
 
     def hear(event: tuple[float, dict[str, Any]]) -> None:
@@ -252,6 +280,9 @@ def hearing(run: Work, moves: list[dict[str, Any]]) -> Callable[[tuple[float, di
         if "moved" in told:
             if told not in moves:  # the tasks of every array of a group are moved, in the same way
                 moves.append(told)
+        elif "ended" in told:
+            if found := ends.get(told["ended"]):  # not here: a store may let its answer wait, and a cluster does not
+                threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
         elif (run := there()) is not None:
             run.meter.put(told)
 

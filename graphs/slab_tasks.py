@@ -174,12 +174,15 @@ class SlabRun(JournaledRun):
             array_file.remove_partials(target.store)
 
     def _finish(self) -> str:
-        for number in reversed(range(len(self.targets))):
-            self._finish_target(number)
-        self.journal.remove()
+        self._end(None)
         self.journal.release()
         self._let_go_of_memory()
         return str(self.destination.store)
+
+    def _finish_targets(self) -> None:
+        """The first one last: its mark says that some carry it."""
+        for number in reversed(range(len(self.targets))):
+            self._finish_target(number)
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""

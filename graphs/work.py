@@ -5,6 +5,7 @@ A run is one object for all its tasks. Between threads they share it; on a clust
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 import weakref
@@ -26,6 +27,8 @@ SETTLE_SECONDS = 60
 """Seconds that a failed run waits for what its other tasks are in the middle of."""
 LIVE: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
 """Runs in this process, by their id."""
+SUFFIX = re.compile(r"-([0-9a-f]{12})")
+"""What is in every key of a graph; Dask may append to it."""
 GIVEN_UP: set[str] = set()
 """Suffixes of the keys of graphs that this worker has been told to do no more of."""
 
@@ -66,6 +69,11 @@ class Work:
     def stores(self) -> dict[str, Any]:
         """Where it writes, and where it reads, if that is a store."""
         return {"target": self.destination.store}
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Where it writes down that it ends, and as which run, until that has been heard."""
+        return []
 
     @property
     def leaves(self) -> str:
@@ -170,6 +178,19 @@ def is_given_up() -> bool:
     worker = this_worker()
     key = str(worker.get_current_task()) if worker else ""
     return any(suffix in key for suffix in GIVEN_UP)
+
+
+def was_ended() -> bool:
+    """Whether the scheduler has heard of the last task of this task's graph, while somebody may want it again."""
+    from distributed.utils import sync
+    from oocarrays.graphs.pins import ended_name
+
+    worker = this_worker()
+    found = SUFFIX.search(str(worker.get_current_task())) if worker else None
+    if worker is None or found is None:
+        return False
+    asked = sync(worker.loop, worker.scheduler.get_metadata, keys=[ended_name(found[1])], default=False)
+    return bool(asked)
 
 
 def live_workers() -> set[str]:

@@ -202,8 +202,19 @@ def unfinished_run(store: StoreLike) -> str | None:
         if is_remote(store):
             raise
         return None
-    attributes = in_format_2 if in_format_3 is None else in_format_3.get("attributes")
-    return attributes.get(MARK) if isinstance(attributes, dict) else None
+    return _mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
+
+
+def _mark_of(attributes: Any) -> str | None:
+    """The mark in the attributes of an array or a group, as text whatever it is: that it is there is what counts.
+
+    >>> _mark_of({MARK: "c0ffee"}), _mark_of({MARK: None}), _mark_of({})
+    ('c0ffee', 'null', None)
+    """
+    if not isinstance(attributes, dict) or MARK not in attributes:
+        return None
+    mark = attributes[MARK]
+    return mark if isinstance(mark, str) else json.dumps(mark)
 
 
 def documents(store: StoreLike, names: Sequence[str]) -> list[dict[str, Any] | None]:
@@ -236,12 +247,13 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def is_finished(store: StoreLike) -> bool:
-    """Whether there is an array in ``store``, and no run has left it unfinished."""
+    """Whether there is an array or a group in ``store``, and no run has left it unfinished."""
     try:
-        open_array(store)
-    except (NotFoundError, UnfinishedError, StoreFailure):
+        in_format_3, *in_format_2 = documents(store, (METADATA, ".zarray", ".zgroup"))
+        there = in_format_3 is not None or any(document is not None for document in in_format_2)
+        return there and unfinished_run(store) is None
+    except (OSError, StoreFailure):
         return False
-    return True
 
 
 def remove_partials(store: StoreLike) -> None:

@@ -106,6 +106,11 @@ class LocalEntries:
         """Remove the folder."""
         remove_tree(self.root)
 
+    def clear_if_empty(self) -> None:
+        """Remove the folder, unless something is in it."""
+        with suppress(OSError):
+            os.rmdir(self.root)
+
 
 def _publish(partial: str, path: str) -> None:
     """Give a whole file its name, unless another has it."""
@@ -165,6 +170,9 @@ class StoreEntries:
     def clear_all(self) -> None:
         """Remove all below the prefix."""
         sync(self.store.delete_dir(self.root))
+
+    def clear_if_empty(self) -> None:
+        """Nothing: a store has keys only."""
 
 
 def _at_once() -> int:

@@ -4,6 +4,7 @@
              .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
                           done/0.3.1 …     a small object for each finished part; it holds the same digest
                           lock             held by every process that works for the run (local folders)
+                          ended-c0ffee     what a run has given that has ended, until its client has heard of it
 
 An entry is made whole or not at all, and after what it stands for. It outlives the process that made it; against a
 machine that loses power it is as safe as the chunks are. Other Zarr readers look for no such keys.
@@ -29,7 +30,7 @@ from oocarrays.storage.lock import Busy, Hold, try_lock
 
 FOLDER = ".oocarrays"
 """Where a journal is, below its target."""
-PLAN, DONE, LOCK = "plan.json", "done", "lock"
+PLAN, DONE, LOCK, ENDED = "plan.json", "done", "lock", "ended-"
 NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
 
 
@@ -205,12 +206,40 @@ class Journal:
             self._entries.delete(map(_key, parts))
         self._done -= parts
 
-    def remove(self) -> None:
-        """Remove the journal, its plan first; fine where there is none."""
+    def remove(self, *, ended: str | None = None) -> None:
+        """Remove the journal, its plan first; fine where there is none.
+
+        Parameters
+        ----------
+        ended : str, optional
+            The run that has said that it ended: its word stays.
+        """
         with self._writing():
             self._entries.delete([PLAN])
-            self._entries.clear_all()
+            if ended is None:
+                self._entries.clear_all()
+            else:
+                self._entries.clear(DONE)
+                self._entries.delete([LOCK])
         self._digest, self._done = None, set()
+
+    def say_ended(self, run: str, gives: Any = None) -> None:
+        """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
+        with self._writing():
+            self._entries.make_folder("")
+            self._entries.create(f"{ENDED}{run}", json.dumps([gives]).encode())
+
+    def ended(self, run: str) -> list[Any] | None:
+        """What ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
+        with self._reading():
+            text = self._entries.get(f"{ENDED}{run}")
+        return None if text is None else list(json.loads(text))
+
+    def was_heard(self, run: str) -> None:
+        """Take back what ``run`` said, once nobody can miss it; what another has begun meanwhile stays."""
+        with self._writing():
+            self._entries.delete([f"{ENDED}{run}"])
+            self._entries.clear_if_empty()
 
     def claim(self, wait: float = 0.0) -> bool:
         """Make sure that no other run is at work on this target, and that none begins while this process lives.
