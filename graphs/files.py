@@ -87,6 +87,12 @@ class FilesRun(OutboxRun):
         self._files: dict[Any, ArrayFile] = {}
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, and the files of all ranks, where these are written: those that are here are looked at."""
+        ranks = range(self.plan.ranks) if self.plan.way == "scatter" else ()
+        return [self.destination.store, *map(self.local.place, ranks)]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         read, written = self._whole_store, self.local.store
@@ -141,11 +147,18 @@ class FilesRun(OutboxRun):
             return self
         if self.plan.way == "gather":
             array_file.check_place(target.store, overwrite=target.overwrite)
-            array_file.create_target(target.store, target.settings, self.id, overwrite=target.overwrite)
+            array_file.create_target(
+                target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
+            )
         else:
             local_files.check_group_place(target.store, overwrite=target.overwrite)
             local_files.create_group(
-                target.store, self.local.descriptor, target.settings, self.id, overwrite=target.overwrite
+                target.store,
+                self.local.descriptor,
+                target.settings,
+                self.id,
+                overwrite=target.overwrite,
+                durable=self.durable,
             )
         return self
 
@@ -160,17 +173,18 @@ class FilesRun(OutboxRun):
             return
         own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
         own["attributes"][MARK] = self.id
-        local_files.create_file(self.local.place(rank), own, self.destination.overwrite)
+        local_files.create_file(self.local.place(rank), own, self.destination.overwrite, durable=self.durable)
 
     def _close(self, rank: int) -> None:
         """Take the mark off the file of a rank: all of it is written."""
+        self.syncer.finish()
         if self.plan.way == "scatter":
-            array_file.finish_target(self._file(rank))
+            array_file.finish_target(self._file(rank), durable=self.durable)
 
     def _finish(self) -> str:
         if self.plan.way == "scatter":
-            return local_files.finish_group(self.destination.store)
-        array_file.finish_target(self._whole())
+            return local_files.finish_group(self.destination.store, durable=self.durable)
+        array_file.finish_target(self._whole(), durable=self.durable)
         return self._whole().name
 
     # ------------------------------------------------------------------ one round

@@ -23,10 +23,9 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.array_file import StoreLike, local_folder, store_path
+from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.durable import written
-from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER
 from oocarrays.storage.meter import Meter
 

@@ -78,7 +78,7 @@ def sync_file_system(folder: str) -> None:
 
 
 def start_writing(file: int) -> None:
-    """Have the system begin to write out what an open file holds in its cache, and do not wait, where a run wants it."""
+    """Have the system begin to write out what an open file holds, and do not wait, where a run will sync it."""
     if _SYNCERS and sys.platform == "linux":
         whole = ctypes.c_int64(0), ctypes.c_int64(0)
         libc().sync_file_range(ctypes.c_int(file), *whole, ctypes.c_uint(START_WRITING))
@@ -145,12 +145,18 @@ class Syncer:
         self._changed = threading.Condition()
         self._waiting: list[Say] = []
         self._working = False
+        self._unsaid = 0
         self._failure: BaseException | None = None
         self._paths: set[str] = set()
         """Files that were written, or removed, and have to be synced by themselves, and the folders above them."""
         self._whole: dict[str, bool] = {}
         if active:
             _SYNCERS.add(self)
+
+    def begin_anew(self) -> None:
+        """Forget what failed."""
+        with self._changed:
+            self._failure, self._waiting = None, []
 
     def note(self, path: str) -> None:
         """Keep that a file was written, or removed, where it has to be synced by itself."""
@@ -160,12 +166,17 @@ class Syncer:
                     self._paths.update(_up_to(inside, place))
 
     def _is_whole(self, place: str) -> bool:
-        if place not in self._whole:
+        if place not in self._whole and os.path.isdir(place):
             self._whole[place] = is_synced_whole(place)
-        return self._whole[place]
+        return self._whole.get(place, True)
 
-    def then(self, say: Say) -> None:
+    def then(self, say: Say, *, ahead: int = 1) -> None:
         """Have something said when all that is written now is on its device, and do not wait for that.
+
+        Parameters
+        ----------
+        ahead : int
+            What may wait to be said beside this: a process that dies loses no more.
 
         Raises
         ------
@@ -176,8 +187,10 @@ class Syncer:
             say()
             return
         with self._changed:
+            self._changed.wait_for(lambda: self._unsaid <= ahead)
             self._check()
             self._waiting.append(say)
+            self._unsaid += 1
             if not self._working:
                 self._working = True
                 threading.Thread(target=self._work, name="sync", daemon=True).start()
@@ -190,28 +203,25 @@ class Syncer:
         StoreFailure
             Where something could not be put on its device.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: not self._working)
-            self._check()
+        self.stop()
+        self._check()
 
     def finish(self) -> None:
-        """Put all on its device; what nobody has said yet need not be said any more.
+        """Put all on its device, also what nobody waits to say.
 
         Raises
         ------
         StoreFailure
             Where something could not be put there.
         """
-        with self._changed:
-            self._waiting.clear()
         self.wait()
         if self.active:
             self._sync()
 
     def stop(self) -> None:
         """Wait until all has been said that can be, after a failure."""
-        with suppress(Exception):
-            self.wait()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._working)
 
     def _check(self) -> None:
         if self._failure:
@@ -222,8 +232,8 @@ class Syncer:
         while True:
             with self._changed:
                 taken, self._waiting = self._waiting, []
-                if not taken:
-                    self._working = False
+                if not taken or self._failure:
+                    self._working, self._unsaid = False, 0
                     self._changed.notify_all()
                     return
             try:
@@ -231,8 +241,10 @@ class Syncer:
                 for say in taken:
                     say()
             except BaseException as error:  # noqa: BLE001  whoever waits is told
-                with self._changed:
-                    self._failure, self._waiting = self._failure or error, []
+                self._failure = self._failure or error
+            with self._changed:
+                self._unsaid -= len(taken)
+                self._changed.notify_all()
 
     def _sync(self) -> None:
         with self._changed:

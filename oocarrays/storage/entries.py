@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,30 +17,27 @@ from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from oocarrays.storage.array_file import StoreLike, local_folder, store_path
+from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import remove_tree, write_all
-from oocarrays.storage.durable import make_folder, sync_path
+from oocarrays.storage.durable import sync_path, written
 
-PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
-"""How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""
 
 
-def entries_of(store: StoreLike, folder: str, *, durable: bool) -> LocalEntries | StoreEntries:
-    """The small objects in ``folder`` below an array; ``durable`` ones are on the device when they can be seen."""
+def entries_of(store: StoreLike, folder: str) -> LocalEntries | StoreEntries:
+    """The small objects in ``folder`` below an array."""
     local = local_folder(store)
     if local is not None:
-        return LocalEntries(os.path.join(local, folder), durable=durable)
+        return LocalEntries(os.path.join(local, folder))
     return StoreEntries(store_path(store), folder)
 
 
 class LocalEntries:
     """Small files below a local folder: each is whole or not there."""
 
-    def __init__(self, root: str, *, durable: bool) -> None:
+    def __init__(self, root: str) -> None:
         self.root = root
-        self.durable = durable
 
     def _path(self, key: str) -> str:
         return os.path.join(self.root, key)
@@ -56,28 +52,23 @@ class LocalEntries:
 
     def make_folder(self, key: str) -> None:
         """Make the folder that `create` needs."""
-        make_folder(self._path(key)) if self.durable else os.makedirs(self._path(key), exist_ok=True)
+        os.makedirs(self._path(key), exist_ok=True)
 
-    def create(self, key: str, data: bytes) -> None:
-        """Put ``data`` under ``key`` if nothing is there."""
+    def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
+        """Put ``data`` under ``key`` if nothing is there; what is ``durable`` is on its device then."""
         path = self._path(key)
         partial = f"{path}.{uuid.uuid4().hex}.partial"
         file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             with os.fdopen(file, "wb", buffering=0):
                 write_all(file, memoryview(data))
-                if self.durable:
+                if durable:
                     os.fsync(file)
             _publish(partial, path)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(partial)
-        self._sync(os.path.dirname(path))
-
-    def _sync(self, folder: str) -> None:
-        """Put the names in a folder on the device."""
-        if self.durable:
-            sync_path(folder)
+        sync_path(os.path.dirname(path)) if durable else written(path)
 
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Names and contents of what is below ``key``; None for what has gone meanwhile."""
@@ -92,14 +83,12 @@ class LocalEntries:
         for key in keys:
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(self._path(key))
-        self._sync(self.root)
 
     def clear(self, key: str) -> None:
         """Remove all below ``key``; set aside first, so that nobody adds to it meanwhile."""
         aside = f"{self._path(key)}.{uuid.uuid4().hex}"
         with suppress(FileNotFoundError, NotADirectoryError):
             os.rename(self._path(key), aside)
-            self._sync(self.root)
             remove_tree(aside)
 
     def clear_all(self) -> None:
@@ -143,7 +132,7 @@ class StoreEntries:
     def make_folder(self, key: str) -> None:
         """Nothing: a store has keys only."""
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
         """Put ``data`` under ``key`` if nothing is there; of two at once, one remains."""
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         sync(self.store.set_if_not_exists(f"{self.root}/{key}", buffer))

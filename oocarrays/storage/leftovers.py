@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.array_file import METADATA, documents, unfinished_run
+from oocarrays.storage.array_file import METADATA, PARTIAL, documents, unfinished_run
 from oocarrays.storage.blobs import remove_tree, write_error
-from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER, LOCK
 from oocarrays.storage.lock import Busy, Hold, try_lock
 
