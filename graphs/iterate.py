@@ -188,7 +188,7 @@ class SweepRun(SlabRun):
         super()._create(*probes)
         if not (self.last or self.has_ended()):
             self._hold_scratch()
-            array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored)
+            array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored, durable=self.durable)
         return self
 
     def _check_room(self) -> None:

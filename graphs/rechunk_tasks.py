@@ -226,7 +226,9 @@ class RechunkRun(JournaledRun):
             array_file.remove_scratch(self._scratch_folder(number - 2))
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
-            array_file.create_scratch(self._scratch_folder(number), self.source, self.plan.passes[number].target)
+            array_file.create_scratch(
+                self._scratch_folder(number), self.source, self.plan.passes[number].target, durable=self.durable
+            )
 
     def _hold_scratch(self) -> None:
         """Say that scratch is in use, until this process has done with it."""

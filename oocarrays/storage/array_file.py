@@ -493,24 +493,26 @@ def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
     put_new(folder, settings, durable=durable)
 
 
-def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored) -> ArrayFile:
+def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False) -> ArrayFile:
     """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
+    settings: dict[str, Any] = {
+        "shape": stored.grid.shape,
+        "chunks": stored.grid.chunks,
+        "dtype": like.dtype.newbyteorder("="),
+        "fill_value": like.fill_value,
+        "filters": None,
+        "compressors": None,
+        "serializer": BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
+    }
     try:
-        array = zarr.create_array(
-            folder,
-            shape=stored.grid.shape,
-            chunks=stored.grid.chunks,
-            dtype=like.dtype.newbyteorder("="),
-            fill_value=like.fill_value,
-            filters=None,
-            compressors=None,
-            serializer=BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
-        )
+        if isinstance(folder, RemoteStore):
+            return describe(zarr.create_array(folder, **settings))
+        put_new(folder, settings, durable=durable)
     except OSError as error:
         raise write_error(str(folder), error) from error
-    return describe(array)
+    return describe(open_array(folder, mode="r+"))
 
 
 def is_scratch(folder: str | RemoteStore) -> bool:
