@@ -16,8 +16,9 @@ import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,8 @@ class Disk:
     def _look_into(self, folder: str) -> Node:
         node, there = self._node(folder), {}
         for entry in list(os.scandir(folder)):
-            try:
+            with suppress(FileNotFoundError):  # another thread was faster
                 there[entry.name] = self._look_into(entry.path) if entry.is_dir() else self._look_at(entry.path)
-            except FileNotFoundError:
-                pass  # another thread was faster
         known = {name for at, name in self.versions if at == node and name is not None}
         for name in known | set(there):
             self._set((node, name), there.get(name))
@@ -137,8 +136,7 @@ class Disk:
                 lambda place, may: may[0] if place[1] is not None else may[-1],
             ]
             rng = random.Random(f"{seed}-{number}")
-            ways += [lambda _, may: rng.choice(may)] * draws
-            ways += [lambda _, may: may[-1] if rng.random() < 0.9 else rng.choice(may)] * draws
+            ways += [partial(_drawn, rng, 0.0), partial(_drawn, rng, 0.9)] * draws
             for way in ways:
                 state = dict(self._state(0, "", moment, way))
                 key = frozenset(state.items())
@@ -179,6 +177,11 @@ class Disk:
                 (self.root / path).mkdir()
             else:
                 (self.root / path).write_bytes(data)
+
+
+def _drawn(rng: random.Random, newest: float, place: Place, may: list[Value]) -> Value:
+    """What a place holds, by lot: the newest as often as that, or any."""
+    return may[-1] if rng.random() < newest else rng.choice(may)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Power is lost at any moment, and the disk holds what POSIX lets it: what is marked finished is right, the rest goes on."""
+"""Power is lost at any moment: of what POSIX may leave, what is marked finished is right, and the rest goes on."""
 
 from __future__ import annotations
 
