@@ -116,7 +116,8 @@ class DatasetRun(EndingRun):
         return str(self.destination.store)
 
     def _finish_targets(self) -> None:
-        group = self._group()
+        place: Any = array_file.document_store(self.destination.store, durable=self.durable)
+        group = zarr.open_group(place, mode="r+", use_consolidated=False)
         attributes = dict(group.attrs.asdict())
         attributes.pop(MARK, None)
         group.attrs.put(attributes)

@@ -90,6 +90,12 @@ class FilesRun(OutboxRun, JournaledRun):
         self._files: dict[Any, ArrayFile] = {}
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, and the files of all ranks, where these are written: those that are here are looked at."""
+        ranks = range(self.plan.ranks) if self.plan.way == "scatter" else ()
+        return [self.destination.store, *map(self.local.place, ranks)]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         read, written = self._whole_store, self.local.store
@@ -154,11 +160,18 @@ class FilesRun(OutboxRun, JournaledRun):
     def _make_targets(self) -> None:
         target = self.destination
         if self.plan.way == "gather":
-            array_file.create_target(target.store, target.settings, self.id, overwrite=target.overwrite)
+            array_file.create_target(
+                target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
+            )
             return
         Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
         local_files.create_group(
-            target.store, self.local.descriptor, target.settings, self.id, overwrite=target.overwrite
+            target.store,
+            self.local.descriptor,
+            target.settings,
+            self.id,
+            overwrite=target.overwrite,
+            durable=self.durable,
         )
 
     def _begin_anew(self) -> None:
@@ -178,14 +191,15 @@ class FilesRun(OutboxRun, JournaledRun):
         if array_file.unfinished_run(place) != self.id and not (made and array_file.is_finished(place)):
             own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
             own["attributes"][MARK] = self.id
-            local_files.create_file(place, own, self.destination.overwrite)
+            local_files.create_file(place, own, self.destination.overwrite, durable=self.durable)
         if not made:
             self.journal.record((rank,))
 
     def _close(self, rank: int) -> None:
         """Take the mark off the file of a rank: all of it is written."""
+        self.syncer.finish()
         if self.plan.way == "scatter":
-            array_file.finish_target(self._file(rank))
+            array_file.finish_target(self._file(rank), durable=self.durable)
 
     def _finish(self) -> str:
         name: str = self._end(self.local.name if self.plan.way == "scatter" else self._whole().name)
@@ -194,9 +208,9 @@ class FilesRun(OutboxRun, JournaledRun):
 
     def _finish_targets(self) -> None:
         if self.plan.way == "scatter":
-            local_files.finish_group(self.destination.store)
+            local_files.finish_group(self.destination.store, durable=self.durable)
         else:
-            array_file.finish_target(self._whole())
+            array_file.finish_target(self._whole(), durable=self.durable)
 
     # ------------------------------------------------------------------ one round
 
@@ -210,7 +224,7 @@ class FilesRun(OutboxRun, JournaledRun):
             return
         messages = self._messages(rank, came)
         (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages)
-        self.journal.record((number, rank))
+        self.record((number, rank))
 
     def _wanted(self, number: int, box: Section, rank: int) -> Block | None:
         """What a rank is still to be sent of a box in a scatter, if anything."""

@@ -56,7 +56,9 @@ class MemberRun(RechunkRun):
         if self.destination.settings is None or array_file.is_finished(self.destination.store):
             return
         if array_file.unfinished_run(self.destination.store) != self.id:
-            array_file.create_target(self.destination.store, self.destination.settings, self.id, overwrite=False)
+            array_file.create_target(
+                self.destination.store, self.destination.settings, self.id, overwrite=False, durable=self.durable
+            )
         if not self.journal.is_there():
             self.journal.begin(self.id, self.content)
 
@@ -213,7 +215,9 @@ class GroupRun(EndingRun):
         if array_file.unfinished_run(destination.store) is not None:
             self.journal.claim()
             self.journal.release()
-        group_file.create_group(destination.store, self.source, self.id, overwrite=destination.overwrite)
+        group_file.create_group(
+            destination.store, self.source, self.id, overwrite=destination.overwrite, durable=self.durable
+        )
 
     def _check_room(self, members: Sequence[MemberRun]) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the device."""
@@ -235,7 +239,7 @@ class GroupRun(EndingRun):
                 copy_part(
                     array, store, piece.part, piece.parts, at_once=self.copies.at_once, meter=self.meter
                 )  # fmt: skip
-        self.journal.record((batch,))
+        self.record((batch,))
 
     def _is_done(self, batch: int) -> bool:
         """Whether a batch was copied, before the run was resumed or a worker was lost; when it has ended, all are."""
@@ -251,7 +255,7 @@ class GroupRun(EndingRun):
         return array_file.name_of(self.destination.store)
 
     def _finish_targets(self) -> None:
-        group_file.finish_group(self.destination.store, self.source.consolidated)
+        group_file.finish_group(self.destination.store, self.source.consolidated, durable=self.durable)
 
     # ------------------------------------------------------------------ how it goes
 

@@ -24,7 +24,7 @@ from oocarrays.errors import NotFoundError
 from oocarrays.plan.iterate import IteratePlan, SweptPass
 from oocarrays.plan.slabs import Slab
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
@@ -173,6 +173,11 @@ class SweepRun(SlabRun):
         return sweeps, sources
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, or scratch."""
+        return [*super().written_places, self.scratch]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         return {"target": self.destination.store} if self.number else super().stores
@@ -188,7 +193,7 @@ class SweepRun(SlabRun):
         super()._create(*probes)
         if not (self.last or self.has_ended()):
             self._hold_scratch()
-            array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored)
+            array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored, durable=self.durable)
         return self
 
     def _check_room(self) -> None:
@@ -277,8 +282,8 @@ class SweepRun(SlabRun):
         axes = self.plan.core(Slab(number, rank)).axes
         write_section(file, axes, made, meter=self.meter, past_cache=self.plan.past_cache)
         if watched:
-            self.journal.record((*part, as_bits(float(residual))))
-        self.journal.record(part)
+            self.record((*part, as_bits(float(residual))))
+        self.record(part)
         return float(residual)
 
 

@@ -45,6 +45,7 @@ class EndingRun(Work):
         if self.has_ended():
             (gives,) = self.journal.ended(self.id) or (gives,)
         else:
+            self.syncer.finish()
             if self.ends:
                 self.journal.say_ended(self.id, gives)
             self._finish_targets()
@@ -103,7 +104,8 @@ class JournaledRun(EndingRun):
     def _begin_anew(self) -> None:
         with self._idle:
             self.failure, self.meter = None, Meter()
-            self.journal = Journal(self.destination.store)
+            self.journal = Journal(self.destination.store, durable=self.durable)
+            self.syncer.begin_anew()
 
     def _go_on(self) -> None:
         """Go on with what this run has made."""

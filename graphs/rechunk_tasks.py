@@ -25,7 +25,6 @@ from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.shared import Rooms
 
 from oocarrays.errors import RunError, UnsupportedError
-from oocarrays.mapping.grid import boxes
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk import RechunkPlan
@@ -137,6 +136,11 @@ class RechunkRun(JournaledRun):
             return source
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, and scratch that holds arrays."""
+        return [self.destination.store, self.scratch] if len(self.plan.passes) > 1 else [self.destination.store]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
@@ -182,7 +186,9 @@ class RechunkRun(JournaledRun):
     def _make_targets(self) -> None:
         store, settings = self.destination.store, self.destination.settings
         assert settings is not None, "what is resumed has its target"
-        self._target = array_file.create_target(store, settings, self.id, overwrite=self.destination.overwrite)
+        self._target = array_file.create_target(
+            store, settings, self.id, overwrite=self.destination.overwrite, durable=self.durable
+        )
 
     def _check_target(self) -> None:
         array_file.check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
@@ -223,7 +229,9 @@ class RechunkRun(JournaledRun):
             array_file.remove_scratch(self._scratch_folder(number - 2))
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
-            array_file.create_scratch(self._scratch_folder(number), self.source, self.plan.passes[number].target)
+            array_file.create_scratch(
+                self._scratch_folder(number), self.source, self.plan.passes[number].target, durable=self.durable
+            )
 
     def _hold_scratch(self) -> None:
         """Say that scratch is in use, until this process has done with it."""
@@ -281,7 +289,7 @@ class RechunkRun(JournaledRun):
         return name
 
     def _finish_targets(self) -> None:
-        array_file.finish_target(self.target)
+        array_file.finish_target(self.target, durable=self.durable)
 
     # ------------------------------------------------------------------ independent
 
@@ -296,8 +304,7 @@ class RechunkRun(JournaledRun):
             holding = Holding(allocate(int(region)), allocate(chunk))
         reader = self.opened(number).reader
         for unit in step.batch_units(batch, rank):
-            for box in self._missing(number, step.chunk_box(unit)):
-                self._build(number, box, holding)
+            self._build(number, step.chunk_box(unit), holding)
             if unit + step.ranks < step.units:
                 following = step.section(step.chunk_box(unit + step.ranks))
                 reader.announce(step.source.grid.indices(following))
@@ -313,16 +320,6 @@ class RechunkRun(JournaledRun):
                 scatter(region, section.lower, piece, self.fill(data))
         with self.meter.phase("write"):
             self.store(number, box, region)
-
-    def _missing(self, number: int, box: ChunkBox) -> Iterator[ChunkBox]:
-        """The chunks of a region less those that a run that stopped had written: it writes them in their order."""
-        counts = tuple(b - a for a, b in zip(*box, strict=True))
-        there = 0
-        if self.destination.settings is None and number == len(self.plan.passes) - 1:
-            there = self.target.leading(product(*map(range, *box)))
-        for first, last in boxes(range(there, box_count(box)), counts):
-            low, high = (tuple(a + i for a, i in zip(box[0], corner, strict=True)) for corner in (first, last))
-            yield low, high
 
     # ------------------------------------------------------------------ what all have in common
 
@@ -367,10 +364,6 @@ class RechunkRun(JournaledRun):
     def units(self, number: int) -> list[int]:
         """The partitions of a pass of which some rank's part is not done."""
         return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
-
-    def record(self, part: Part) -> None:
-        """Keep that a part is done."""
-        self.journal.record(part)
 
     def fill(self, data: np.ndarray | None) -> Any:
         """The elements of a chunk, or what stands for all of them where it is missing."""

@@ -27,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "ranks": None,  # logical processors; None: the plan chooses
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: what a job writes, if it is more, goes past the system's cache
+    "durable": True,  # whether what a run writes is on its device before the run relies on that; False: in its own time
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
     "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk

@@ -116,6 +116,11 @@ class SlabRun(JournaledRun):
             return self._given  # type: ignore[no-any-return]
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The targets."""
+        return [target.store for target in self.targets]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         _, sources = self.given
@@ -159,7 +164,9 @@ class SlabRun(JournaledRun):
             self._make_target(target)
 
     def _make_target(self, target: SlabTarget) -> None:
-        array_file.create_target(target.store, target.settings, self.id, overwrite=target.overwrite)
+        array_file.create_target(
+            target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
+        )
 
     def _unmade(self) -> list[SlabTarget]:
         """The targets that this run has not made yet, before a worker was lost, or it was itself."""
@@ -207,7 +214,7 @@ class SlabRun(JournaledRun):
         self._let_go_of_memory()
 
     def _finish_target(self, number: int) -> None:
-        array_file.finish_target(self._open_targets()[number])
+        array_file.finish_target(self._open_targets()[number], durable=self.durable)
 
     def _open_targets(self) -> list[Any]:
         """The targets, open in this process."""
@@ -349,4 +356,4 @@ class SlabRun(JournaledRun):
             file, axes = placed(target, rank, self.plan.core(slab).axes)
             with self._memory.taking():
                 write_section(file, axes, values, meter=self.meter, past_cache=self.plan.past_cache)
-        self.journal.record(slab)
+        self.record(slab)

@@ -11,13 +11,16 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.graphs.placement import known_workers
+from oocarrays.graphs.settings import setting
 from oocarrays.graphs.shared import Rooms
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
-from oocarrays.storage.array_file import StoreLike, unfinished_run
+from oocarrays.storage.array_file import StoreLike, local_folder, unfinished_run
+from oocarrays.storage.durable import Syncer
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.presence import Presence
@@ -58,7 +61,7 @@ class Work:
     def __init__(self, store: StoreLike, processes: int | None, id: str | None) -> None:
         self.id = id or uuid.uuid4().hex[:12]
         self.processes = processes
-        self.journal = Journal(store)
+        self.journal = Journal(store, durable=bool(setting("durable")))
         self._here()
 
     def _here(self) -> None:
@@ -68,7 +71,29 @@ class Work:
         self.failure: BaseException | None = None
         self._running = 0
         self._idle = threading.Condition()
+        there = weakref.ref(self)
+        self.syncer = Syncer(lambda: places_of(there()), active=self.durable)
         LIVE[self.id] = self
+
+    @property
+    def durable(self) -> bool:
+        """Whether what it writes is on its device before that is written down."""
+        return self.journal.durable
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """Where it writes, in this process: stores, and folders of scratch that is gone on with."""
+        return [self.destination.store]
+
+    def record(self, part: tuple[int, ...]) -> None:
+        """Write down that a part is done, once it is on its device.
+
+        Between threads nobody waits for that: they end together. A worker's task waits, for what it has not written
+        down when it ends is not done again if the worker dies.
+        """
+        self.syncer.then(partial(self.journal.record, part), ahead=self.plan.ranks)
+        if self.processes is not None:
+            self.syncer.wait()
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -185,6 +210,7 @@ class Work:
     def _wait(self) -> None:
         with self._idle:
             self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
+        self.syncer.stop()
 
     def abort(self, error: BaseException) -> BaseException:
         """Stop: tasks that have not begun will not. The target stays marked unfinished.
@@ -197,6 +223,7 @@ class Work:
     def _let_go(self) -> None:
         """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
         if self.failure and not self._running:
+            self.syncer.stop()
             self.journal.release()
 
 
@@ -209,6 +236,12 @@ def _found(verb: str) -> Iterator[None]:
         if verb == "create":
             raise
         raise RunError(f"{error}; it was there when the run was planned") from error
+
+
+def places_of(run: Work | None) -> list[str]:
+    """The local folders in which a run writes."""
+    places = run.written_places if run else ()
+    return [folder for place in places if (folder := local_folder(place)) is not None]
 
 
 def is_given_up() -> bool:

@@ -12,6 +12,7 @@ a core's cache until it is copied.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
+from oocarrays.storage.durable import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of, open_ahead
 from oocarrays.storage.pages import allocate, can_map
@@ -372,6 +374,8 @@ class ChunkWriter:
             data = chunk[section.relative_to(section.lower).slices]
             local = self.file.folder is not None
             self.file.zarr[section.slices] = data if local else data.copy()  # a store in memory keeps what it is given
+            if self.file.folder is not None:
+                written(os.path.join(self.file.folder, self.file.chunk_key(index)))
         except OSError as error:
             raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
 

@@ -10,14 +10,14 @@ import asyncio
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from itertools import takewhile
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,8 @@ from oocarrays.storage.codec import (
     most_coded_bytes,
     most_shard_bytes,
 )
-from oocarrays.storage.making_room import replace_local
+from oocarrays.storage.durable import DocumentStore
+from oocarrays.storage.making_room import put_new, replace_local
 from oocarrays.storage.nested import lie_together
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.presence import Policy, Presence, presence_of
@@ -54,12 +55,16 @@ from oocarrays.storage.urls import store_of
 Place = str | os.PathLike | Store | StorePath
 """What may be the place of an array."""
 StoreLike = str | os.PathLike[str] | Store | StorePath
+PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
+"""How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
 MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
 """The file that makes a folder a Zarr array."""
 ATTRIBUTES = (METADATA, ".zattrs")
 """The documents that hold attributes, in format 3 and in format 2."""
+NODES = (METADATA, ".zarray", ".zgroup")
+"""The documents by which a folder is an array or a group."""
 ZARRS = "zarrs.ZarrsCodecPipeline"
 PYTHON_BYTES = 1024
 """Bytes that a process holds for each thing that it keeps by name, beside the thing itself."""
@@ -107,19 +112,6 @@ class ArrayFile:
     def folder(self) -> str | None:
         """The local directory that holds it, or None."""
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
-
-    def leading(self, indices: Iterable[tuple[int, ...]]) -> int:
-        """How many of some chunks are stored in local files, up to the first one that is not.
-
-        None where zarrs writes them: it does not write a chunk at once or not at all, so that one that is there may
-        be the beginning of one.
-        """
-        folder = self.folder
-        if folder is None or self.chain.pipeline == "zarrs":
-            return 0
-        return sum(
-            1 for _ in takewhile(lambda index: os.path.exists(os.path.join(folder, self.chunk_key(index))), indices)
-        )
 
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """The key of a chunk below the array, or of a shard."""
@@ -450,7 +442,7 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    if not _is_array(store):
+    if not _is_array(store) and unfinished_run(store) is None:  # of which the mark alone is there, or no metadata else
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
 
 
@@ -458,7 +450,8 @@ def is_empty(store: StoreLike) -> bool:
     """Whether there is nothing at all."""
     folder = local_folder(store)
     if folder is not None:
-        return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
+        names = os.listdir(folder) if os.path.isdir(folder) else [folder]
+        return not os.path.lexists(folder) or all(map(PARTIAL.search, names))
     place = store_path(store)
     return sync(place.store.is_empty(place.path))
 
@@ -479,8 +472,10 @@ def _is_array(store: StoreLike) -> bool:
     return True
 
 
-def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overwrite: bool) -> ArrayFile:
-    """Make the target, marked unfinished.
+def create_target(
+    store: StoreLike, settings: dict[str, Any], run: str, *, overwrite: bool, durable: bool = True
+) -> ArrayFile:
+    """Make the target, marked unfinished; one that is ``durable`` is named on its device.
 
     Raises
     ------
@@ -492,34 +487,46 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
     marked = settings | {"attributes": settings["attributes"] | {MARK: run}}
     folder = local_folder(store)
     try:
-        if overwrite and folder is not None and _is_array(folder):
-            replace_local(folder, MARK, f"{run}-makes-room", marked)
-            return describe(open_array(store, mode="r+", unfinished=True), written=True)
-        return describe(zarr.create_array(store, **marked, overwrite=overwrite), written=True)  # type: ignore[arg-type]
+        if folder is None:
+            return describe(zarr.create_array(store, **marked, overwrite=overwrite), written=True)  # type: ignore[arg-type]
+        if overwrite and _is_array(folder):
+            replace_local(folder, MARK, f"{run}-makes-room", marked, durable=durable)
+        else:
+            _make_new(folder, marked, durable=durable)
+        return describe(open_array(store, mode="r+", unfinished=True), written=True)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
         raise write_error(str(store), error) from error
 
 
-def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored) -> ArrayFile:
+def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
+    """Make an array where there is none, unless something else has appeared there."""
+    if any(os.path.lexists(os.path.join(folder, name)) for name in NODES):
+        raise ContainsArrayError("", folder)
+    put_new(folder, settings, durable=durable)
+
+
+def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False) -> ArrayFile:
     """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
+    settings: dict[str, Any] = {
+        "shape": stored.grid.shape,
+        "chunks": stored.grid.chunks,
+        "dtype": like.dtype.newbyteorder("="),
+        "fill_value": like.fill_value,
+        "filters": None,
+        "compressors": None,
+        "serializer": BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
+    }
     try:
-        array = zarr.create_array(
-            folder,
-            shape=stored.grid.shape,
-            chunks=stored.grid.chunks,
-            dtype=like.dtype.newbyteorder("="),
-            fill_value=like.fill_value,
-            filters=None,
-            compressors=None,
-            serializer=BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
-        )
+        if isinstance(folder, RemoteStore):
+            return describe(zarr.create_array(folder, **settings))
+        put_new(folder, settings, durable=durable)
     except OSError as error:
         raise write_error(str(folder), error) from error
-    return describe(array)
+    return describe(open_array(folder, mode="r+"))
 
 
 def is_scratch(folder: str | RemoteStore) -> bool:
@@ -545,8 +552,8 @@ def remove_scratch(folder: str | RemoteStore) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def finish_target(file: ArrayFile) -> None:
-    """Take the unfinished mark away: every chunk is written.
+def finish_target(file: ArrayFile, *, durable: bool = True) -> None:
+    """Take the unfinished mark away: every chunk is written, and where that is to be ``durable`` on its device.
 
     Raises
     ------
@@ -554,9 +561,18 @@ def finish_target(file: ArrayFile) -> None:
         Where it is not there any more, or is another one.
     """
     file.presence.check()
-    attributes = dict(file.zarr.attrs.asdict())
+    array = file.zarr
+    if file.folder is not None and durable:
+        array = zarr.open_array(document_store(file.folder), mode="r+")  # type: ignore[arg-type]
+    attributes = dict(array.attrs.asdict())
     attributes.pop(MARK, None)
-    file.zarr.attrs.put(attributes)
+    array.attrs.put(attributes)
+
+
+def document_store(store: StoreLike, *, durable: bool = True) -> StoreLike:
+    """A store through which documents of metadata are written: in a folder, each is whole, and on its device."""
+    folder = local_folder(store) if durable else None
+    return store if folder is None else DocumentStore(folder)
 
 
 def free_bytes(folder: str) -> int:

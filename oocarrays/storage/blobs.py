@@ -25,6 +25,7 @@ from itertools import chain
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
+from oocarrays.storage import durable
 from oocarrays.storage.pages import fetch_ahead, mapped, want
 
 SECTOR = 4096
@@ -206,6 +207,7 @@ class LocalBlobs:
             file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             try:
                 write_pieces(file, chain((first,), pieces), past_cache=self.past_cache)
+                durable.start_writing(file)
             finally:
                 os.close(file)
         return True
@@ -240,6 +242,7 @@ class LocalBlobs:
             raise MissingBlob(path) from None
         except OSError as error:
             raise write_error(path, error) from error
+        durable.written(path)
 
     def remove(self, key: str) -> None:
         """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
@@ -250,6 +253,7 @@ class LocalBlobs:
             pass
         except OSError as error:
             raise write_error(path, error) from error
+        durable.written(path)
 
     @contextmanager
     def _replacing(self, key: str) -> Iterator[str]:
@@ -260,6 +264,7 @@ class LocalBlobs:
             self._make_folder(os.path.dirname(path))
             yield partial
             os.replace(partial, path)
+            durable.written(path)
         except BaseException as error:
             with suppress(OSError):
                 os.unlink(partial)
@@ -292,6 +297,7 @@ class LocalBlobs:
                 self._write_past_cache(file, data)
             else:
                 write_all(file, data)
+                durable.start_writing(file)
         finally:
             os.close(file)
 

@@ -23,9 +23,9 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.array_file import StoreLike, local_folder, store_path
+from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import write_error
-from oocarrays.storage.entries import PARTIAL
+from oocarrays.storage.durable import written
 from oocarrays.storage.journal import FOLDER
 from oocarrays.storage.meter import Meter
 
@@ -101,6 +101,7 @@ def _copy_file(path: str, copy: str) -> int:
         shutil.copyfile(path, partial)
         nbytes = os.path.getsize(partial)
         os.replace(partial, copy)
+        written(copy)
     except OSError as error:
         with suppress(OSError):
             os.unlink(partial)

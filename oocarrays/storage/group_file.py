@@ -28,6 +28,7 @@ from oocarrays.storage.array_file import (
     MARK,
     METADATA,
     StoreLike,
+    document_store,
     documents,
     is_empty,
     local_folder,
@@ -186,7 +187,7 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         raise TargetError(f"the target {store} exists and is not a Zarr group; it is not overwritten")
 
 
-def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool) -> None:
+def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool, durable: bool = True) -> None:
     """Make the target and the groups below it, with their attributes; the target is marked unfinished.
 
     Raises
@@ -199,7 +200,8 @@ def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bo
     format: Any = source.zarr.metadata.zarr_format
     marked = dict(source.zarr.attrs.asdict()) | {MARK: run}
     try:
-        group = zarr.create_group(store, zarr_format=format, attributes=marked, overwrite=overwrite)  # type: ignore[arg-type]
+        place: Any = document_store(store, durable=durable)
+        group = zarr.create_group(place, zarr_format=format, attributes=marked, overwrite=overwrite)
         for name, attributes in source.groups.items():
             group.create_group(name, attributes=attributes)
     except (ContainsArrayError, ContainsGroupError):
@@ -208,8 +210,9 @@ def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bo
         raise write_error(str(store), error) from error
 
 
-def finish_group(store: StoreLike, consolidated: tuple[str, ...]) -> str:
+def finish_group(store: StoreLike, consolidated: tuple[str, ...], *, durable: bool = True) -> str:
     """Write consolidated metadata where the source has it, then take the unfinished mark away; returns the place."""
+    store = document_store(store, durable=durable)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # format 3 has no word for it yet; the journal

@@ -6,8 +6,9 @@
                           lock             held by every process that works for the run (local folders)
                           ended-c0ffee     what a run has given that has ended, until its client has heard of it
 
-An entry is made whole or not at all, and after what it stands for. It outlives the process that made it; against a
-machine that loses power it is as safe as the chunks are. Other Zarr readers look for no such keys.
+An entry is made whole or not at all, and after what it stands for, which is on its device by then, as the entry is
+before it can be relied on: it outlives the process that made it, and a machine that loses power. Other Zarr readers
+look for no such keys.
 
 The digest tells a journal that was cut short or mixed up from a whole one. It does not tell who wrote it: whoever may
 write beside the target may write a journal that fits. So what a journal says is taken as data, never trusted with more
@@ -23,7 +24,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from oocarrays.errors import JournalError, NotFoundError, StoreFailure, TargetError
@@ -47,6 +48,8 @@ class Journal:
     ----------
     store : path or Store
         That of the target array. Nothing is read.
+    durable : bool
+        Whether what it says of parts is on its device when it can be read; when to say so is the run's business.
 
     Examples
     --------
@@ -58,15 +61,16 @@ class Journal:
     (('c0ffee', {'chunks': [4, 4]}), {(0, 3)})
     """
 
-    def __init__(self, store: StoreLike) -> None:
+    def __init__(self, store: StoreLike, *, durable: bool = True) -> None:
         folder = local_folder(store)
+        self.durable = durable
         self.store = store if folder is None else folder
         self._hold = None if folder is None else Hold(os.path.join(folder, FOLDER, LOCK))
         self._digest: str | None = None
         self._done: set[tuple[int, ...]] = set()
 
-    def __reduce__(self) -> tuple[type[Journal], tuple[StoreLike]]:
-        return Journal, (self.store,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Journal, durable=self.durable), (self.store,)
 
     @cached_property
     def _entries(self) -> LocalEntries | StoreEntries:
@@ -149,11 +153,11 @@ class Journal:
         key, digest = _key(part), self._known_digest()
         with self._writing():
             try:
-                self._entries.create(key, digest)
+                self._entries.create(key, digest, durable=self.durable)
             except FileNotFoundError:
                 self.read()
                 self._entries.make_folder(DONE)  # copies of folders often leave out the empty ones
-                self._entries.create(key, digest)
+                self._entries.create(key, digest, durable=self.durable)
         self._done.add(part)
 
     def has(self, part: tuple[int, ...]) -> bool:

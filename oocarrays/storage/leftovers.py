@@ -24,9 +24,16 @@ from typing import Literal
 from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.array_file import METADATA, StoreLike, documents, local_folder, store_path, unfinished_run
+from oocarrays.storage.array_file import (
+    METADATA,
+    PARTIAL,
+    StoreLike,
+    documents,
+    local_folder,
+    store_path,
+    unfinished_run,
+)
 from oocarrays.storage.blobs import remove_tree, write_error
-from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER, LOCK
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.scratch import NAME, is_scratch_folder

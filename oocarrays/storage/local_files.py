@@ -157,7 +157,15 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
         raise TargetError(f"the target {store} exists and is no group of local array files; it is not overwritten")
 
 
-def create_group(store: StoreLike, descriptor: Descriptor, settings: Settings, run: str, *, overwrite: bool) -> None:
+def create_group(
+    store: StoreLike,
+    descriptor: Descriptor,
+    settings: Settings,
+    run: str,
+    *,
+    overwrite: bool,
+    durable: bool = True,
+) -> None:
     """Make the group, marked unfinished.
 
     Raises
@@ -167,10 +175,11 @@ def create_group(store: StoreLike, descriptor: Descriptor, settings: Settings, r
     """
     attributes = {**settings["attributes"], KEY: descriptor.as_json(), MARK: run}
     format: Any = settings["zarr_format"]
+    place: Any = array_file.document_store(store, durable=durable)
     try:
-        if overwrite and _replaced(store, attributes, descriptor, format):
+        if overwrite and _replaced(place, attributes, descriptor, format):
             return
-        zarr.create_group(store, zarr_format=format, attributes=attributes, overwrite=overwrite)  # type: ignore[arg-type]
+        zarr.create_group(place, zarr_format=format, attributes=attributes, overwrite=overwrite)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
@@ -196,7 +205,7 @@ def _replaced(store: StoreLike, attributes: dict[str, Any], descriptor: Descript
     return True
 
 
-def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool) -> None:
+def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool, *, durable: bool = True) -> None:
     """Make the file of one rank.
 
     Raises
@@ -208,13 +217,14 @@ def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool) -> 
     if folder is not None:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
     try:
-        zarr.create_array(place, **settings, overwrite=overwrite)  # type: ignore[arg-type]
+        made: Any = array_file.document_store(place, durable=durable)
+        zarr.create_array(made, **settings, overwrite=overwrite)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {place} exists; ask for overwrite to replace it") from None
     except OSError as error:
         raise write_error(str(place), error) from error
 
 
-def finish_group(store: StoreLike) -> str:
+def finish_group(store: StoreLike, *, durable: bool = True) -> str:
     """Take the unfinished mark away: every file is written."""
-    return group_file.finish_group(store, ())
+    return group_file.finish_group(store, (), durable=durable)
