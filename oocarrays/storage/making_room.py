@@ -56,5 +56,6 @@ def put_new(folder: str, settings: dict[str, Any], *, durable: bool) -> dict[str
         if durable:
             replace(os.path.join(folder, name), document)
         else:
+            os.makedirs(folder, exist_ok=True)
             LocalBlobs(folder).put(name, memoryview(document))
     return documents
