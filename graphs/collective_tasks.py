@@ -73,7 +73,7 @@ class Reading:
     def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
         result = getattr(self, verb)(*args, *inputs[:buffers])
-        warn_of_missing(self.meter, self.file.name, so_far=True)
+        warn_of_missing(self.meter, self.file.presence.name, so_far=True)
         if verb in READS and (worker := this_worker()):
             worker.log_event(self.topic, {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()})
         return result

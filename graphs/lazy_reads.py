@@ -83,7 +83,7 @@ class StoredPart:
         how: Any = {"method": "direct" if _dense(axes) and self.file.stored.local else "auto", "threads": 1}
         nbytes = ONE_BY_ONE if self.file.stored.coded and self.file.stored.local else BUFFER_BYTES
         data = read_section(self.file, axes, meter=self.meter, buffer_bytes=nbytes, **how)
-        warn_of_missing(self.meter, self.file.name, so_far=True)
+        warn_of_missing(self.meter, self.file.presence.name, so_far=True)
         return taken.arranged(data)
 
     def part(self, axes: Sequence[range]) -> StoredPart:

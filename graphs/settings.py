@@ -121,7 +121,7 @@ def missing(asked: str | None) -> Policy:
     >>> missing(None), missing("error")
     ('fill', 'error')
     """
-    word = setting("missing") if asked is None else asked
+    word: Any = setting("missing") if asked is None else asked
     if word not in get_args(Policy):
         raise InputError(f"missing={word!r} is not 'fill', 'warn' or 'error'")
     policy: Policy = word

@@ -290,7 +290,7 @@ def _documents(files: LocalFiles) -> dict[str, Any]:
 def _read(files: LocalFiles, rank: int, axes: Axes) -> np.ndarray:
     file, meter = files.file(rank), Meter()
     data = read_section(file, axes, meter=meter)
-    warn_of_missing(meter, file.name)
+    warn_of_missing(meter, file.presence.name)
     return data
 
 

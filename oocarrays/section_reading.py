@@ -29,7 +29,7 @@ def read(
     """What is taken of an array; see `oocarrays.OutOfCoreArray.read`."""
     file, meter = array if isinstance(array, ArrayFile) else describe(array), meter or Meter()
     read_as = _read_into(file, taken, method, out, meter)
-    warn_of_missing(meter, file.name)
+    warn_of_missing(meter, file.presence.name)
     return read_as
 
 

@@ -58,7 +58,7 @@ class SlabIterator:
         """What is read, and what is held at most."""
         self.meter = Meter()
         """What has been read so far."""
-        self._name = file.name
+        self._name = file.presence.name
         self._windows = _read_ahead(Windows(plan, [file], self.meter).in_order(), prefetch)
 
     def __iter__(self) -> SlabIterator:

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from oocarrays.errors import InputError, NotFoundError, UnsupportedError
 from oocarrays.storage.remote import Patience, RemoteStore
@@ -110,6 +110,8 @@ def absolute(place: Any) -> Any:
         return place if "://" in str(place) else os.path.abspath(place)
     if isinstance(place, LocalStore):
         return place if place.root.is_absolute() else _with(place, root=place.root.absolute())
+    if isinstance(place, ZipStore) and place.read_only:  # one that is written is not opened twice
+        return place if place.path.is_absolute() else _with(place, path=place.path.absolute())
     if isinstance(place, WrapperStore):
         inner = absolute(place._store)
         return place if inner is place._store else _with(place, _store=inner)

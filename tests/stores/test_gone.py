@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -217,6 +218,16 @@ def test_a_zip_file_that_was_spoilt_is_one_line(tmp_path: Path) -> None:
         file.write(bytes((tmp_path / "a.zip").stat().st_size // 2))
     with pytest.raises(ooc.errors.StoreFailure, match=r"cannot read c/.* of zip://"):
         a[...]
+
+
+def test_a_zip_file_travels_with_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ZipStore("a.zip", mode="w") as store:
+        zarr.create_array(store, data=DATA, chunks=(8, 80))
+    a = ooc.open_array(ZipStore("a.zip", mode="r"))
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(a))[...], DATA)
 
 
 @pytest.mark.filterwarnings("ignore")
