@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shlex
@@ -39,6 +40,7 @@ from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
+from oocarrays.storage.urls import check_path
 
 WRONG_INPUT, FAILED = 2, 1
 CODECS = {
@@ -52,12 +54,14 @@ CODECS = {
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, and the exit code of wrong input."""
-        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        print(f"{self.prog}: {OocError(message)} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(WRONG_INPUT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
     options = _parser().parse_args(_with_negative_chunks(sys.argv[1:] if arguments is None else arguments))
     try:
         return int(options.command(options) or 0)
@@ -234,7 +238,7 @@ def _address(text: str) -> str:
 
     try:
         get_address_host_port(text)
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, OSError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no address such as tcp://127.0.0.1:8786: {error}") from None
     return text
 
@@ -341,8 +345,10 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    if options.folder and not os.access(options.folder, os.W_OK):
-        raise InputError(f"--folder {options.folder} is not a folder that can be written to")
+    if options.folder is not None:
+        check_path(options.folder, "--folder")
+        if not (os.path.isdir(options.folder) and os.access(options.folder, os.W_OK)):
+            raise InputError(f"--folder {options.folder} is not a folder that can be written to")
     with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=options.folder) as folder:
         rows, columns = Path(folder, "rows.zarr"), Path(folder, "columns.zarr")
         print(f"making an array of {options.size} in row slabs, to be rewritten in column slabs with {options.memory}")

@@ -22,8 +22,8 @@ import zarr
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore, StorePath
 
-from oocarrays.errors import InputError, NotFoundError, UnsupportedError
-from oocarrays.storage.remote import Patience, RemoteStore
+from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnsupportedError
+from oocarrays.storage.remote import Patience, RemoteStore, reason
 
 Library = Literal["obstore", "fsspec"]
 EXTRAS = {
@@ -88,6 +88,8 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         return RemoteStore(place, _name_of(place), ways.patience)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
+    if isinstance(place, str | os.PathLike):
+        check_path(place)
     if not isinstance(place, str) or "://" not in place:
         return place
     scheme = place.partition("://")[0].lower()
@@ -96,6 +98,24 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     mine = options_of(scheme, options)
     store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
     return RemoteStore(store, place.rstrip("/"), ways.patience)
+
+
+def check_path(path: Any, name: str = "the path") -> None:
+    """Refuse what cannot be a path on any machine, and what only looks like one.
+
+    Raises
+    ------
+    InputError
+        It names the path.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise InputError(f"{name} is of type {type(path).__name__}: it takes a path, or a URL") from None
+    if not text or "\0" in text:
+        raise InputError(f"{name} {text!r} is {'no path: it has a zero byte' if text else 'empty'}")
+    if "::" in text and "://" not in text:
+        raise InputError(f"{name} {text!r} has '::', by which URLs are chained and which no folder may have here")
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
@@ -110,6 +130,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
         return place
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
+    check_path(place, "scratch")
     return os.path.abspath(place)
 
 
@@ -233,8 +254,10 @@ def _by_fsspec(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> St
         return FsspecStore.from_url(url, storage_options=_fsspec_options(scheme, options, ways))
     except FileNotFoundError as error:
         raise NotFoundError(f"no such store: {url}") from error
-    except (ImportError, ValueError, TypeError) as error:
-        raise InputError(f"{url} cannot be opened: {str(error).splitlines()[0]}") from error
+    except OSError as error:
+        raise StoreFailure(f"{url} cannot be reached: {reason(error)}") from error
+    except Exception as error:
+        raise InputError(f"{url} cannot be opened: {reason(error)}") from error
 
 
 def _missing(url: str, scheme: str) -> str:
