@@ -172,7 +172,7 @@ def client_of(scheduler: Client | str | None) -> Client | None:
     """
     if scheduler is None:
         scheduler = _active_client()
-    if scheduler is None or scheduler == "threads":
+    if scheduler is None or (isinstance(scheduler, str) and scheduler == "threads"):
         return None
     client = _connected(scheduler) if isinstance(scheduler, str) else scheduler
     if not _is_client(client):

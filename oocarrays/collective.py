@@ -209,7 +209,7 @@ def wanted_by_ranks(
         return Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
     if grid is not None or within is not None:
         raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
-    ranks = None if ranks is None else whole(ranks, "ranks", 1, error=SelectionError)
+    ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=SelectionError)
     given = list(sections) if isinstance(sections, Sequence) else []
     if not given or ranks not in (None, len(given)):
         what = f"{len(given)} sections" if given else f"sections={sections!r}"

@@ -274,7 +274,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
         raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
     try:
         array = zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
-        extents(array.shape)  # Zarr takes halves, too
+        extents(array.shape)  # Zarr takes those that no index can count
         return array
     except (ContainsGroupError, NodeTypeValidationError):
         raise NotFoundError(f"{store} holds a Zarr group, not an array: name one of the arrays in it") from None

@@ -129,10 +129,10 @@ def describe_group(group: zarr.Group) -> GroupFile:
         return _described(group)
     except OocError:
         raise
-    except OSError as error:
-        raise StoreFailure(f"cannot look into {group_location(group)}: {error}") from error
     except WRECKED as error:
         raise NotFoundError(f"{group_location(group)} holds what is no Zarr array or group: {said(error)}") from error
+    except OSError as error:
+        raise StoreFailure(f"cannot look into {group_location(group)}: {error}") from error
 
 
 def _described(group: zarr.Group) -> GroupFile:
@@ -144,7 +144,7 @@ def _described(group: zarr.Group) -> GroupFile:
     for name, array in arrays.items():
         if MARK in array.attrs:
             raise UnfinishedError(f"{name} in {group_location(group)} is unfinished: resume its run, or remove it")
-    keeping = [name for name, node in {"": group, **groups}.items() if _is_consolidated(node)]
+    keeping = [name for name, node in {"": group, **groups}.items() if is_consolidated(node)]
     return GroupFile(
         zarr=group,
         arrays=arrays,
@@ -153,9 +153,12 @@ def _described(group: zarr.Group) -> GroupFile:
     )
 
 
-def _is_consolidated(group: zarr.Group) -> bool:
-    opened = zarr.open_group(group.store_path, mode="r", zarr_format=group.metadata.zarr_format)
-    return opened.metadata.consolidated_metadata is not None
+def is_consolidated(group: zarr.Group) -> bool:
+    """Whether it says what is below it: that is not read here, nor believed."""
+    in_format_3, in_format_2 = documents(group.store_path, (METADATA, ".zmetadata"))
+    if group.metadata.zarr_format == 2:
+        return in_format_2 is not None
+    return (in_format_3 or {}).get("consolidated_metadata") is not None
 
 
 def member_store(store: StoreLike, name: str) -> StoreLike:

@@ -8,6 +8,7 @@ import io
 import random
 import shlex
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from oocarrays import cli
@@ -19,6 +20,7 @@ FEW = ("demo", "calibrate")
 """Commands that take seconds: a few of the first, and of the second those that refuse what they are to measure."""
 
 
+@cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of each command."""
     [commands] = [a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)]

@@ -6,7 +6,6 @@ A parameter that no name here knows gets what its annotation says, so that a new
 from __future__ import annotations
 
 import copy
-import operator
 import random
 import re
 from collections.abc import Callable
@@ -200,4 +199,4 @@ def shown(given: Any) -> str:
 
 def is_small(x: Any) -> bool:
     """Whether all of an array can be looked at."""
-    return operator.index(getattr(x, "size", 10**9)) < 10**5
+    return int(getattr(x, "size", 10**9)) < 10**5

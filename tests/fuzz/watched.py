@@ -128,7 +128,7 @@ class _Child:
 
     def _stacks(self) -> str:
         self._log.seek(0)
-        return self._log.read()[-6000:].decode(errors="replace")
+        return self._log.read()[-20_000:].decode(errors="replace").partition("Extension modules")[0]
 
     def close(self) -> None:
         if not self.alive:
@@ -182,9 +182,10 @@ def serve(kind: str, seed: int, work: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from tests.fuzz import calls, commands, world
+    from tests.fuzz import broken, calls, commands, world
 
-    attempt = {"calls": calls.attempt, "commands": commands.attempt}[kind]
+    kinds = {"calls": calls.attempt, "commands": commands.attempt, "hangs": broken.hang, "ends": broken.end}
+    attempt = kinds[kind]
     world.build(work / "world")
     _say(words, ready=True)
     for line in sys.stdin:
