@@ -18,6 +18,7 @@ from oocarrays.graphs.collective import CollectiveTasks, collective_read
 from oocarrays.graphs.parts import Parts, RankParts, layered
 from oocarrays.graphs.run import Cluster, check_reach
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
+from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
