@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,15 @@ from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
 from zarr.storage import MemoryStore, WrapperStore
 
-from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
+from oocarrays.errors import (
+    CorruptChunkError,
+    DiskFullError,
+    InputError,
+    OocError,
+    PlacementError,
+    RunError,
+    StoreFailure,
+)
 from oocarrays.storage import array_file
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.remote import RemoteStore
@@ -28,9 +37,15 @@ from oocarrays.storage.remote import RemoteStore
 if TYPE_CHECKING:
     from distributed import Client
 
+Graph = tuple[dict[Any, Any], Key]
+"""Tasks by their keys, and the key of the last one."""
 Run = TypeVar("Run", bound=Work)
 LOOK_SECONDS = 5
 """Seconds between two looks at the workers of a run."""
+MOST_TASKS = 4_000_000
+"""Tasks of a graph, at most: Dask keeps and orders them in some 10 GB."""
+BUILDING = threading.RLock()
+"""Held while a graph is built: all who look at a job see one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,30 +94,49 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         Where it runs; by default on threads of this process.
     """
 
-    _graph: dict[Any, Any]
-    _key: Key
-
     def __init__(self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
         self._run: Run = run
         self._result = result
         self._cluster = cluster
         if cluster:
             check_reach(run.stores)
-        self._addresses: Sequence[str] = put(run.plan.ranks, cluster.workers()) if cluster else ()
-        self._build()
+        self._addresses: Sequence[str] = self._homed(put(run.plan.ranks, cluster.workers()) if cluster else ())
+        self._built: Graph | None = None
         self.measured_seconds: float | None = None
         """Seconds that the last `run` took."""
         self.moves: list[dict[str, Any]] = []
         """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
 
-    def _build(self) -> None:
+    def _build(self) -> Graph:
+        """The graph, and the key of its last task."""
         raise NotImplementedError
+
+    def _whole(self) -> Graph:
+        """The same, built when it is looked at or run: a plan may be of more tasks than there can be."""
+        with BUILDING:
+            if self._built is None:
+                check_count(self._run.plan.traffic.tasks)
+                self._built = self._build()
+            return self._built
+
+    @property
+    def _graph(self) -> dict[Any, Any]:
+        return self._whole()[0]
+
+    @property
+    def _key(self) -> Key:
+        return self._whole()[1]
+
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        """The worker of each rank, where they were put so."""
+        return addresses
 
     def _find_workers(self, cluster: Cluster) -> None:
         """Put ranks anew where a worker has gone since the job was planned."""
         there = cluster.workers()
         if not {worker.address for worker in there}.issuperset(self._addresses):
             self._addresses = put(self._run.plan.ranks, there)
+        self._addresses = self._homed(self._addresses)
 
     @property
     def meter(self) -> Meter:
@@ -122,7 +156,8 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
     def _execute(self) -> Any:
         if self._cluster:
             self._find_workers(self._cluster)
-        self._build()
+        self._built = None  # keys are new in each run, and what an earlier one has done is left out
+        self._whole()
         start = time.perf_counter()
         name = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
         self.measured_seconds = time.perf_counter() - start
@@ -237,9 +272,8 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         """The same job, its last task done."""
         job = object.__new__(type(self))
         job.__dict__.update(self.__dict__)
-        job._graph = dict(graph)
-        if rename:
-            job._key = (rename.get(self._key[0], self._key[0]), *self._key[1:])
+        name, *rest = self._key
+        job._built = dict(graph), ((rename or {}).get(name, name), *rest)
         return job
 
 
@@ -260,6 +294,21 @@ def hearing(run: Work, moves: list[dict[str, Any]]) -> Callable[[tuple[float, di
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
+
+
+def check_count(tasks: int) -> None:
+    """Refuse a graph that could not be built, or not be run if it were.
+
+    Raises
+    ------
+    InputError
+        Where it has more than `MOST_TASKS`.
+    """
+    if tasks > MOST_TASKS:
+        raise InputError(
+            f"this job has {tasks} tasks, more than the {MOST_TASKS} that can be run: "
+            "give more memory, larger chunks, or do the array in parts"
+        )
 
 
 def check_reach(stores: Mapping[str, Any]) -> None:

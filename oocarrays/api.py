@@ -20,7 +20,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
 from oocarrays.job import Job
 from oocarrays.lazy_dataset import is_lazy, lazy_job
@@ -59,8 +59,8 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
     def _planned(self) -> str:
         return report.explain(self.plan)
 
-    def _build(self) -> None:
-        self._graph, self._key = build_graph(self._run, self._addresses)
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
 
     def draw(self) -> Figure:
         """As ``plan.draw()``, with the names of the axes, and after a run the measured seconds beside the predicted.

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -349,10 +350,13 @@ def _demo(options: argparse.Namespace) -> int:
         check_path(options.folder, "--folder")
         if not (os.path.isdir(options.folder) and os.access(options.folder, os.W_OK)):
             raise InputError(f"--folder {options.folder} is not a folder that can be written to")
+    nbytes, free = size_in_bytes(options.size, "size"), shutil.disk_usage(options.folder or tempfile.gettempdir()).free
+    if 2 * nbytes > free:
+        raise InputError(f"--size {options.size}: source and target need {2 * nbytes} bytes, and {free} are free")
     with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=options.folder) as folder:
         rows, columns = Path(folder, "rows.zarr"), Path(folder, "columns.zarr")
         print(f"making an array of {options.size} in row slabs, to be rewritten in column slabs with {options.memory}")
-        edge = _demo_array(rows, size_in_bytes(options.size, "size"))
+        edge = _demo_array(rows, nbytes)
         job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=options.memory, scheduler="threads")
         print(job)
         _run(job, progress=True)

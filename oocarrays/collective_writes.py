@@ -21,7 +21,7 @@ from oocarrays.graphs.builder import itself
 from oocarrays.graphs.collective_writes import WritingBuilder, WritingRun
 from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.rechunk import new_suffix
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.steps import Key
 from oocarrays.job import Job
 from oocarrays.lazy import check_array
@@ -69,10 +69,10 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     def _begin(self) -> None:
         self._run.begin_anew()
 
-    def _build(self) -> None:
+    def _build(self) -> Graph:
         builder = WritingBuilder(self._run, self._held.keys)
-        self._key = builder.build()
-        self._graph = {**self._held.tasks, **builder.graph}
+        last = builder.build()
+        return {**self._held.tasks, **builder.graph}, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return {**self._held.homes, **super()._homes()}

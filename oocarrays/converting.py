@@ -20,7 +20,7 @@ from oocarrays.files import CHUNK_BYTES, chunks_and_order, described, largest_sh
 from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.files import FilesRun, FilesTarget, build_graph
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
 from oocarrays.local_array import LocalArrays, own_disks
 from oocarrays.mapping.grid import ChunkGrid
@@ -52,9 +52,11 @@ class FilesJob(Job[FilesRun, Any]):
         """What will be read, sent, written and held: frozen data."""
         return self._run.plan
 
-    def _build(self) -> None:
-        self._addresses = self._disks.homes(self._addresses)
-        self._graph, self._key = build_graph(self._run, self._addresses)
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._disks.homes(addresses)
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())

@@ -87,12 +87,18 @@ def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | N
     return nbytes // itemsize
 
 
+MOST_AXES = 6
+"""Axes of an array of which every way to distribute them is counted, at most."""
+
+
 def distributions_of(axes: int) -> list[str]:
     """Every way to distribute some axes by block or cyclically; the eight of Table 1 where there are two.
 
     >>> distributions_of(1), len(distributions_of(2))
     (['(block)', '(cyclic)'], 8)
     """
+    if axes > MOST_AXES:
+        raise LayoutError(f"{axes} axes can be distributed in {len(KINDS)}**{axes} ways: give one layout")
     every = product(KINDS, repeat=axes)
     return [f"({', '.join(each)})" for each in every if set(each) != {"*"}]
 

@@ -19,7 +19,7 @@ from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_gro
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.resume import journal_content
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.settings import local_cores
 from oocarrays.group_chunks import LINES, asked_for
 from oocarrays.job import Job
@@ -129,10 +129,10 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         """What will be read, sent, written and held: frozen data; ``plan["air"]`` is that of one array."""
         return self._run.plan
 
-    def _build(self) -> None:
+    def _build(self) -> Graph:
         builder = GroupGraphBuilder(self._run, self._addresses)
-        self._key = builder.build()
-        self._graph, self._pinned = builder.graph, builder.homes
+        last, self._pinned = builder.build(), builder.homes
+        return builder.graph, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned

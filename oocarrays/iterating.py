@@ -20,9 +20,8 @@ from oocarrays.asked import cluster_of, means_of, ranks_of, scratch_of, workspac
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.resume_slabs import asked_of, kernel_name, left_by, slab_content
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph, check_count
 from oocarrays.graphs.slab_tasks import SlabTarget
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.sweeps import unlike
@@ -87,7 +86,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
                 moves += self.moves
         finally:
             self.moves = moves
-            self._build()
+            self._built = None
         self.measured_seconds = time.perf_counter() - start
         return self._result("")
 
@@ -104,8 +103,8 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         self._resumes = False
         if self._cluster:
             self._find_workers(self._cluster)
-        self._graph, self._pinned = {}, {}
-        self._key = self._add(self._run)
+        self._pinned = {}
+        self._built = self._pass_graph(self._run)
         self._runs = [self._run]
         found: Any = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
         self._spent = self.meter
@@ -118,21 +117,16 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     # ------------------------------------------------------------------ what Dask asks of a collection
 
-    def _build(self) -> None:
-        """The graph of all passes is built when it is asked for; what its last key is, is known before."""
-        self._graph, self._pinned, self._key = {}, {}, (f"finish-{new_suffix()}", 0)
-
-    def _add(self, run: SweepRun, after: Iterable[Key] = (), suffix: str | None = None) -> Key:
-        """Add the tasks of a pass; returns the key of the last one."""
+    def _pass_graph(self, run: SweepRun, after: Iterable[Key] = ()) -> Graph:
+        """The tasks of a pass, and the key of the last one."""
+        check_count(run.plan.traffic.tasks)
         builder = SweepBuilder(run, self._addresses)
-        builder.suffix = suffix or builder.suffix
-        last = builder.build(after)
-        self._graph |= builder.graph
         self._pinned[builder.suffix] = self._addresses
-        return last
+        last = builder.build(after)
+        return builder.graph, last
 
-    def _chain(self) -> None:
-        """Build the graph of all passes.
+    def _build(self) -> Graph:
+        """The graph of all passes.
 
         Raises
         ------
@@ -141,24 +135,23 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         """
         if self._course.until is not None:
             raise InputError(f"until={self._course.until!r} is looked at between passes: use job.run()")
-        progress = self._started()
+        progress, self._pinned = self._started(), {}
+        check_count(self.plan.traffic.tasks)
+        graph: dict[Any, Any] = {}
         after: list[Key] = []
         while True:
             run = SweepRun(self._course, progress, resumes=self._resumes and not self._runs)
             self._runs.append(run)
-            after = [self._add(run, after, self._key[0].rpartition("-")[2] if run.last else None)]
+            tasks, last = self._pass_graph(run, after)
+            graph, after = graph | tasks, [last]
             if run.last:
                 break
             progress = progress.after(np.nan)
         self._run = self._runs[0]
+        return graph, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
-
-    def __dask_graph__(self) -> dict[Key, Any]:
-        if not self._graph:
-            self._chain()
-        return super().__dask_graph__()
 
     # ------------------------------------------------------------------ what a person reads
 

@@ -11,7 +11,7 @@ from oocarrays import report
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.errors import InputError, LayoutError, ScheduleError, TargetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.shift import ShiftRun, build_graph
 from oocarrays.job import Job
 from oocarrays.local_array import LocalArrays
@@ -40,9 +40,11 @@ class ShiftJob(Job[ShiftRun, LocalArrays]):
         """Who reads, sends and writes which borders: frozen data."""
         return self._run.plan
 
-    def _build(self) -> None:
-        self._addresses = self._array.disks.homes(self._addresses)
-        self._graph, self._key = build_graph(self._run, self._addresses)
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._array.disks.homes(addresses)
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())

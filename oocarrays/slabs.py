@@ -18,7 +18,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import local_graph
 from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import build_graph
 from oocarrays.job import Job
@@ -46,8 +46,8 @@ class SlabJob(Job[SlabRun, Any]):
         """What will be read, computed and held: frozen data."""
         return self._run.plan
 
-    def _build(self) -> None:
-        self._graph, self._key = build_graph(self._run, self._addresses)
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
 
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
@@ -101,9 +101,11 @@ class LocalSlabJob(SlabJob):
         self._disks = disks
         super().__init__(run, result, cluster)
 
-    def _build(self) -> None:
-        self._addresses = self._disks.homes(self._addresses)
-        self._graph, self._key = local_graph(self._run, self._addresses)
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._disks.homes(addresses)
+
+    def _build(self) -> Graph:
+        return local_graph(self._run, self._addresses)
 
 
 def map_slabs(

@@ -16,6 +16,9 @@ from oocarrays.mapping.distribution import Collapsed, Distribution, GenBlock
 from oocarrays.mapping.given import whole, wholes
 from oocarrays.mapping.hpf import written
 
+MOST_RANKS = 2**16
+"""Ranks of a layout or of an exchange, at most: each is asked what it holds and sends, and has tasks of its own."""
+
 
 def process_grid(
     distributions: Sequence[Distribution], *, ranks: int | None = None, grid: Sequence[int] | None = None
@@ -41,6 +44,8 @@ def process_grid(
     """
     if ranks is not None:
         ranks = whole(ranks, "ranks", 1, error=LayoutError)
+        if ranks > MOST_RANKS:
+            raise LayoutError(f"ranks={ranks} are more than the {MOST_RANKS} that a layout can have")
     if grid is None:
         return _dealt_out(distributions, ranks)
     given = wholes(grid, "grid", error=LayoutError)
@@ -52,6 +57,8 @@ def process_grid(
         raise LayoutError(f"grid={given} must have a whole number, at least 1, for each of {len(spread)} axes")
     if ranks not in (None, math.prod(given)):
         raise LayoutError(f"grid={given} has {math.prod(given)} ranks; ranks={ranks} are asked for")
+    if math.prod(given) > MOST_RANKS:
+        raise LayoutError(f"grid={given} has more than the {MOST_RANKS} ranks that a layout can have")
     return given
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from oocarrays.errors import ScheduleError
 from oocarrays.mapping.given import whole
+from oocarrays.mapping.process_grid import MOST_RANKS
 
 IDLE = -1
 """The destination of a rank that sends nothing in a step."""
@@ -126,6 +127,8 @@ class Schedule:
             raise ScheduleError(f"schedule={name!r} is unknown; there are {', '.join(n.lower() for n in NAMES)}")
         if whole(ranks, "ranks", error=ScheduleError) < 1:
             raise ScheduleError(f"ranks={ranks}: an exchange has at least 1")
+        if ranks > MOST_RANKS:
+            raise ScheduleError(f"ranks={ranks} are more than the {MOST_RANKS} that can exchange")
         if known in POWERS_OF_TWO and ranks & (ranks - 1):
             any_number = ", ".join(n.lower() for n in NAMES if n not in POWERS_OF_TWO)
             raise ScheduleError(
