@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -123,7 +124,9 @@ def checked(
     InputError
         Where it, or anything else that is asked for, cannot be.
     """
-    depths = tuple(depth) if np.ndim(depth) and isinstance(depth, Sequence | np.ndarray) else (depth,) * len(shape)
+    depths: tuple[Any, ...] = (
+        tuple(depth) if np.ndim(depth) and isinstance(depth, Sequence | np.ndarray) else (depth,) * len(shape)
+    )
     if len(depths) != len(shape) or not all(isinstance(d, int | np.integer) and d >= 0 for d in depths):
         raise InputError(f"depth={depth!r} is not one whole number from 0 on, or one for each of {len(shape)} axes")
     if not shape:

@@ -142,7 +142,9 @@ class _Child:
             self._process.kill()
             self._process.wait()
         self._said = self._stacks()
-        self._log.close()
+        for file in (self._log, self._process.stdout, self._lines):
+            if file:
+                file.close()
         self._folder.cleanup()
 
 
@@ -154,6 +156,9 @@ class _Lines:
         self._pipe, self._rest = pipe, b""
         self._ready = selectors.DefaultSelector()
         self._ready.register(pipe, selectors.EVENT_READ)
+
+    def close(self) -> None:
+        self._ready.close()
 
     def next(self, seconds: float) -> bytes | None:
         """A line; None where there was none in time, and nothing where the other side is gone."""
