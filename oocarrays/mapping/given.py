@@ -150,7 +150,7 @@ def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = I
     except NO_TYPE as refused:
         raise error(f"{name}={given!r} is no type of numpy's elements, such as 'float32': {refused}") from None
     if known.hasobject or known.itemsize == 0:
-        raise error(f"{name}={given!r}: its elements have no fixed size; take a type such as 'float32'")
+        raise error(f"{name}={given!r} has elements of no fixed size; take a type such as 'float32'")
     return known
 
 
