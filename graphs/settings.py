@@ -141,7 +141,7 @@ def size_in_bytes(value: int | float | str, name: str) -> int:
     """
     try:
         size = parse_bytes(value) if isinstance(value, str) else int(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise InputError(f"{name}={value!r} is not a size; write a number of bytes, or text such as '1GiB'") from None
     if size <= 0:
         raise InputError(f"{name}={value!r} must be above zero")

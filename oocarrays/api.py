@@ -15,7 +15,7 @@ from oocarrays import report
 from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
 from oocarrays.asked import cluster_of, means_of, scratch_of
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
-from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
+from oocarrays.errors import ChunksError, PlacementError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
@@ -24,7 +24,9 @@ from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
 from oocarrays.job import Job
 from oocarrays.lazy_dataset import is_lazy, lazy_job
+from oocarrays.mapping.given import flag
 from oocarrays.mapping.orientation import chunks_along
+from oocarrays.mapping.section import axis_order
 from oocarrays.notebook import plan_html
 from oocarrays.plan.group import GroupPlan
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
@@ -268,7 +270,7 @@ def _planned(
 ) -> tuple[RechunkPlan, ArrayFile, Destination]:
     """What is to be done with one array, and where."""
     file = array_file.describe_source(opened, missing)
-    order = _axis_order(orientation, opened.ndim)
+    order = None if orientation is None else axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file)
     made = target_settings(
         opened,
@@ -394,6 +396,7 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     NotFoundError
         Where there is no such folder.
     """
+    unfinished, dry_run = flag(unfinished, "unfinished"), flag(dry_run, "dry_run")
     found = [leftover for leftover in find_leftovers(path) if not leftover.alive]
     resumable = {array_file.unfinished_run(each.path) for each in found if each.kind == "unfinished"}
     useful = [each for each in found if each.kind == "unfinished" or each.path.rpartition("-")[2] in resumable]
@@ -413,19 +416,6 @@ def _job(
 
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
-
-
-def _axis_order(orientation: Any, ndim: int) -> tuple[int, ...] | None:
-    """Axes from the slowest to the fastest, or None where the source's order is kept."""
-    if orientation is None:
-        return None
-    if orientation == "row":
-        return tuple(range(ndim))
-    if orientation == "column":
-        return tuple(reversed(range(ndim)))
-    if isinstance(orientation, str) or sorted(orientation) != list(range(ndim)):
-        raise InputError(f"orientation={orientation!r} is not 'row', 'column' or an order of the axes 0 to {ndim - 1}")
-    return tuple(orientation)
 
 
 def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:

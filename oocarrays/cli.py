@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shlex
@@ -45,6 +46,7 @@ from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.presence import Policy
+from oocarrays.storage.urls import check_path
 
 WRONG_INPUT, FAILED = 2, 1
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -59,12 +61,14 @@ CODECS = {
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, and the exit code of wrong input."""
-        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        print(f"{self.prog}: {OocError(message)} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(WRONG_INPUT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
     options = _parser().parse_args(_with_negative_chunks(sys.argv[1:] if arguments is None else arguments))
     try:
         with _terminated_as_interrupted(), _warnings_in_a_line():
@@ -291,7 +295,7 @@ def _address(text: str) -> str:
 
     try:
         get_address_host_port(text)
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, OSError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no address such as tcp://127.0.0.1:8786: {error}") from None
     return text
 
@@ -400,8 +404,10 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    if options.folder and not os.access(options.folder, os.W_OK):
-        raise InputError(f"--folder {options.folder} is not a folder that can be written to")
+    if options.folder is not None:
+        check_path(options.folder, "--folder")
+        if not (os.path.isdir(options.folder) and os.access(options.folder, os.W_OK)):
+            raise InputError(f"--folder {options.folder} is not a folder that can be written to")
     nbytes, free = size_in_bytes(options.size, "size"), shutil.disk_usage(options.folder or tempfile.gettempdir()).free
     if 2 * nbytes > free:
         raise InputError(f"--size {options.size}: source and target need {2 * nbytes} bytes, and {free} are free")

@@ -18,6 +18,7 @@ from oocarrays.plan.sieve import METHODS
 from oocarrays.section_reading import plan, read
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.urls import check_path
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction
@@ -81,6 +82,8 @@ def _index(node: ast.expr) -> Any:
 
 
 def _read(options: argparse.Namespace) -> None:
+    if options.out is not None:
+        check_path(options.out, "--out")
     if options.out and os.path.lexists(options.out):
         raise TargetError(f"{options.out} exists; name a new file")
     array = open_array(options.store, storage_options=dict(options.storage_option), missing=options.missing)

@@ -14,7 +14,7 @@ from dask.utils import ensure_dict, format_bytes
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of
-from oocarrays.collective import SectionsLike, wanted_by_ranks
+from oocarrays.collective import SectionsLike, disk_of, wanted_by_ranks
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.builder import itself
@@ -217,7 +217,7 @@ def write_sections(
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
         partition=partition,
         deal=deal,
-        disk_of=disks.get if isinstance(disks, Mapping) else disks,
+        disk_of=disk_of(disks),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
     return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections), held, cluster, there)

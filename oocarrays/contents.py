@@ -24,8 +24,9 @@ from zarr.errors import GroupNotFoundError, ZarrUserWarning
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.report import missing_text, shape_text, shortened
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import MARK, StoreLike, mark_of
+from oocarrays.storage.array_file import MARK, WRECKED, StoreLike, mark_of, said
 from oocarrays.storage.formats import DIMENSIONS, dimension_names
+from oocarrays.storage.group_file import is_consolidated
 from oocarrays.storage.presence import presence_of
 
 COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
@@ -194,8 +195,8 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
         return _group_facts(group, "", found, stored)
     except OSError as error:
         raise StoreFailure(f"cannot read {store}: {error}") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise NotFoundError(f"{store} cannot be read as a Zarr group: {error}") from error
+    except WRECKED as error:
+        raise NotFoundError(f"{store} cannot be read as a Zarr group: {said(error)}") from error
 
 
 def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
@@ -205,7 +206,7 @@ def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
         return zarr.open_group(store, mode="r", use_consolidated=False if local else None)  # type: ignore[arg-type]
     except GroupNotFoundError:
         raise NotFoundError(str(no_array).replace("no Zarr array in", "no Zarr array or group in")) from None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, *WRECKED):
         raise no_array from None
 
 
@@ -218,7 +219,7 @@ def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored:
     return GroupFacts(
         store=_place(group),
         zarr_format=group.metadata.zarr_format,
-        consolidated=_is_consolidated(group),
+        consolidated=is_consolidated(group),
         attributes=attributes,
         unfinished=unfinished,
         members={
@@ -234,16 +235,6 @@ def _place(node: zarr.Array | zarr.Group) -> str:
     """Where a node is, as a person writes it."""
     path = node.store_path
     return array_file.place_name(path.store, path.path) or str(path)
-
-
-def _is_consolidated(group: zarr.Group) -> bool:
-    if group.metadata.consolidated_metadata is not None:
-        return True
-    try:
-        zarr.open_group(group.store_path.store, path=group.store_path.path, mode="r", use_consolidated=True)
-    except ValueError:
-        return False
-    return True
 
 
 # ---------------------------------------------------------------------- as text

@@ -12,6 +12,7 @@ from oocarrays import report
 from oocarrays.distributed_array import LayoutLike, layout_for
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs.settings import size_in_bytes
+from oocarrays.mapping.given import element_type
 from oocarrays.plan.requests import RequestCounts, requests_of
 
 KINDS = ("block", "cyclic", "*")
@@ -72,7 +73,8 @@ def count_requests(
     (4, 262144, 8)
     """
     laid = layout_for(shape, layout, ranks=ranks, grid=grid, about=1)
-    return requests_of(laid, orientation=orientation, chunk=_elements(chunk, np.dtype(dtype).itemsize))
+    itemsize = element_type(dtype, error=LayoutError).itemsize
+    return requests_of(laid, orientation=orientation, chunk=_elements(chunk, itemsize))
 
 
 def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | None:

@@ -23,9 +23,18 @@ OocError
 
 from __future__ import annotations
 
+LONGEST = 2000
+"""Characters of a message, at most: of what is longer, the middle is left out."""
+
 
 class OocError(Exception):
-    """Base of all errors raised by oocarrays."""
+    """Base of all errors raised by oocarrays; what it says is one line, whatever values it names."""
+
+    def __str__(self) -> str:
+        line = " ".join(super().__str__().split("\n")).replace("\r", " ").replace("\0", "\\0")
+        line = line.encode(errors="backslashreplace").decode()
+        half = LONGEST // 2
+        return line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}"
 
 
 class InputError(OocError, ValueError):

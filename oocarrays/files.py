@@ -17,6 +17,7 @@ from oocarrays.distributed_array import LayoutLike, layout_for
 from oocarrays.errors import ChunksError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.local_array import LocalArrays, open_local, own_disks
+from oocarrays.mapping.given import chosen, element_type, extents, named
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, check_depth, depths, largest_rank
@@ -169,10 +170,10 @@ def create_array(
     >>> a.chunks, a.orientation, a.layout.ranks
     ((8, 6), (1, 0), 2)
     """
-    shape = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
+    shape = extents(shape)
     place = placer(storage_options)(store)
     descriptor = described(shape, layout, ranks, grid, placement, depth)
-    known = _dtype(dtype)
+    known = element_type(dtype, error=UnsupportedError)
     chunked, order = chunks_and_order(descriptor, known, orientation, chunks, dimension_names, _chunk_bytes(memory))
     shard = regular_shards(shards, chunked, largest_shape(descriptor), known, dimension_names)
     made = {
@@ -182,8 +183,8 @@ def create_array(
         "fill_value": fill_value,
         "compressors": "auto" if compressors is None else compressors or None,
         "filters": "auto" if filters is None else filters or None,
-        "zarr_format": zarr_format,
-        "attributes": dict(attributes or {}),
+        "zarr_format": chosen(zarr_format, "zarr_format", (2, 3), error=UnsupportedError),
+        "attributes": {} if attributes is None else named(attributes, "attributes"),
         "dimension_names": dimension_names,
     }
     wanted = replace(descriptor, orientation=order)
@@ -198,8 +199,7 @@ def described(
     shape: tuple[int, ...], layout: Any, ranks: Any, grid: Any, placement: Placement, depth: Any
 ) -> Descriptor:
     """What is asked for, checked."""
-    if placement not in ("global", "local"):
-        raise LayoutError(f"placement={placement!r} is not 'global' or 'local'")
+    chosen(placement, "placement", ("global", "local"), error=LayoutError)
     if layout is None and (placement == "local" or ranks is not None or grid is not None):
         raise LayoutError(f"placement={placement!r} over ranks needs a layout, such as layout='(block, *)'")
     wanted = layout_of(shape, layout, ranks, grid)
@@ -216,16 +216,6 @@ def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequ
     if isinstance(layout, Layout):
         return layout_for(shape, layout, ranks=ranks, grid=grid, about=1)
     return Layout.of(shape, layout, ranks=ranks, grid=grid)
-
-
-def _dtype(dtype: Any) -> np.dtype:
-    try:
-        known: np.dtype = np.dtype(dtype)
-    except TypeError as error:
-        raise UnsupportedError(f"dtype={dtype!r} is no type of elements: {error}") from None
-    if known.hasobject or known.itemsize == 0:
-        raise UnsupportedError(f"dtype={dtype!r}: its elements have no fixed size")
-    return known
 
 
 def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from oocarrays import report
 from oocarrays.graphs.run import GraphJob, Run
+from oocarrays.mapping.given import flag
 from oocarrays.notebook import rows_html
 from oocarrays.report import missing_text
 
@@ -41,7 +42,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
             Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
             marked unfinished, and `resume` goes on with it. What the tasks of a lazy source raise is raised as it is.
         """
-        bar: AbstractContextManager[None] = self._bar() if progress else nullcontext()
+        bar: AbstractContextManager[None] = self._bar() if flag(progress, "progress") else nullcontext()
         self._begin()
         with bar:
             target: Result = self._execute()

@@ -22,6 +22,7 @@ from oocarrays.graphs.disks import Disks, names_of
 from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.placement import client_of
+from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, shared
@@ -203,7 +204,7 @@ class LocalArrays:
         )
 
     def _checked(self, rank: int) -> int:
-        if not 0 <= rank < self.ranks:
+        if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
             raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self.layout}")
         return rank
 

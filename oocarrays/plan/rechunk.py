@@ -27,6 +27,7 @@ from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, TRAVEL_COPIES,
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.ordering import schedules_for, worth_trying
 from oocarrays.plan.passes import Method, Pass
+from oocarrays.plan.schedule import is_auto
 
 Strategy = Literal["independent", "two-phase", "kept", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
@@ -241,7 +242,7 @@ def plan_rechunk(
             ranks=order.ranks,
             costs=costs,
             schedule=order,
-            any_order=schedule.lower() == "auto" and processes is not None,
+            any_order=is_auto(schedule) and processes is not None,
             processes=processes,
             synchronous=synchronous,
             requests=requests,
@@ -287,7 +288,7 @@ def _rank_counts(source: Stored, target: Stored, costs: Costs) -> set[int]:
 
 
 def _check(method: str, ranks: int | None, processes: int | None, remote_scratch: bool) -> None:
-    if method not in (*METHODS, "auto"):
+    if not isinstance(method, str) or method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
     if method == "kept" and processes is not None:
         raise UnsupportedError("method='kept' works on threads of one process: ask for scheduler='threads'")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.errors import InputError
+from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, boxes, ceil_div
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.cost import Costs, speed
@@ -128,8 +128,7 @@ def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -
     >>> [gap_bytes(method, stored, Costs()) for method in ("direct", "auto", "sieve")]
     [0.0, 8000.0, inf]
     """
-    if method not in METHODS:
-        raise InputError(f"method={method!r} is not one of {', '.join(map(repr, METHODS))}")
+    chosen(method, "method", METHODS)
     if method != "auto":
         return 0.0 if method == "direct" else math.inf
     if stored.local:

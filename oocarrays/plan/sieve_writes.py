@@ -293,7 +293,7 @@ def _moved(
 
 
 def _check_method(stored: Stored, method: str) -> None:
-    if method not in WRITE_METHODS:
+    if not isinstance(method, str) or method not in WRITE_METHODS:
         raise UnsupportedError(f"method={method!r} is not one of {', '.join(WRITE_METHODS)}")
     if method == "direct" and not can_change(stored):
         what = (

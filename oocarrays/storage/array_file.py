@@ -31,6 +31,7 @@ from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidati
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
@@ -52,6 +53,11 @@ from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import store_of
 
+WRECKED = (
+    ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
+    RecursionError,
+)  # fmt: skip
+"""What reading raises at a document that was not written for it, in Zarr as in us: anything but what a system does."""
 Place = str | os.PathLike | Store | StorePath
 """What may be the place of an array."""
 StoreLike = str | os.PathLike[str] | Store | StorePath
@@ -224,9 +230,19 @@ def _document_in(folder: str, name: str) -> dict[str, Any] | None:
 def _parsed(text: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def said(error: BaseException) -> str:
+    """What an error says of itself, its type where that is little.
+
+    >>> said(KeyError("shape")), said(ValueError("no such codec"))
+    ("KeyError: 'shape'", 'no such codec')
+    """
+    words = str(error)
+    return words if " " in words else f"{type(error).__name__}: {words}"
 
 
 def is_finished(store: StoreLike) -> bool:
@@ -247,20 +263,23 @@ def remove_partials(store: StoreLike) -> None:
 
 
 def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
+    chosen(mode, "mode", ("r", "r+"))
     folder = local_folder(store, path)
     if folder is not None and not os.path.exists(folder):
         raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
     try:
-        return zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
+        array = zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
+        extents(array.shape)  # Zarr takes those that no index can count
+        return array
     except (ContainsGroupError, NodeTypeValidationError):
         raise NotFoundError(f"{store} holds a Zarr group, not an array: name one of the arrays in it") from None
     except (FileNotFoundError, KeyError, NotADirectoryError):
         raise NotFoundError(f"no Zarr array in {store}") from None
-    except (ValueError, TypeError) as error:
-        shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
-        raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {error}") from error
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
+    except WRECKED as error:
+        shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
+        raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {said(error)}") from error
 
 
 def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
@@ -397,8 +416,8 @@ def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
     """
     try:
         array = zarr.create_array({}, **settings)
-    except (ValueError, TypeError, KeyError) as error:
-        raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
+    except WRECKED as error:
+        raise UnsupportedError(f"Zarr does not take these settings for the target: {said(error)}") from error
     chain = chain_of(array)
     check_codecs(array)
     return _stored(array, tuple(array.shards or array.chunks), chain, store)
@@ -425,8 +444,7 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     TargetError
         It names both; or what is given is no place for an array.
     """
-    if not isinstance(store, Place):
-        raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
+    _check_is_place(store)
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
@@ -434,8 +452,15 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
 
 
+def _check_is_place(store: Any) -> None:
+    if not isinstance(store, Place):
+        raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
+
+
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Refuse a target that is there, as `check_target` does, whatever is written to it."""
+    _check_is_place(store)
+    overwrite = flag(overwrite, "overwrite")
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
     if is_empty(store):

@@ -122,7 +122,7 @@ class Journal:
         try:
             data = json.loads(text)
             run, content, digest = data["run"], data["content"], data["digest"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise JournalError(f"{PLAN} in the journal of {self.store} is cut short, or no journal's") from None
         if not (isinstance(run, str) and isinstance(content, dict) and digest == _digest(run, content)):
             raise JournalError(f"{PLAN} in the journal of {self.store} has been changed: its digest does not fit")

@@ -37,6 +37,7 @@ from oocarrays.storage.blobs import remove_tree, write_error
 from oocarrays.storage.journal import FOLDER, LOCK
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.scratch import NAME, is_scratch_folder
+from oocarrays.storage.urls import check_path
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "unfinished"]
 CHUNKS = "c"
@@ -118,6 +119,7 @@ def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
     NotFoundError
         Where there is no such folder.
     """
+    check_path(path, "the folder")
     root = os.path.realpath(path)
     if not os.path.isdir(root):
         raise NotFoundError(f"no such folder: {path}")

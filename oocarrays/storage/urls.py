@@ -23,8 +23,8 @@ import zarr
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
-from oocarrays.errors import InputError, NotFoundError, UnsupportedError
-from oocarrays.storage.remote import Patience, RemoteStore
+from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnsupportedError
+from oocarrays.storage.remote import Patience, RemoteStore, reason
 from oocarrays.storage.shown import cleaned, shown
 
 Library = Literal["obstore", "fsspec"]
@@ -90,6 +90,8 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         return RemoteStore(place, _name_of(place), ways.patience)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
+    if isinstance(place, str | os.PathLike):
+        check_path(place)
     if not isinstance(place, str) or "://" not in place:
         return absolute(place)
     scheme = place.partition("://")[0].lower()
@@ -138,6 +140,24 @@ def _node_at(node: zarr.Array | zarr.Group, there: StorePath) -> zarr.Array | za
     return zarr.Group(replace(node._async_group, store_path=there))
 
 
+def check_path(path: Any, name: str = "the path") -> None:
+    """Refuse what cannot be a path on any machine, and what only looks like one.
+
+    Raises
+    ------
+    InputError
+        It names the path.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise InputError(f"{name} is of type {type(path).__name__}: it takes a path, or a URL") from None
+    if not text or "\0" in text:
+        raise InputError(f"{name} {text!r} is {'no path: it has a zero byte' if text else 'empty'}")
+    if "::" in text and "://" not in text:
+        raise InputError(f"{name} {text!r} has '::', by which URLs are chained and which no folder may have here")
+
+
 def scratch_place(place: Any) -> str | RemoteStore:
     """A folder, or a prefix of a store, for scratch: of what `store_of` made.
 
@@ -150,6 +170,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
         return place
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
+    check_path(place, "scratch")
     return os.path.abspath(place)
 
 
@@ -280,8 +301,10 @@ def _by_fsspec(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> St
         return FsspecStore.from_url(url, storage_options=_fsspec_options(scheme, options, ways))
     except FileNotFoundError as error:
         raise NotFoundError(f"no such store: {shown(url)}") from cleaned(error)
-    except (ImportError, ValueError, TypeError) as error:
-        raise InputError(f"{shown(url)} cannot be opened: {shown(str(error).splitlines()[0])}") from cleaned(error)
+    except OSError as error:
+        raise StoreFailure(f"{shown(url)} cannot be reached: {shown(reason(error))}") from cleaned(error)
+    except Exception as error:  # noqa: BLE001  libraries raise what they like where options are odd
+        raise InputError(f"{shown(url)} cannot be opened: {shown(reason(error))}") from cleaned(error)
 
 
 def _missing(url: str, scheme: str) -> str:
