@@ -21,7 +21,7 @@ from collections import Counter
 from contextlib import suppress
 
 REFUSAL = b"<?xml version='1.0'?><Error><Code>%b</Code><Message>told to refuse</Message></Error>"
-CODES = {"403": "AccessDenied", "429": "TooManyRequests", "503": "SlowDown"}
+CODES = {"400": "ExpiredToken", "403": "AccessDenied", "429": "TooManyRequests", "503": "SlowDown"}
 
 
 class Proxy:

@@ -17,7 +17,7 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -38,11 +38,12 @@ from oocarrays.plan.as_json import to_json
 from oocarrays.plan.blocks import BlocksPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkWriter
-from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.array_file import MARK, ArrayFile
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pieces import PieceWriter
+from oocarrays.storage.presence import Presence
 
 SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
 """Folders in a run's scratch: of an array that holds every block, and of one that may not yet."""
@@ -98,6 +99,10 @@ class LazyRun(RechunkRun):
         """Where it writes."""
         return {"target": self.destination.store}
 
+    def reads(self) -> Iterable[Presence]:
+        """Nothing that it does not make."""
+        return ()
+
     def count_with(self, meter: Meter) -> None:
         """Count what is read and written in ``meter``, in this process."""
         self.meter = meter
@@ -139,7 +144,9 @@ class AlignedRun(LazyRun):
         self._writer = None
 
     def _put(self, *args: Any) -> None:
-        """Write the chunks that a block is made of."""
+        """Write the chunks that a block is made of, unless the run had ended before a worker was lost."""
+        if MARK not in self.target.zarr.attrs:
+            return
         section = self.blocks.section(args[:-1])
         block = block_of(args[-1], section, self.dtype)
         indices = self.blocks.stored.grid.indices(section) if section.size else ()

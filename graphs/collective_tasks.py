@@ -9,14 +9,14 @@ done again after a worker was lost makes the same of it. Thakur 1995, section 6.
 from __future__ import annotations
 
 import math
-import threading
-import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from oocarrays.graphs.missing import warn_of_missing
+from oocarrays.graphs.shared import Rooms
 from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_parts
 from oocarrays.graphs.work import this_worker
 
@@ -49,40 +49,6 @@ class Read:
     wants is in its part already."""
 
 
-class Buffers:
-    """Memory of rounds, used again when nobody looks at it any more: pages that are there already cost a tenth of new
-    ones.
-
-    >>> buffers = Buffers()
-    >>> first = buffers.take(8)
-    >>> second = buffers.take(8)
-    >>> np.shares_memory(first, second)
-    False
-    >>> place = first.ctypes.data
-    >>> del first
-    >>> buffers.take(6).ctypes.data == place
-    True
-    """
-
-    def __init__(self) -> None:
-        self._all: list[tuple[np.ndarray, weakref.ref[np.ndarray]]] = []
-        """Memory, and what every view of it refers to."""
-        self._lock = threading.Lock()
-
-    def take(self, nbytes: int) -> np.ndarray:
-        """A buffer of ``nbytes``, whatever is in it; it is in use as long as there are views of it."""
-        with self._lock:
-            free = (each for each in self._all if each[1]() is None and len(each[0]) >= nbytes)
-            found = min(free, key=lambda each: len(each[0]), default=None)
-            memory = np.empty(nbytes, np.uint8) if found is None else found[0]
-            buffer = np.frombuffer(memory.data, np.uint8, nbytes) if nbytes else memory[:0]
-            self._all = [each for each in self._all if each is not found] + [(memory, weakref.ref(buffer))]
-            return buffer
-
-    def __reduce__(self) -> Any:
-        return Buffers, ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What the tasks of a collective read do."""
@@ -99,7 +65,7 @@ class Reading:
     """Requests that a rank has under way at one time, to stores that are no local files."""
     costs: Costs | None = None
     """What the plan was made with."""
-    buffers: Buffers = field(default_factory=Buffers)
+    rooms: Rooms = field(default_factory=Rooms)
     """Memory of rounds, in each process."""
     selections: tuple[Selection, ...] = ()
     """How what each rank wants stands in its array, where that is not as it is read."""
@@ -107,6 +73,7 @@ class Reading:
     def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
         result = getattr(self, verb)(*args, *inputs[:buffers])
+        warn_of_missing(self.meter, self.file.presence.name, so_far=True)
         if verb in READS and (worker := this_worker()):
             worker.log_event(self.topic, {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()})
         return result
@@ -120,11 +87,13 @@ class Reading:
     # ------------------------------------------------------------------ each for itself, or all on threads
 
     def make(self, rank: int) -> np.ndarray:
-        """A rank's part, still empty."""
+        """A rank's part, still empty, of an array that is there."""
+        self.file.presence.check()
         return np.empty(part_shape(self.plan, rank), self.file.dtype)
 
     def independent(self, rank: int) -> np.ndarray:
         """A rank's part, read by itself."""
+        self.file.presence.check()
         return self.filled(rank, self._section(self.plan.requests[rank]))
 
     def gather(self, number: int, source: int, *parts: np.ndarray) -> None:
@@ -170,7 +139,7 @@ class Reading:
     def read(self, number: int, rank: int, part: Part) -> Read:
         """What an aggregator reads in a round: each piece is packed for all who want some of it while it is there."""
         pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
-        sent = _Memory(self.buffers.take(sum(piece.sent_bytes for piece in pieces)))
+        sent = _Memory(self.rooms.take(sum(piece.sent_bytes for piece in pieces)))
         come = read_pieces(
             self.file,
             [piece.axes for piece in pieces],
@@ -213,7 +182,7 @@ class Reading:
                 return there
         if any(piece.goes_as_it_is(want) for want in piece.wanted):
             return sent.room(piece.shape, piece.dtype)
-        return _Memory(self.buffers.take(piece.nbytes)).room(piece.shape, piece.dtype)
+        return _Memory(self.rooms.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
     def keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
         """A rank's part, and in it what it has read for itself."""
@@ -249,12 +218,12 @@ class Reading:
     def send(self, number: int, stage: int, rank: int, read: Read | None, carried: Carried | None) -> Message | None:
         """The message of a step, packed when it goes."""
         assert self.plan.schedule is not None, "there are steps"
-        return sent_parts(self.plan.schedule, stage, rank, _Packed(self.plan.ranks, rank, read), carried)
+        return sent_parts(self.plan.schedule, stage, rank, _Packed(self.plan.ranks, rank, read, self.rooms), carried)
 
     def carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
         """What this rank holds for others."""
         assert self.plan.schedule is not None, "there are steps"
-        return carried_parts(self.plan.schedule, stage, rank, carried, messages)
+        return carried_parts(self.plan.schedule, stage, rank, carried, messages, self.rooms)
 
     def taken(self, number: int, stage: int, rank: int) -> None:
         """Say that a step's message has been received."""
@@ -342,8 +311,8 @@ class _Piece(NamedTuple):
 class _Packed(Sequence[np.ndarray | None]):
     """Messages of one rank as bytes, each made when it is asked for."""
 
-    def __init__(self, ranks: int, rank: int, read: Read | None) -> None:
-        self._ranks, self._rank = ranks, rank
+    def __init__(self, ranks: int, rank: int, read: Read | None, rooms: Rooms) -> None:
+        self._ranks, self._rank, self._rooms = ranks, rank, rooms
         self._packed = read.packed if read else {}
 
     def __len__(self) -> int:
@@ -352,8 +321,7 @@ class _Packed(Sequence[np.ndarray | None]):
     def __getitem__(self, final: Any) -> Any:
         if final not in self._packed or final == self._rank:
             return None
-        pieces = [piece.reshape(-1) for _, piece in self._packed[final]]
-        return (np.concatenate(pieces) if len(pieces) > 1 else pieces[0]).view(np.uint8)
+        return self._rooms.joined([piece for _, piece in self._packed[final]])
 
 
 def selected(data: np.ndarray, place: Place) -> np.ndarray:

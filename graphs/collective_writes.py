@@ -151,16 +151,16 @@ class WritingRun(Work):
         if final == rank:
             return None
         found = [
-            np.ascontiguousarray(values, self.file.dtype).reshape(-1).view(np.uint8)
+            np.ascontiguousarray(values, self.file.dtype)
             for box in self.plan.rounds[number][final]
             for _, values in self._pieces(box, {rank: own})
         ]
-        return np.concatenate(found) if len(found) > 1 else found[0] if found else None
+        return self.rooms.joined(found) if found else None
 
     def _carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
         """What this rank holds for others."""
         assert self.plan.schedule is not None, "threads send nothing"
-        return carried_parts(self.plan.schedule, stage, rank, carried, messages)
+        return carried_parts(self.plan.schedule, stage, rank, carried, messages, self.rooms)
 
     def _taken(self, number: int, stage: int, rank: int) -> None:
         """Say that a step's message has been received."""
@@ -215,7 +215,8 @@ class WritingRun(Work):
         return boxes
 
     def _done(self, rank: int) -> str:
-        """Say that all is written."""
+        """Say that all is written, to an array that is there."""
+        self.file.presence.check()
         self.journal.release()
         return self.file.name
 

@@ -19,6 +19,7 @@ from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.blocks import BlocksBuilder, LazyRun
 from oocarrays.graphs.group_tasks import GroupDestination
+from oocarrays.graphs.journaled import EndingRun
 from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Key
@@ -28,10 +29,11 @@ from oocarrays.errors import TargetError
 from oocarrays.plan.blocks import DatasetPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import MARK
+from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
 
 
-class DatasetRun(Work):
+class DatasetRun(EndingRun):
     """One run of a dataset.
 
     Parameters
@@ -66,6 +68,11 @@ class DatasetRun(Work):
         each = [run.expected for run in self.runs]
         return sum(reads for reads, _ in each), sum(writes for _, writes in each)
 
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Where it writes down that it ends, and each of its arrays."""
+        return [*super().ends, *(end for run in self.runs for end in run.ends)]
+
     def count_with(self, meter: Meter) -> None:
         """Count what is read and written in ``meter``, in this process."""
         self.meter = meter
@@ -85,28 +92,35 @@ class DatasetRun(Work):
         super().settle()
 
     def _create(self) -> None:
-        """Let what is not lazy be written, into a group that is marked unfinished; again, where a worker was lost."""
+        """Let what is not lazy be written, into a group that is marked unfinished; once: arrays are written into it.
+
+        Where that was cut short, the mark says so, and all of it is written again.
+        """
         self.failure = None
-        mine = self._is_mine()
-        if not mine and not array_file.is_empty(self.destination.store):
+        mark, begun = array_file.unfinished_run(self.destination.store), f"{self.id}-begun"
+        if mark == self.id or self.has_ended():
+            return
+        if mark != begun and not array_file.is_empty(self.destination.store):
             raise TargetError(f"the target {self.destination.store} has appeared meanwhile")
         write = pickle.loads(self.frame) if isinstance(self.frame, bytes) else self.frame  # our own bytes
-        write({MARK: self.id}, mine)
+        write({MARK: begun}, mark == begun)
+        self._group().attrs[MARK] = self.id
 
-    def _is_mine(self) -> bool:
-        try:
-            return zarr.open_group(self.destination.store, mode="r", use_consolidated=False).attrs.get(MARK) == self.id
-        except FileNotFoundError:
-            return False
+    def _group(self) -> zarr.Group:
+        return zarr.open_group(self.destination.store, mode="r+", use_consolidated=False)
 
     def _finish(self) -> str:
         """Every array is written: take the mark away, and keep all metadata in one place, as xarray does."""
-        group = zarr.open_group(self.destination.store, mode="r+", use_consolidated=False)
+        self._end(None)
+        consolidate(self.destination.store)
+        return str(self.destination.store)
+
+    def _finish_targets(self) -> None:
+        place: Any = array_file.document_store(self.destination.store, durable=self.durable)
+        group = zarr.open_group(place, mode="r+", use_consolidated=False)
         attributes = dict(group.attrs.asdict())
         attributes.pop(MARK, None)
         group.attrs.put(attributes)
-        consolidate(self.destination.store)
-        return str(self.destination.store)
 
 
 def consolidate(store: str) -> None:
@@ -135,8 +149,8 @@ class DatasetBuilder:
         self.homes: dict[str, Sequence[str]] = {}
         """The worker of each rank, by what is in the keys of the tasks that are to be there."""
         self.suffix = new_suffix()
-        workers = list(dict.fromkeys(addresses))
-        self._builders = list(self._each(workers, keys))
+        self._workers = list(dict.fromkeys(addresses))
+        self._builders = list(self._each(self._workers, keys))
 
     def _each(self, workers: list[str], keys: Sequence[Any]) -> Iterator[BlocksBuilder]:
         for run, blocks in zip(self.run.runs, keys, strict=True):
@@ -154,6 +168,7 @@ class DatasetBuilder:
             done = done if last is None else [last]
         for builder in self._builders:
             self.graph |= builder.graph
-        finish: Key = (f"finish dataset-{self.suffix}",)
+        finish: Key = (f"finish dataset-{self.suffix}", 0)
+        self.homes[self.suffix] = self._workers[:1]
         self.graph[finish] = Task(finish, Work.task, self.run, "finish", (), 0, *map(TaskRef, done))
         return finish

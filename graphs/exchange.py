@@ -40,7 +40,7 @@ def read(run: RechunkRun, number: int, unit: int, rank: int) -> Outbox:
     wanted = [_wanted(run, number, unit, rank, destination) for destination in range(step.ranks)]
     if not any(wanted):
         return Outbox([None] * step.ranks, None)
-    outbox = _outbox(run.pool(number).take(step.outbox_bytes), wanted, step.source.itemsize)
+    outbox = _outbox(run.rooms.take(step.outbox_bytes), wanted, step.source.itemsize)
     packed = [
         view
         for blocks, message in zip(wanted, outbox.messages, strict=True)
@@ -105,7 +105,7 @@ def carry(
     run: RechunkRun, number: int, unit: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None
 ) -> Carried:
     """Keep what is for others until it goes on."""
-    return carried_parts(run.plan.passes[number].schedule, stage, rank, carried, messages)
+    return carried_parts(run.plan.passes[number].schedule, stage, rank, carried, messages, run.rooms)
 
 
 def receive(
@@ -161,7 +161,7 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) ->
     if box is not None and not run.is_done((number, unit, rank)):
         receipts = Receipts()
         run.store(number, box, run.region(number, box, _held(region), blank=False), receipts)
-        run.record((number, unit, rank), receipts)
+        run.record_chunks((number, unit, rank), receipts)
     if region.buffer is not None:
         run.pool(number).give(region.buffer)
     region.buffer = None
@@ -169,8 +169,6 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) ->
 
 def free(run: RechunkRun, number: int, unit: int, rank: int, outbox: Outbox) -> None:
     """Let an outbox go."""
-    if outbox.buffer is not None:
-        run.pool(number).give(outbox.buffer)
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
 
 

@@ -14,12 +14,13 @@ after a worker was lost makes the same of it, however much is there already. Tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from oocarrays.graphs.builder import Builder
 from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.shared import Rooms
 from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
 
 from oocarrays.plan.assembly import Assembly
@@ -39,6 +40,8 @@ class Exchanging:
     """When messages are unpacked."""
     dtype: np.dtype
     """Of the elements."""
+    rooms: Rooms = field(default_factory=Rooms, compare=False, repr=False)
+    """Memory that messages are packed in, in each process."""
 
     def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
@@ -66,7 +69,7 @@ class Exchanging:
 
     def carry(self, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
         """What this rank holds for others."""
-        return carried_parts(self.schedule, stage, rank, carried, messages)
+        return carried_parts(self.schedule, stage, rank, carried, messages, self.rooms)
 
     def taken(self, stage: int, rank: int) -> None:
         """Say that a step's message has been received."""

@@ -6,14 +6,14 @@
                               exchange: between workers in the schedule's steps, see `steps`
 
 A round waits for the one two before it, so that two are in memory at most; what a rank writes, it writes in the order
-of rounds. Where a worker is lost, what it did is done again: the same is written to the same places.
+of rounds. Where a worker is lost, what it had written and recorded is not done again, nor read for it.
 """
 
 from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -22,11 +22,13 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.buffers import Outbox
 from oocarrays.graphs.builder import Builder
+from oocarrays.graphs.journaled import JournaledRun
 from oocarrays.graphs.outboxes import OutboxRun
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Exchange, Key
 from oocarrays.graphs.work import Work
 
+from oocarrays.errors import RunError
 from oocarrays.mapping.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.plan.files import REQUESTS, UNDER_WAY, Block, FilesPlan, message_size, views
@@ -34,8 +36,9 @@ from oocarrays.plan.sections import BUFFER_BYTES
 from oocarrays.storage import array_file, local_files
 from oocarrays.storage.access import ChunkReader, ChunkWriter
 from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike, describe
+from oocarrays.storage.journal import Journal
 from oocarrays.storage.local_files import LocalFiles
-from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.sections import read_section
 
@@ -52,7 +55,7 @@ class FilesTarget:
     """Whether what is there may be replaced."""
 
 
-class FilesRun(OutboxRun):
+class FilesRun(OutboxRun, JournaledRun):
     """One run of a scatter or a gather, shared by its tasks.
 
     Parameters
@@ -87,6 +90,12 @@ class FilesRun(OutboxRun):
         self._files: dict[Any, ArrayFile] = {}
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, and the files of all ranks, where these are written: those that are here are looked at."""
+        ranks = range(self.plan.ranks) if self.plan.way == "scatter" else ()
+        return [self.destination.store, *map(self.local.place, ranks)]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         read, written = self._whole_store, self.local.store
@@ -96,6 +105,13 @@ class FilesRun(OutboxRun):
     @property
     def _whole_store(self) -> Any:
         return self.destination.store if self.plan.way == "gather" else self._read_whole().zarr.store_path
+
+    def reads(self) -> Iterable[Presence]:
+        """The global file of a scatter; those files of a gather that are open in this process."""
+        if self.plan.way == "scatter":
+            return self._read_whole().presences
+        with self._opening:
+            return [file.presence for what, file in self._files.items() if what != "whole"]
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -132,46 +148,69 @@ class FilesRun(OutboxRun):
 
     # ------------------------------------------------------------------ beginning and end
 
-    def _create(self) -> FilesRun:
-        """Make the target, marked unfinished, unless this run has made it: before a worker was lost."""
+    @property
+    def content(self) -> dict[str, Any]:  # type: ignore[override]
+        """What the journal keeps of it: it cannot be gone on with in another process."""
+        return {"files": self.plan.way}
+
+    def _check_target(self) -> None:
+        check = array_file.check_place if self.plan.way == "gather" else local_files.check_group_place
+        check(self.destination.store, overwrite=self.destination.overwrite)
+
+    def _make_targets(self) -> None:
         target = self.destination
-        if self.processes is None:
-            self._begin_anew()
-        if array_file.unfinished_run(target.store) == self.id:
-            return self
         if self.plan.way == "gather":
-            array_file.check_place(target.store, overwrite=target.overwrite)
-            array_file.create_target(target.store, target.settings, self.id, overwrite=target.overwrite)
-        else:
-            local_files.check_group_place(target.store, overwrite=target.overwrite)
-            local_files.create_group(
-                target.store, self.local.descriptor, target.settings, self.id, overwrite=target.overwrite
+            array_file.create_target(
+                target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
             )
-        return self
+            return
+        Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
+        local_files.create_group(
+            target.store,
+            self.local.descriptor,
+            target.settings,
+            self.id,
+            overwrite=target.overwrite,
+            durable=self.durable,
+        )
 
     def _begin_anew(self) -> None:
-        with self._idle:
-            self.failure, self.meter = None, Meter()
-            self._files.clear()
+        super()._begin_anew()
+        self._files.clear()
+
+    def is_done(self, part: tuple[int, ...]) -> bool:
+        """Whether a part was done, before a worker was lost: a file on its own disk may be lost with it."""
+        return (len(part) == 1 or not self.local.descriptor.folders) and super().is_done(part)
 
     def _make(self, rank: int) -> None:
         """Make the file of a rank; one that this run has made stays."""
-        if self.plan.way == "gather" or array_file.unfinished_run(self.local.place(rank)) == self.id:
+        if self.plan.way == "gather":
             return
-        own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
-        own["attributes"][MARK] = self.id
-        local_files.create_file(self.local.place(rank), own, self.destination.overwrite)
+        place = self.local.place(rank)
+        made = self.journal.has((rank,)) if self.journal.is_there() else self.is_done((rank,))
+        if array_file.unfinished_run(place) != self.id and not (made and array_file.is_finished(place)):
+            own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
+            own["attributes"][MARK] = self.id
+            local_files.create_file(place, own, self.destination.overwrite, durable=self.durable)
+        if not made:
+            self.journal.record((rank,))
 
     def _close(self, rank: int) -> None:
         """Take the mark off the file of a rank: all of it is written."""
+        self.syncer.finish()
         if self.plan.way == "scatter":
-            array_file.finish_target(self._file(rank))
+            array_file.finish_target(self._file(rank), durable=self.durable)
 
     def _finish(self) -> str:
+        name: str = self._end(self.local.name if self.plan.way == "scatter" else self._whole().name)
+        self.journal.release()
+        return name
+
+    def _finish_targets(self) -> None:
         if self.plan.way == "scatter":
-            return local_files.finish_group(self.destination.store)
-        array_file.finish_target(self._whole())
-        return self._whole().name
+            local_files.finish_group(self.destination.store, durable=self.durable)
+        else:
+            array_file.finish_target(self._whole(), durable=self.durable)
 
     # ------------------------------------------------------------------ one round
 
@@ -181,8 +220,21 @@ class FilesRun(OutboxRun):
 
     def _write(self, number: int, rank: int, *came: Outbox | dict[int, np.ndarray] | None) -> None:
         """What a rank writes in a round, of what all have packed for it."""
+        if self.is_done((number, rank)):
+            return
         messages = self._messages(rank, came)
         (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages)
+        self.record((number, rank))
+
+    def _wanted(self, number: int, box: Section, rank: int) -> Block | None:
+        """What a rank is still to be sent of a box in a scatter, if anything."""
+        block = self.plan.block(rank, box)
+        return None if block is None or self.is_done((number, rank)) else block
+
+    def _check_all(self, number: int, rank: int, came: int, wanted: int) -> None:
+        """Refuse to write a part of what a rank is to write."""
+        if came != wanted:
+            raise RunError(f"rank {rank} got {came} of {wanted} elements in round {number}")
 
     def _messages(self, rank: int, came: Sequence[Any]) -> dict[int, np.ndarray]:
         """Elements by the rank that packed them: of everyone's outbox on threads, else of its own and what came."""
@@ -201,11 +253,16 @@ class FilesRun(OutboxRun):
         """Each chunk of a domain once, and of it what each rank has."""
         whole, boxes = self._whole(), self.plan.domains(number)[rank]
         reader, grid = ChunkReader(whole, self.meter), whole.stored.grid
-        outbox, packed = self._packed([[self.plan.block(to, box) for box in boxes] for to in range(self.plan.ranks)])
+        outbox, packed = self._packed(
+            [[self._wanted(number, box, to) for box in boxes] for to in range(self.plan.ranks)]
+        )
         buffer = np.empty(grid.chunks, whole.dtype)
         for box, there in zip(boxes, zip(*packed, strict=True), strict=True):
-            for index, chunk in reader.whole(grid.indices(box), repeat(buffer)):
-                for block, view in filter(None, there):
+            wanted = [each for each in there if each]
+            every = len(wanted) == len(self.plan.receivers([box]))
+            indices = (index for index in grid.indices(box) if every or _has_any(wanted, grid.section(index)))
+            for index, chunk in reader.whole(indices, repeat(buffer)):
+                for block, view in wanted:
                     places = places_in(block.axes, grid.section(index))
                     if places:
                         view[places[0]] = whole.fill_value if chunk is None else chunk[places[1]]
@@ -213,28 +270,40 @@ class FilesRun(OutboxRun):
 
     def _packed(self, blocks: Sequence[Sequence[Block | None]]) -> tuple[Outbox, list[list[Any]]]:
         """An empty message for each rank, and each of its blocks with its elements there."""
-        messages = [np.empty(size, self._dtype) if (size := message_size(each)) else None for each in blocks]
+        messages = [self._message(message_size(each)) for each in blocks]
         placed = [
             [None if block is None else (block, view) for block, view in zip(each, views(message, each), strict=True)]
             for each, message in zip(blocks, messages, strict=True)
         ]
         return Outbox([None if m is None else m.view(np.uint8) for m in messages], None), placed
 
+    def _message(self, size: int) -> np.ndarray | None:
+        return self.rooms.take(size * self._dtype.itemsize).view(self._dtype) if size else None
+
     def _read_part(self, number: int, rank: int) -> Outbox:
         """A rank's own of a round, cut for the domains that it lies in."""
-        mine = self.plan.block(rank, self.plan.rounds[number])
-        if mine is None:
-            return Outbox([None] * self.plan.ranks, None)
+        outbox, packed = self._packed(
+            [
+                [None if done else self.plan.block(rank, box) for box in boxes]
+                for boxes, done in self._domains(number, rank)
+            ]
+        )
+        wanted = [each for each in chain.from_iterable(packed) if each]
+        if not wanted:
+            return outbox
+        mine = wanted[0][0].place.hull(*(block.place for block, _ in wanted))
         data = read_section(
-            self._file(rank), mine.place.axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS,
+            self._file(rank), mine.axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS,
             threads=1, costs=self.plan.costs,
         )  # fmt: skip
-        outbox, packed = self._packed(
-            [[self.plan.block(rank, box) for box in boxes] for boxes in self.plan.domains(number)]
-        )
-        for block, view in filter(None, chain.from_iterable(packed)):
-            view[...] = data[block.place.relative_to(mine.place.lower).slices]
+        for block, view in wanted:
+            view[...] = data[block.place.relative_to(mine.lower).slices]
         return outbox
+
+    def _domains(self, number: int, rank: int) -> Iterator[tuple[Sequence[Section], bool]]:
+        """The domains of a round in a gather, and whether each has been written, or has nothing of a rank."""
+        for writer, boxes in enumerate(self.plan.domains(number)):
+            yield boxes, rank not in self.plan.receivers(boxes) or self.is_done((number, writer))
 
     def _write_part(self, number: int, rank: int, messages: dict[int, np.ndarray]) -> None:
         """A rank's own of a round, into its file."""
@@ -242,6 +311,7 @@ class FilesRun(OutboxRun):
         if mine is None:
             return
         data, domains = np.empty(mine.place.shape, self._dtype), self.plan.domains(number)
+        self._check_all(number, rank, sum(message.size for message in messages.values()), data.size)
         for source, message in messages.items():
             blocks = [self.plan.block(rank, box) for box in domains[source]]
             for block, view in zip(blocks, views(message, blocks), strict=True):
@@ -252,6 +322,8 @@ class FilesRun(OutboxRun):
     def _write_domain(self, number: int, rank: int, messages: dict[int, np.ndarray]) -> None:
         """Each chunk of a domain once, of what all ranks have of it."""
         boxes = self.plan.domains(number)[rank]
+        wanted = sum(box.size for box in boxes)
+        self._check_all(number, rank, sum(message.size for message in messages.values()), wanted)
         came = {source: [self.plan.block(source, box) for box in boxes] for source in messages}
         held = [views(message, came[source]) for source, message in messages.items()]
         writer = ChunkWriter(self._whole(), self.meter)
@@ -272,6 +344,11 @@ class FilesRun(OutboxRun):
                 if places:
                     chunk[places[1]] = view[places[0]]
             yield index, chunk
+
+
+def _has_any(wanted: Sequence[tuple[Block, Any]], section: Section) -> bool:
+    """Whether some of a section is in one of the blocks."""
+    return any(places_in(block.axes, section) for block, _ in wanted)
 
 
 # ---------------------------------------------------------------------- the graph

@@ -24,6 +24,7 @@ from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.remote import RemoteStore
 
 
 class GroupGraphBuilder:
@@ -99,13 +100,24 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     }
 
 
-def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], trust: Trust = TRUSTED) -> GroupRun:
+def resumed_group(
+    target: StoreLike,
+    source: Any,
+    place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
+    missing: str | None = None,
+    trust: Trust = TRUSTED,
+) -> GroupRun:
     """A run of a group that stopped, less what it has done.
 
     Parameters
     ----------
     place : callable
         Makes stores of URLs.
+    missing : str, optional
+        What is made of chunks that the source lacks; by default as the run was asked.
+    scratch : folder or prefix
+        Where scratch goes, if there is none where the journals say.
     trust : Trust
         How far what it has left is trusted.
 
@@ -117,9 +129,11 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], t
         Where a journal does not belong to what it stands beside, or the source has changed.
     """
     journal, id, content = journal_of(target, "group")
+    _check_names(target, content)
     file = _source(content, source, target, place)
     moved = source is not None
-    members = {name: _member(target, name, file, place, trust, moved=moved) for name in content["members"]}
+    how = {"otherwise": scratch, "missing": missing, "trust": trust}
+    members = {name: _member(target, name, file, place, how, moved=moved) for name in content["members"]}
     left = {name: run for name, run in members.items() if run is not None}
     if trust.again and len(left) < len(members):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
@@ -139,7 +153,7 @@ def resumed_group(target: StoreLike, source: Any, place: Callable[[Any], Any], t
     return GroupRun(
         plan,
         file,
-        GroupDestination(store=array_file.absolute(target), overwrite=False, resumed=True),
+        GroupDestination(store=target, overwrite=False, resumed=True),
         left,
         content,
         id=id,
@@ -174,6 +188,14 @@ def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Ca
     return group_file.describe_group(group_file.open_group(place(there)))
 
 
+def _check_names(target: StoreLike, content: Mapping[str, Any]) -> None:
+    """Refuse names that lead out of the group."""
+    names = [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]
+    for name in names:
+        if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):
+            raise JournalError(f"the journal in {target} has {name!r}, which is the name of nothing in a group")
+
+
 def _copies(content: Mapping[str, Any]) -> CopyPlan:
     batches = (
         tuple(Piece(name=name, part=part, parts=parts) for name, part, parts in pieces) for pieces in content["batches"]
@@ -182,7 +204,7 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
 
 
 def _member(
-    target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any], trust: Trust, *, moved: bool
+    target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any], how: dict[str, Any], *, moved: bool
 ) -> MemberRun | None:
     """The run of one array, or None where the array is finished.
 
@@ -196,6 +218,6 @@ def _member(
         return None
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    plan, file, destination, left_by = resumed(store, source.arrays[name], place, trust)
+    plan, file, destination, left_by = resumed(store, source.arrays[name], place, **how)
     content = journal_content(plan, file, destination)
     return MemberRun(plan, file, destination, content, **left_by | {"moved": moved})

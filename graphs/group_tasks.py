@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from oocarrays.graphs import journaled
+from oocarrays.graphs.journaled import EndingRun
 from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Trust, fingerprints
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Part, RechunkRun
-from oocarrays.graphs.work import Work
 
 from oocarrays.errors import DiskFullError, RunError, UnsupportedError
 from oocarrays.plan.group import CopyPlan, GroupPlan
@@ -25,6 +25,7 @@ from oocarrays.storage.copies import copy_part
 from oocarrays.storage.group_file import GroupFile, member_store
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.receipts import Receipt, Receipts
 
 
@@ -47,12 +48,19 @@ class MemberRun(RechunkRun):
     """The group's run, in the process that planned it."""
     _finished = False
 
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Nowhere: the group says for all that they have ended."""
+        return []
+
     def prepare(self) -> None:
         """Make the target and begin the journal, where that was not done before."""
         if self.destination.settings is None or array_file.is_finished(self.destination.store):
             return
         if array_file.unfinished_run(self.destination.store) != self.id:
-            array_file.create_target(self.destination.store, self.destination.settings, self.id, overwrite=False)
+            array_file.create_target(
+                self.destination.store, self.destination.settings, self.id, overwrite=False, durable=self.durable
+            )
         if not self.journal.is_there():
             self.journal.begin(self.id, self._content_now())
 
@@ -84,7 +92,7 @@ class MemberRun(RechunkRun):
             group.stop(self.failure)
 
 
-class GroupRun(Work):
+class GroupRun(EndingRun):
     """One run of a group's plan, shared by the tasks that belong to no single array.
 
     Parameters
@@ -155,6 +163,11 @@ class GroupRun(Work):
         """Where it reads and writes."""
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
+    def reads(self) -> Iterable[Presence]:
+        """The arrays that are copied as they are; those that are rewritten have runs of their own."""
+        names = {piece.name for batch in self.copies.batches for piece in batch}
+        return [self.source.presences[name] for name in sorted(names)]
+
     @property
     def source(self) -> GroupFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
@@ -174,6 +187,8 @@ class GroupRun(Work):
         """Make the target with all its groups and the arrays that are to be rewritten."""
         if self.processes is None:
             self._begin_anew(members)
+        if self.has_ended():
+            return self
         mine = array_file.unfinished_run(self.destination.store) == self.id
         if not mine:
             self._create_group(members)
@@ -218,10 +233,12 @@ class GroupRun(Work):
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
         group_file.check_group_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
         self._check_room(members)
-        if array_file.unfinished_run(destination.store):
+        if array_file.unfinished_run(destination.store) is not None:
             self.journal.claim()
             self.journal.release()
-        group_file.create_group(destination.store, self.source, self.id, overwrite=destination.overwrite)
+        group_file.create_group(
+            destination.store, self.source, self.id, overwrite=destination.overwrite, durable=self.durable
+        )
 
     def _check_room(self, members: Sequence[MemberRun]) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the device."""
@@ -247,7 +264,7 @@ class GroupRun(Work):
                     receipts=receipts,
                 )  # fmt: skip
                 stored.setdefault(piece.name, {}).update(receipts.kept)
-        self.journal.record((batch,), stored)
+        self.record((batch,), stored)
 
     def _is_done(self, batch: int) -> bool:
         """Whether a batch was copied, before the run was resumed or a worker was lost; when it has ended, all are."""
@@ -258,10 +275,12 @@ class GroupRun(Work):
         return array_file.unfinished_run(self.destination.store) is None
 
     def _finish(self) -> str:
-        name = group_file.finish_group(self.destination.store, self.source.consolidated)
-        self.journal.remove()
+        self._end(None)
         self.journal.release()
-        return name
+        return array_file.name_of(self.destination.store)
+
+    def _finish_targets(self) -> None:
+        group_file.finish_group(self.destination.store, self.source.consolidated, durable=self.durable)
 
     # ------------------------------------------------------------------ how it goes
 

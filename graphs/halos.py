@@ -83,7 +83,7 @@ class Shifting(Exchanging):
         """What another rank sees of the part of ``rank``."""
         if rank not in self.halos.lenders(final):
             return None
-        return np.ascontiguousarray(lent(part, self.halos.taken(rank, final))).reshape(-1)
+        return self.rooms.packed(lent(part, self.halos.taken(rank, final))).reshape(-1)
 
     def keep(self, rank: int, part: np.ndarray | None) -> np.ndarray:
         """The window, and in it what this rank has itself."""

@@ -128,7 +128,7 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray
     if box is not None and not run.is_done((number, unit, rank)):
         receipts = Receipts()
         run.store(number, box, run.region(number, box, buffer, blank=False), receipts)
-        run.record((number, unit, rank), receipts)
+        run.record_chunks((number, unit, rank), receipts)
     return buffer
 
 

@@ -32,6 +32,7 @@ from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.remote import RemoteStore, place_below
 from oocarrays.storage.windows import Blocks
 
@@ -210,18 +211,27 @@ class SweepRun(SlabRun):
         return sweeps, sources
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, or scratch."""
+        return [*super().written_places, self.scratch]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         return {"target": self.destination.store} if self.number else super().stores
+
+    def reads(self) -> Iterable[Presence]:
+        """The source, which the first pass reads; what later ones read this run makes."""
+        return () if self.number else super().reads()
 
     # ------------------------------------------------------------------ beginning and end
 
     def _create(self, *probes: tuple[int, str, str]) -> Any:
         self._close(keep_scratch=True)
         super()._create(*probes)
-        if not self.last:
+        if not (self.last or self.has_ended()):
             self._hold_scratch()
-            array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored)
+            array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored, durable=self.durable)
         return self
 
     def _check_room(self) -> None:
@@ -239,14 +249,15 @@ class SweepRun(SlabRun):
 
     def _finish(self, *residuals: float | None) -> Any:
         """End the pass; gives the largest residual of its slabs."""
+        most = largest([*self.before.values(), *(each for each in residuals if each is not None)])
         if self.last:
-            super()._finish()
+            most = self._end(most)
         else:
             self._check_read()
             array_file.remove_scratch(self._place(self.number - 1))
-            self.journal.release()
+        self.journal.release()
         self._close(keep_scratch=not self.last)
-        return largest([*self.before.values(), *(each for each in residuals if each is not None)])
+        return most
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done; scratch goes, too, unless what it holds can be of use."""
@@ -308,6 +319,8 @@ class SweepRun(SlabRun):
         """Write the chunks of a slab; gives its residual."""
         part = (self.number, number, rank)
         watched = self.given[0][1] is not None
+        if results is None and not self.journal.is_there():
+            return None
         if results is None:
             known = (each for each in self.journal.parts() if watched and len(each) == 4 and each[:3] == part)
             return next((as_residual(each[3]) for each in known), None)
@@ -315,8 +328,8 @@ class SweepRun(SlabRun):
         axes = self.plan.core(Slab(number, rank)).axes
         stored = {"": self._put(file, axes, made)}
         if watched:
-            self.journal.record((*part, as_bits(float(residual))))
-        self.journal.record(part, stored)
+            self.record((*part, as_bits(float(residual))))
+        self.record(part, stored)
         return float(residual)
 
 

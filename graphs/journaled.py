@@ -2,6 +2,10 @@
 
 probe ─► create ─► …        create makes the target, marked unfinished, and begins the journal; or finds both, of this
                             very run, and goes on with what is not recorded as done
+finish                      says in the journal that the run ends, takes the mark away, then all else of the journal
+
+A worker may die when its last task is done and nobody has heard of it: all tasks are then done again, and find that
+the run has ended. The client takes away what says so.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from typing import Any
 
 import zarr
 from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, fingerprints
-from oocarrays.graphs.work import Work
+from oocarrays.graphs.work import Work, was_ended
 
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError
 from oocarrays.storage import array_file
@@ -24,7 +28,42 @@ CLAIM_SECONDS = 5
 """Seconds that a run waits for tasks of a dead run at the same target to end."""
 
 
-class JournaledRun(Work):
+class EndingRun(Work):
+    """One run that says that it ends, and takes the mark off its target: once, however often its tasks are done."""
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Where it writes down that it ends, and as which run; threads die together."""
+        return [] if self.processes is None else [(Journal(self.destination.store), self.id)]
+
+    def has_ended(self) -> bool:
+        """Whether this very run has finished its target, and its last task is to be done again."""
+        if self.processes is None or not array_file.is_finished(self.destination.store):
+            return False
+        return self.journal.ended(self.id) is not None or was_ended()
+
+    def _end(self, gives: Any) -> Any:
+        """End the run, once: the mark goes, and the journal but for the word that it has ended; returns ``gives``."""
+        if self.has_ended():
+            (gives,) = self.journal.ended(self.id) or (gives,)
+        else:
+            self._check_read()
+            self.syncer.finish()
+            if self.ends:
+                self.journal.say_ended(self.id, gives)
+            self._finish_targets()
+        self.journal.remove(ended=self.id if self.ends else None)
+        return gives
+
+    def _check_read(self) -> None:
+        """Refuse to end where what was read has changed meanwhile."""
+
+    def _finish_targets(self) -> None:
+        """Take the marks away."""
+        raise NotImplementedError
+
+
+class JournaledRun(EndingRun):
     """One run whose parts are recorded when they are done."""
 
     content: dict[str, Any]
@@ -65,11 +104,13 @@ class JournaledRun(Work):
         if mine:
             self._go_on()
             return self
+        if self.has_ended():
+            return self
         if self.resumes:
             raise RunError(f"{self.destination.store} is no longer what run {self.id} left")
         self._check_target()
         self._check_room()
-        if mark:
+        if mark is not None:
             self.journal.claim()
             self.journal.release()
         self._make_targets()
@@ -101,7 +142,8 @@ class JournaledRun(Work):
     def _begin_anew(self) -> None:
         with self._idle:
             self.failure, self.meter = None, Meter()
-            self.journal = Journal(self.destination.store)
+            self.journal = Journal(self.destination.store, durable=self.durable)
+            self.syncer.begin_anew()
 
     def _go_on(self) -> None:
         """Go on with what this run has made."""

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.rechunk_tasks import discard
 
 from oocarrays.errors import NotFoundError
@@ -81,7 +82,9 @@ class StoredPart:
         axes = tuple(map(_of_range, self.axes, taken.axes))
         how: Any = {"method": "direct" if _dense(axes) and self.file.stored.local else "auto", "threads": 1}
         nbytes = ONE_BY_ONE if self.file.stored.coded and self.file.stored.local else BUFFER_BYTES
-        return taken.arranged(read_section(self.file, axes, meter=self.meter, buffer_bytes=nbytes, **how))
+        data = read_section(self.file, axes, meter=self.meter, buffer_bytes=nbytes, **how)
+        warn_of_missing(self.meter, self.file.presence.name, so_far=True)
+        return taken.arranged(data)
 
     def part(self, axes: Sequence[range]) -> StoredPart:
         """Some of these elements, along each axis."""
@@ -90,7 +93,7 @@ class StoredPart:
         )
 
     def __dask_tokenize__(self) -> Any:
-        return tokenize(self.file.name, self.file.zarr.metadata.to_dict(), self.axes)
+        return tokenize(self.file.name, self.file.zarr.metadata.to_dict(), self.file.presence.missing, self.axes)
 
 
 def _dense(axes: Axes) -> bool:
@@ -186,6 +189,7 @@ class PlainCopy:
     @classmethod
     def make(cls, scratch: str, part: StoredPart, plan: LazyReadsPlan) -> PlainCopy:
         """Make it, empty, in a new folder."""
+        part.file.presence.check()
         copy = cls(os.path.join(scratch, f".oocarrays-{uuid.uuid4().hex[:12]}"))
         held = hold(copy.folder)
         weakref.finalize(copy, discard, copy.folder, held)

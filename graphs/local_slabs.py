@@ -22,7 +22,7 @@ from oocarrays.graphs.steps import Key
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.storage import array_file, local_files
-from oocarrays.storage.array_file import MARK
+from oocarrays.storage.array_file import MARK, StoreLike
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.local_files import LocalFiles
 from oocarrays.storage.rank_files import RankFiles
@@ -45,6 +45,12 @@ class LocalSlabRun(SlabRun):
     def read_from(self) -> tuple[zarr.Array, ...]:
         """Nothing that every process sees: files may be on workers' own disks."""
         return ()
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """The groups, and the files of all ranks: those that are here are looked at."""
+        files = [target.files for target in self.targets]
+        return super().written_places + [each.place(rank) for each in files for rank in range(each.ranks)]
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -74,7 +80,12 @@ class LocalSlabRun(SlabRun):
         assert isinstance(target, LocalTarget), "a pass over local files writes local files"
         Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
         local_files.create_group(
-            target.store, target.files.descriptor, target.settings, self.id, overwrite=target.overwrite
+            target.store,
+            target.files.descriptor,
+            target.settings,
+            self.id,
+            overwrite=target.overwrite,
+            durable=self.durable,
         )
 
     def _make(self, rank: int) -> None:
@@ -86,8 +97,13 @@ class LocalSlabRun(SlabRun):
             if array_file.unfinished_run(place) != self.id:
                 own = local_files.rank_settings(target.files.descriptor, target.settings, rank)
                 own["attributes"][MARK] = self.id
-                local_files.create_file(place, own, target.overwrite)
-        self.journal.record((rank,))
+                local_files.create_file(place, own, target.overwrite, durable=self.durable)
+        self.record((rank,))
+
+    def take_back(self) -> None:
+        """As of every pass; but workers' own disks are not here, and groups that are replaced may hold other arrays."""
+        if not any(target.files.descriptor.folders or target.overwrite for target in self.targets):
+            super().take_back()
 
     def _ready(self) -> None:
         """Say that all files are there."""
@@ -98,11 +114,12 @@ class LocalSlabRun(SlabRun):
 
     def _close(self, rank: int) -> None:
         """Take the mark off the files of a rank: all of them are written."""
+        self.syncer.wait()
         for target in self._open_targets():
-            array_file.finish_target(target.file(rank))
+            array_file.finish_target(target.file(rank), durable=self.durable)
 
     def _finish_target(self, number: int) -> None:
-        local_files.finish_group(self.targets[number].store)
+        local_files.finish_group(self.targets[number].store, durable=self.durable)
 
 
 def local_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

@@ -1,14 +1,18 @@
-"""Messages between workers of one machine, copied once by the kernel, straight out of the sender's memory.
+"""Messages between workers of one machine: only where they are goes over the connection.
 
     worker a                               worker b
-    send ─► Message ──── where it is ────► process_vm_readv ─► Message ─► receive         same machine
+    send ─► Message ──── where it is ────► a look at its pages ─► Message ─► receive      packed in shared memory
+            Message ──── where it is ────► process_vm_readv ─► Message ─► receive         packed elsewhere, if allowed
             Message ──── its bytes ──────► read from a socket ─► Message ─► receive       any other
 
-A `Message` travels as any result of a task does. Between two ends of one machine only the place of its bytes goes over
-the connection: the receiver copies them before it says that it has them, while the sender still holds them. So a
-message is there or it is not, as with sockets; and it takes one copy, not two and the work of a connection. MPI
-libraries do the same (cross-memory attach). Workers try it out with each other first (`introduce`); until then, and
-where it does not work, messages go over sockets.
+A `Message` travels as any result of a task does. Between two ends of one machine the receiver has its bytes, or the
+right to look at them, before it says so, while the sender still holds them. So a message is there or it is not, as with
+sockets; and it takes one copy or none, not two and the work of a connection. MPI libraries do the same.
+
+Nothing is asked of the system that it does not allow anyway: what is packed to be sent lies in files of the sender that
+its own user alone can open (`shared`), and other memory is read only where the system lets processes of one user read
+each other (Yama does not, by default). Workers try it out with each other first (`introduce`); until then, and where it
+does not work, messages go over sockets.
 """
 
 from __future__ import annotations
@@ -28,23 +32,26 @@ from distributed import Client, Worker
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.numpy import deserialize_numpy_ndarray, serialize_numpy_ndarray
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
+from oocarrays.graphs import shared
 from oocarrays.graphs.placement import known_workers
 from oocarrays.graphs.settings import setting
+from oocarrays.graphs.shared import LEAST_BYTES, Where
 
 from oocarrays.errors import RunError
 
-LEAST_BYTES = 2**16
-"""Of a message: less goes over the socket anyway."""
 BOUNCE_BYTES = 2**19
 """Copied at one time to where it is not to lie in one piece: so much stays in a core's second cache."""
 TOKEN_BYTES = 16
+LOOK, READ = "look", "read"
+ALL = frozenset((LOOK, READ))
+"""Ways to get a message: a look at the sender's shared memory, and a copy out of any of it."""
 _TOKEN = ctypes.create_string_buffer(secrets.token_bytes(TOKEN_BYTES), TOKEN_BYTES)
 """By which a reader knows that it reads this process, and no other that has its number elsewhere."""
-PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, 2**64 - 1
+STRANGE = "workers at one address are not on one machine: set oocarrays.same-machine to False"
 _INTRODUCED: weakref.WeakKeyDictionary[Client, frozenset[str]] = weakref.WeakKeyDictionary()
 """Workers that have been introduced to each other."""
-_near = False
-"""Whether all workers at this address have been seen to read each other's memory."""
+_ways: frozenset[str] = frozenset()
+"""How all workers at this address have been seen to get each other's messages: by a look, by reading memory."""
 
 
 class _Piece(ctypes.Structure):
@@ -87,15 +94,32 @@ def _sizeof(message: Message) -> int:
 @dask_serialize.register(Message)  # type: ignore[untyped-decorator]
 def serialized(message: Message, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
     """A message as it goes over a connection: where it is, or a header and its bytes."""
-    if _near and context and message.nbytes >= LEAST_BYTES and _same_host(context):
-        arrays = [_place(array) for array in message.arrays]
-        return {"process": _here(), "arrays": arrays, "labels": message.labels}, []
+    if _ways and context and message.nbytes >= LEAST_BYTES and _same_host(context):
+        header = _looked_for(message) or _read_at(message)
+        if header is not None:
+            return header | {"labels": message.labels}, []
     headers, frames = [], []
     for array in message.arrays:
         header, here = serialize_numpy_ndarray(array)
         headers.append((header, len(here)))
         frames += here
     return {"headers": headers, "labels": message.labels}, frames
+
+
+def _looked_for(message: Message) -> dict[str, Any] | None:
+    """Where others may have a look at a message; None where some of it lies elsewhere."""
+    places = [shared.found(array) if array.nbytes else (None, 0) for array in message.arrays]
+    if LOOK not in _ways or None in places:
+        return None
+    return {"look": [(*place, *_kind(array)) for place, array in zip(places, message.arrays, strict=True) if place]}
+
+
+def _read_at(message: Message) -> dict[str, Any] | None:
+    """Where a message is in this process's memory, if others may read that."""
+    if READ not in _ways:
+        return None
+    arrays = [(array.ctypes.data, *_kind(array)) for array in message.arrays]
+    return {"process": _here(), "arrays": arrays}
 
 
 @dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
@@ -121,18 +145,47 @@ def _here() -> tuple[int, int, bytes]:
     return os.getpid(), ctypes.addressof(_TOKEN), _TOKEN.raw
 
 
-def _place(array: np.ndarray) -> tuple[int, tuple[int, ...], Any]:
+def _kind(array: np.ndarray) -> tuple[tuple[int, ...], Any]:
     assert array.flags.c_contiguous, "messages are contiguous"
-    return array.ctypes.data, array.shape, array.dtype.str if array.dtype.fields is None else array.dtype.descr
+    return array.shape, array.dtype.str if array.dtype.fields is None else array.dtype.descr
 
 
 def is_near(header: dict[str, Any]) -> bool:
     """Whether only the place of a message came, which is in another process's memory."""
-    return "process" in header
+    return "process" in header or "look" in header
+
+
+def _looks(header: dict[str, Any]) -> list[np.ndarray]:
+    """The arrays of a message in another process, as it has them: a look at all of one file at a time.
+
+    Raises
+    ------
+    ConnectionError
+        Where they are gone: to Dask, the connection to that process is lost.
+    RunError
+        Where another process has its number here.
+    """
+    spans: dict[Where, tuple[int, int]] = {}
+    places = [(where and Where(*where), start, tuple(shape), _dtype(kind)) for where, start, shape, kind in header]
+    for where, start, shape, kind in places:
+        if where:
+            first, last = spans.get(where, (start, start))
+            spans[where] = min(first, start), max(last, start + math.prod(shape) * kind.itemsize)
+    try:
+        seen = {where: shared.look(where, *span) for where, span in spans.items()}
+    except PermissionError as error:
+        raise RunError(STRANGE) from error
+    arrays = []
+    for where, start, shape, kind in places:
+        room = seen[where][start - spans[where][0] :] if where else np.empty(0, np.uint8)
+        arrays.append(room[: math.prod(shape) * kind.itemsize].view(kind).reshape(shape))
+    return arrays
 
 
 def _fetched(header: dict[str, Any]) -> list[np.ndarray]:
-    """The arrays of a message in another process, copied out of its memory."""
+    """The arrays of a message in another process: a look at them, or copied out of its memory."""
+    if "look" in header:
+        return _looks(header["look"])
     kinds = [(tuple(shape), _dtype(kind)) for _, shape, kind in header["arrays"]]
     arrays = [np.empty(math.prod(shape) * kind.itemsize, np.uint8).view(kind).reshape(shape) for shape, kind in kinds]
     fetch_into(header, arrays)
@@ -151,11 +204,15 @@ def fetch_into(header: dict[str, Any], rooms: Sequence[np.ndarray]) -> None:
     RunError
         Where another process has its number here.
     """
+    if "look" in header:
+        for array, room in zip(_looks(header["look"]), rooms, strict=True):
+            room[...] = array
+        return
     number, place, token = header["process"]
     known = bytearray(TOKEN_BYTES)
     _read(number, place, known)
     if bytes(known) != token:
-        raise RunError("workers at one address are not on one machine: set oocarrays.same-machine to False")
+        raise RunError(STRANGE)
     bounce = np.empty(0, np.uint8)
     for (start, *_), room in zip(header["arrays"], rooms, strict=True):
         for block in _blocks(room):
@@ -225,7 +282,7 @@ def _process_vm_readv() -> Any:
 
 
 def introduce(client: Client) -> None:
-    """Let workers that share a machine try to read each other's memory, and do so from now on where all can.
+    """Let workers that share a machine try to get each other's messages, and do so from now on as all can.
 
     Workers that come later send over sockets until they are introduced, too. Once for the same workers.
     """
@@ -234,33 +291,39 @@ def introduce(client: Client) -> None:
     workers = frozenset(known_workers(client))
     if _INTRODUCED.get(client) == workers:
         return
-    strange = _strange_hosts(client, workers)
-    if strange:
-        client.run(_allow, workers=[a for a in workers if get_address_host(a) in strange], on_error="ignore")
-        strange = _strange_hosts(client, workers)
-    near = [address for address in workers if get_address_host(address) not in strange]
-    if near:
-        client.run(_use, workers=near, on_error="ignore")
+    known = client.run(_tried, on_error="ignore")
+    can = client.run(_can, known, on_error="ignore")
+    hosts: dict[str, frozenset[str]] = {}
+    for address in workers:
+        host = get_address_host(address)
+        hosts[host] = hosts.get(host, ALL) & can.get(address, frozenset())
+    for ways in set(hosts.values()) - {frozenset()}:
+        near = [address for address in workers if hosts[get_address_host(address)] == ways]
+        client.run(use, ways, workers=near, on_error="ignore")
     _INTRODUCED[client] = workers
 
 
-def _strange_hosts(client: Client, workers: Collection[str]) -> set[str]:
-    """The hosts on which some worker cannot read some other."""
-    known = client.run(_here, on_error="ignore")
-    can = client.run(_can_read, known, on_error="ignore")
-    return {get_address_host(address) for address in workers if not can.get(address)}
+def _tried() -> tuple[tuple[int, int, bytes], Where | None]:
+    """What others try to get of this process."""
+    try:
+        return _here(), shared.probe().where
+    except OSError:
+        return _here(), None
 
 
-def _allow() -> None:
-    """Let other processes of the same user read this one, where the system asks for that (Yama)."""
-    ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(PR_SET_PTRACER_ANY), 0, 0, 0)
-
-
-def _can_read(known: dict[str, tuple[int, int, bytes]], dask_worker: Worker) -> bool:
-    """Whether this worker can read all others at its address."""
+def _can(known: dict[str, tuple[tuple[int, int, bytes], Where | None]], dask_worker: Worker) -> frozenset[str]:
+    """How this worker can get the messages of all others at its address."""
     mine = get_address_host(dask_worker.address)
-    others = [process for address, process in known.items() if get_address_host(address) == mine]
-    return all(map(_is_readable, others))
+    others = [tried for address, tried in known.items() if get_address_host(address) == mine]
+    ways = {LOOK: all(_is_seen(where) for _, where in others), READ: all(_is_readable(here) for here, _ in others)}
+    return frozenset(way for way, works in ways.items() if works)
+
+
+def _is_seen(where: Where | None) -> bool:
+    try:
+        return where is not None and len(shared.look(Where(*where), 0, 1)) == 1
+    except OSError:
+        return False
 
 
 def _is_readable(process: tuple[int, int, bytes]) -> bool:
@@ -273,6 +336,11 @@ def _is_readable(process: tuple[int, int, bytes]) -> bool:
     return bytes(known) == token
 
 
-def _use() -> None:
-    global _near
-    _near = True
+def use(ways: Collection[str]) -> None:
+    """Send messages in one of these ways from now on; over sockets, where there is none.
+
+    Where the system allows both, memory is read: a tenth to a quarter less work here, for its pages are large ones.
+    """
+    global _ways
+    _ways = frozenset((READ,) if READ in ways else ways)
+    shared.use(LOOK in _ways)

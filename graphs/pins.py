@@ -7,6 +7,7 @@ as it loses annotations.
     rank 2, 3 ─► worker b                    or all together ─► the worker with the fewest ranks
 
 A worker is known by its identity: one that comes back at the same address is another one, and is told as such.
+That the last task of a graph has been done is told, and kept while the graph is: a worker may die at any time after.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ TOPICS = "oocarrays-"
 """How the names of topics of runs begin."""
 TOLD_RUNS = 100
 """Runs whose events a scheduler keeps for who asks later: Dask keeps as many computations."""
+LAST = "finish"
+"""What the key of the task begins with by which a run ends."""
+
+
+def ended_name(suffix: str) -> str:
+    """Under which name a scheduler keeps that the last task of a graph has been done."""
+    return f"oocarrays-ended-{suffix}"
 
 
 class Pins(SchedulerPlugin):
@@ -123,11 +131,24 @@ class Pins(SchedulerPlugin):
         scheduler.transitions(waiting, stimulus_id=f"{self.name}-moved")  # type: ignore[arg-type]
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Go when the last task is forgotten."""
-        if finish == "forgotten" and key in self._mine:
+        """Tell when the last task has been done; go when all are forgotten."""
+        if key not in self._mine:
+            return
+        if key[0].startswith(LAST):
+            self._end(finish)
+        if finish == "forgotten":
             self._mine.remove(key)
             if not self._mine:
                 self._scheduler.loop.add_callback(self._leave)
+
+    def _end(self, state: str) -> None:
+        """Keep that the last task has been done, as long as somebody may want it done again."""
+        suffix = self._suffix[1:]
+        if state == "memory":
+            self._scheduler.set_metadata([ended_name(suffix)], value=True)
+            self._scheduler.log_event(self._topic, {"ended": suffix})
+        if state == "forgotten":
+            self._scheduler.task_metadata.pop(ended_name(suffix), None)
 
     def _give_up_graph(self) -> None:
         self._awaited = False

@@ -22,6 +22,8 @@ from oocarrays.storage.meter import available_bytes
 if TYPE_CHECKING:
     from distributed import Client
 
+DIAL_SECONDS = 8
+"""Seconds to wait for a scheduler that does not answer."""
 ARRIVAL_SECONDS = 10
 """Seconds to wait for the first worker of a cluster."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -170,12 +172,19 @@ def client_of(scheduler: Client | str | None) -> Client | None:
     """
     if scheduler is None:
         scheduler = _active_client()
-    if scheduler is None or scheduler == "threads":
+    if scheduler is None or (isinstance(scheduler, str) and scheduler == "threads"):
         return None
     client = _connected(scheduler) if isinstance(scheduler, str) else scheduler
+    if not _is_client(client):
+        raise PlacementError(f"scheduler={scheduler!r} is not a client, an address, or 'threads'")
     if client.asynchronous:
         raise PlacementError("an asynchronous client is active: give scheduler='threads', or a client that waits")
     return client
+
+
+def _is_client(given: Any) -> bool:
+    """Whether something is Dask's, or does as one: a client of somebody's own has what is asked of it."""
+    return all(hasattr(given, name) for name in ("asynchronous", "status", "scheduler", "submit"))
 
 
 def _active_client() -> Client | None:
@@ -197,8 +206,8 @@ def _connected(address: str) -> Client:
     known = _CLIENTS.get(address)
     if known is None or known.status != "running":
         try:
-            known = Client(address, timeout=ARRIVAL_SECONDS, set_as_default=False)
-        except (OSError, ValueError) as error:
+            known = Client(address, timeout=DIAL_SECONDS, set_as_default=False)
+        except (OSError, ValueError, TypeError, RuntimeError, NotImplementedError, ImportError) as error:
             raise PlacementError(f"no scheduler answers at {address!r}: {error}") from error
         _CLIENTS[address] = known
     return known

@@ -24,8 +24,9 @@ from oocarrays.graphs import exchange, in_place
 from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.looking import TRUSTED, Trust
+from oocarrays.graphs.shared import Rooms
 
-from oocarrays.errors import NotFoundError, RunError, UnsupportedError
+from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk import RechunkPlan
@@ -36,8 +37,10 @@ from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.pages import allocate
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.receipts import Receipts
 from oocarrays.storage.remote import RemoteStore, place_below
+from oocarrays.storage.scratch import scratch_below
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 Part = tuple[int, ...]
@@ -114,7 +117,7 @@ class RechunkRun(JournaledRun):
         self.done, self.lost = frozenset(done), frozenset(lost)
         self.trust, self.moved, self.notices = trust, moved, tuple(notices)
         super().__init__(destination.store, plan.processes, id)
-        self.scratch = place_below(destination.scratch, f".oocarrays-{self.id}")
+        self.scratch = scratch_below(destination.scratch, self.id)
 
     def _here(self) -> None:
         """What belongs to this process."""
@@ -155,6 +158,11 @@ class RechunkRun(JournaledRun):
         return (self.source.zarr,)
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, and scratch that holds arrays."""
+        return [self.destination.store, self.scratch] if len(self.plan.passes) > 1 else [self.destination.store]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
@@ -185,11 +193,11 @@ class RechunkRun(JournaledRun):
 
     # ------------------------------------------------------------------ beginning and end
 
+    def reads(self) -> Iterable[Presence]:
+        """The source."""
+        return (self.source.presence,)
+
     def _check_visible(self) -> None:
-        try:
-            self.source.zarr.attrs.asdict()
-        except NotFoundError as error:
-            raise RunError(f"{error} on this worker: source and target must be shared") from error
         check_folder(self.destination.store)
 
     @property
@@ -200,7 +208,9 @@ class RechunkRun(JournaledRun):
     def _make_targets(self) -> None:
         store, settings = self.destination.store, self.destination.settings
         assert settings is not None, "what is resumed has its target"
-        self._target = array_file.create_target(store, settings, self.id, overwrite=self.destination.overwrite)
+        self._target = array_file.create_target(
+            store, settings, self.id, overwrite=self.destination.overwrite, durable=self.durable
+        )
 
     def _check_target(self) -> None:
         array_file.check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
@@ -246,7 +256,9 @@ class RechunkRun(JournaledRun):
             array_file.remove_scratch(self._scratch_folder(number - 2))
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
-            array_file.create_scratch(self._scratch_folder(number), self.source, self.plan.passes[number].target)
+            array_file.create_scratch(
+                self._scratch_folder(number), self.source, self.plan.passes[number].target, durable=self.durable
+            )
 
     def _hold_scratch(self) -> None:
         """Say that scratch is in use, until this process has done with it."""
@@ -304,12 +316,12 @@ class RechunkRun(JournaledRun):
         return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
-        self._check_read()
-        name = self.target.name
-        array_file.finish_target(self.target)
-        self.journal.remove()
+        name: str = self._end(self.target.name)
         self._close()
         return name
+
+    def _finish_targets(self) -> None:
+        array_file.finish_target(self.target, durable=self.durable)
 
     # ------------------------------------------------------------------ independent
 
@@ -328,7 +340,7 @@ class RechunkRun(JournaledRun):
             if unit + step.ranks < step.units:
                 following = step.section(step.chunk_box(unit + step.ranks))
                 reader.announce(step.source.grid.indices(following))
-        self.record(part, receipts)
+        self.record_chunks(part, receipts)
         return holding
 
     def _build(self, number: int, box: ChunkBox, holding: Holding, receipts: Receipts) -> None:
@@ -347,7 +359,7 @@ class RechunkRun(JournaledRun):
         """Buffers of a pass that have been used; those of the pass before are let go."""
         with self._opening:
             if number != self._pool_of:
-                self.buffers, self._pool_of = Pool(), number
+                self.buffers, self.rooms, self._pool_of = Pool(), Rooms(), number
             return self.buffers
 
     def kept(self, number: int) -> KeptMessages:
@@ -382,9 +394,9 @@ class RechunkRun(JournaledRun):
         """The partitions of a pass of which some rank's part is not done."""
         return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
 
-    def record(self, part: Part, receipts: Receipts) -> None:
+    def record_chunks(self, part: Part, receipts: Receipts) -> None:
         """Keep that a part is done, and what it has stored."""
-        self.journal.record(part, {"": receipts.kept})
+        self.record(part, {"": receipts.kept})
 
     def fill(self, data: np.ndarray | None) -> Any:
         """The elements of a chunk, or what stands for all of them where it is missing."""

@@ -80,7 +80,7 @@ class Moving(Exchanging):
         """What ``rank`` holds and another is to hold."""
         if final >= self.transfer.target.ranks:
             return None
-        message = pack(part, self.transfer, rank, final)
+        message = pack(part, self.transfer, rank, final, self.rooms.take)
         return message if len(message) else None
 
     def keep(self, rank: int, part: np.ndarray | None) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import zarr
 from oocarrays.graphs.looking import TRUSTED, Found, Stored, Trust, at_least, check_sources, look
 from oocarrays.graphs.rechunk_tasks import Destination, Part, usable_parts
+from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 
 from oocarrays.errors import JournalError, NotFoundError
@@ -25,7 +26,8 @@ from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal
-from oocarrays.storage.remote import place_below
+from oocarrays.storage.remote import RemoteStore, place_below
+from oocarrays.storage.scratch import ID, scratch_below, trusted_scratch
 from oocarrays.storage.urls import scratch_place
 
 T = TypeVar("T")
@@ -38,6 +40,7 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
         "source_metadata": metadata_digest(source),
         "scratch": str(destination.scratch),
+        "missing": source.presence.missing,
     }
 
 
@@ -54,7 +57,12 @@ def is_of(file: ArrayFile, digest: Any, before: str | None = None) -> bool:
 
 
 def resumed(
-    target: StoreLike, source: Any, place: Callable[[Any], Any], trust: Trust = TRUSTED
+    target: StoreLike,
+    source: Any,
+    place: Callable[[Any], Any],
+    otherwise: str | RemoteStore,
+    missing: str | None = None,
+    trust: Trust = TRUSTED,
 ) -> tuple[RechunkPlan, ArrayFile, Destination, dict[str, Any]]:
     """A run that stopped: its plan, source and destination, and its id and what it has done.
 
@@ -62,6 +70,10 @@ def resumed(
     ----------
     place : callable
         Makes stores of URLs.
+    missing : str, optional
+        What is made of chunks that the source lacks; by default as the run was asked.
+    otherwise : folder or prefix
+        Where scratch goes, if there is none where the journal says.
     trust : Trust
         How far what it has left is trusted.
 
@@ -74,7 +86,7 @@ def resumed(
     """
     journal, id, content = journal_of(target, "array")
     plan = _plan(content, target)
-    file = _source(content, source, target, place)
+    file = _source(content, source, target, place, missing)
     blocks = bool(content.get("blocks"))
     if blocks and trust.again:
         raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
@@ -82,15 +94,15 @@ def resumed(
     there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
     if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
-    scratch = scratch_place(place(content["scratch"]))
+    scratch = trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise)
     destination = Destination(
-        store=array_file.absolute(target),
+        store=target,
         settings=None,
         overwrite=False,
         scratch=scratch,
         past_cache_above=past_cache_above(),
     )
-    mine = place_below(scratch, f".oocarrays-{id}")
+    mine = scratch_below(scratch, id)
     known = _known({} if trust.again else journal.stored(), plan, target)
     found = _looked(plan, known, target, mine, verify=trust.verify)
     left_by = {"id": id, "done": usable_parts(plan, set(known) - found.lost, mine), "lost": found.lost}
@@ -135,8 +147,12 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, An
         raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
     journal = Journal(target)
     id, content = journal.read()
+    if not ID.fullmatch(id):
+        raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
+    if "files" in content:
+        raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
     return journal, id, content
 
 
@@ -151,7 +167,11 @@ def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
 
 
 def _source(
-    content: dict[str, Any], given: StoreLike | zarr.Array | None, target: StoreLike, place: Callable[[Any], Any]
+    content: dict[str, Any],
+    given: StoreLike | zarr.Array | None,
+    target: StoreLike,
+    place: Callable[[Any], Any],
+    missing: str | None,
 ) -> ArrayFile:
     there = content["source"] if given is None else getattr(given, "zarr", given)
     if content.get("blocks") and not (isinstance(there, str) and os.path.isdir(there)):
@@ -160,7 +180,8 @@ def _source(
         )
     if there is None:
         raise NotFoundError(f"the source of {target} is no path or URL: give source=")
-    file = array_file.describe(array_file.open_array(place(there)))
+    policy = policy_of(content.get("missing") if missing is None else missing)
+    file = array_file.describe_source(array_file.open_array(place(there)), policy)
     if not is_of(file, content["source_metadata"], content["source"]):
         raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
     return file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -14,23 +15,41 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
+from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
 from zarr.storage import MemoryStore, WrapperStore
 
-from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, PlacementError, RunError, StoreFailure
+from oocarrays.errors import (
+    CorruptChunkError,
+    DiskFullError,
+    InputError,
+    KernelError,
+    OocError,
+    PlacementError,
+    RunError,
+    StoreFailure,
+)
 from oocarrays.storage import array_file
+from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
     from distributed import Client
 
+Graph = tuple[dict[Any, Any], Key]
+"""Tasks by their keys, and the key of the last one."""
 Run = TypeVar("Run", bound=Work)
 LOOK_SECONDS = 5
 """Seconds between two looks at the workers of a run."""
+MOST_TASKS = 4_000_000
+"""Tasks of a graph, at most: Dask keeps and orders them in some 10 GB."""
+BUILDING = threading.RLock()
+"""Held while a graph is built: all who look at a job see one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,30 +98,49 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         Where it runs; by default on threads of this process.
     """
 
-    _graph: dict[Any, Any]
-    _key: Key
-
     def __init__(self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
         self._run: Run = run
         self._result = result
         self._cluster = cluster
         if cluster:
             check_reach(run.stores)
-        self._addresses: Sequence[str] = put(run.plan.ranks, cluster.workers()) if cluster else ()
-        self._build()
+        self._addresses: Sequence[str] = self._homed(put(run.plan.ranks, cluster.workers()) if cluster else ())
+        self._built: Graph | None = None
         self.measured_seconds: float | None = None
         """Seconds that the last `run` took."""
         self.moves: list[dict[str, Any]] = []
         """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
 
-    def _build(self) -> None:
+    def _build(self) -> Graph:
+        """The graph, and the key of its last task."""
         raise NotImplementedError
+
+    def _whole(self) -> Graph:
+        """The same, built when it is looked at or run: a plan may be of more tasks than there can be."""
+        with BUILDING:
+            if self._built is None:
+                check_count(self._run.plan.traffic.tasks)
+                self._built = self._build()
+            return self._built
+
+    @property
+    def _graph(self) -> dict[Any, Any]:
+        return self._whole()[0]
+
+    @property
+    def _key(self) -> Key:
+        return self._whole()[1]
+
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        """The worker of each rank, where they were put so."""
+        return addresses
 
     def _find_workers(self, cluster: Cluster) -> None:
         """Put ranks anew where a worker has gone since the job was planned."""
         there = cluster.workers()
         if not {worker.address for worker in there}.issuperset(self._addresses):
             self._addresses = put(self._run.plan.ranks, there)
+        self._addresses = self._homed(self._addresses)
 
     @property
     def meter(self) -> Meter:
@@ -122,11 +160,21 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
     def _execute(self) -> Any:
         if self._cluster:
             self._find_workers(self._cluster)
-        self._build()
+        self._built = None  # keys are new in each run, and what an earlier one has done is left out
+        self._whole()
         start = time.perf_counter()
         name = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
         self.measured_seconds = time.perf_counter() - start
+        return self._ended(name)
+
+    def _ended(self, name: str) -> Any:
+        """What a person gets, when they have been told what was missing."""
+        warn_of_missing(self.meter, " and ".join(each.name for each in self._sources() if each.missing == "warn"))
         return self._result(name)
+
+    def _sources(self) -> Sequence[Presence]:
+        """What is read, and not made by the run."""
+        return tuple(self._run.reads())
 
     def _on_threads(self) -> str:
         """Run the graph on as many threads as can have work."""
@@ -148,12 +196,14 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
     def _on_cluster(self, cluster: Cluster) -> str:
         client = cluster.client
         self._run.meter, self.moves = Meter(), []
-        future = client.get(self.__dask_graph__(), self._key, sync=False)
+        future = client.get(self._announced(), self._key, sync=False)
         try:
             name: str = self._awaited(cluster, future)
         except BaseException as error:
             self._cancel(client, future)
             self._run.settle(resumable=_resumable(error))
+            if isinstance(error, KernelError):
+                self._run.take_back()
             told = _explained(error, client, self._run)
             if told is error:
                 raise
@@ -162,6 +212,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
             with suppress(Exception):
                 future.release()  # at once: who still wants the last task would have it done again when its worker dies
                 client.unsubscribe_topic(self._run.topic)
+        forget(self._run.ends)
         if self.moves:  # a worker that died in the middle of a chunk has left its beginning
             array_file.remove_partials(self._run.destination.store)
         return name
@@ -199,9 +250,19 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return dask.threaded.get(*args, **kwargs)
 
     def __dask_graph__(self) -> dict[Key, Any]:
+        return self._announced(self._run.ends)
+
+    def _announced(self, ends: Sequence[tuple[Journal, str]] = ()) -> dict[Key, Any]:
+        """The graph, of which a cluster knows where its tasks go.
+
+        Parameters
+        ----------
+        ends : sequence of journals and run ids
+            Where it is taken away, once it has been heard, that the run has ended.
+        """
         if self._cluster and self._is_fresh():
-            client = self._cluster.client
-            client.subscribe_topic(self._run.topic, hearing(self._run, self.moves))
+            client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
+            client.subscribe_topic(self._run.topic, hearing(self._run, self.moves, {suffix: ends}))
             for suffix, addresses in self._homes().items():
                 pin(client, suffix, addresses, self._run.topic)
         return self._graph
@@ -228,7 +289,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return type(self).__name__, self._key[0]
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _first, (self._result,)
+        return _first, (self._ended,)
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._persisted, ()
@@ -237,14 +298,28 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         """The same job, its last task done."""
         job = object.__new__(type(self))
         job.__dict__.update(self.__dict__)
-        job._graph = dict(graph)
-        if rename:
-            job._key = (rename.get(self._key[0], self._key[0]), *self._key[1:])
+        name, *rest = self._key
+        job._built = dict(graph), ((rename or {}).get(name, name), *rest)
         return job
 
 
-def hearing(run: Work, moves: list[dict[str, Any]]) -> Callable[[tuple[float, dict[str, Any]]], None]:
-    """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run."""
+def forget(ends: Sequence[tuple[Journal, str]]) -> None:
+    """Take away that runs have ended: it has been heard."""
+    for journal, id in ends:
+        with suppress(OocError):  # it is small, and nobody's but its run's
+            journal.was_heard(id)
+
+
+def hearing(
+    run: Work, moves: list[dict[str, Any]], ends: Mapping[str, Sequence[tuple[Journal, str]]]
+) -> Callable[[tuple[float, dict[str, Any]]], None]:
+    """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run.
+
+    Parameters
+    ----------
+    ends : mapping
+        What is to be forgotten when the last task of a graph has been done, by the suffix of its keys.
+    """
     there = weakref.ref(run)
 
     def hear(event: tuple[float, dict[str, Any]]) -> None:
@@ -252,6 +327,9 @@ def hearing(run: Work, moves: list[dict[str, Any]]) -> Callable[[tuple[float, di
         if "moved" in told:
             if told not in moves:  # the tasks of every array of a group are moved, in the same way
                 moves.append(told)
+        elif "ended" in told:
+            if found := ends.get(told["ended"]):  # not here: a store may let its answer wait, and a cluster does not
+                threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
         elif (run := there()) is not None:
             run.meter.put(told)
 
@@ -260,6 +338,21 @@ def hearing(run: Work, moves: list[dict[str, Any]]) -> Callable[[tuple[float, di
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
+
+
+def check_count(tasks: int) -> None:
+    """Refuse a graph that could not be built, or not be run if it were.
+
+    Raises
+    ------
+    InputError
+        Where it has more than `MOST_TASKS`.
+    """
+    if tasks > MOST_TASKS:
+        raise InputError(
+            f"this job has {tasks} tasks, more than the {MOST_TASKS} that can be run: "
+            "give more memory, larger chunks, or do the array in parts"
+        )
 
 
 def check_reach(stores: Mapping[str, Any]) -> None:

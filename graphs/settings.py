@@ -6,7 +6,7 @@ import math
 import os
 from copy import deepcopy
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 import dask.config
 from dask.utils import parse_bytes, parse_timedelta
@@ -15,6 +15,7 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.plan.cost import COST_NAMES, Costs
 from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.presence import Policy
 from oocarrays.storage.remote import Patience
 from oocarrays.storage.urls import Ways
 
@@ -26,10 +27,11 @@ DEFAULTS: dict[str, Any] = {
     "ranks": None,  # logical processors; None: the plan chooses
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: what a job writes, if it is more, goes past the system's cache
+    "durable": True,  # whether what a run writes is on its device before the run relies on that; False: in its own time
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
     "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk
-    "same-machine": True,  # whether workers of one machine copy messages out of each other's memory, where they can
+    "same-machine": True,  # whether workers of one machine get messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
     "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine
     "sieve-buffer": None,  # bytes of one of the four buffers that sections are sieved in; None: 4 MiB, of stores 8 MiB
@@ -38,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "request-timeout": "60s",  # time that one such attempt may take
     "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
+    "missing": "fill",  # what is made of a chunk that a source lacks: its "fill" value, that and "warn", or an "error"
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()
     },  # see oocarrays.plan.cost
@@ -105,6 +108,26 @@ def ways() -> Ways:
     return Ways(library=library, requests=requests, patience=patience)
 
 
+def missing(asked: str | None) -> Policy:
+    """What is made of chunks that a source lacks: as it is asked for, or as it is set.
+
+    Raises
+    ------
+    InputError
+        Where it is none of the words that there are.
+
+    Examples
+    --------
+    >>> missing(None), missing("error")
+    ('fill', 'error')
+    """
+    word: Any = setting("missing") if asked is None else asked
+    if word not in get_args(Policy):
+        raise InputError(f"missing={word!r} is not 'fill', 'warn' or 'error'")
+    policy: Policy = word
+    return policy
+
+
 def size_in_bytes(value: int | float | str, name: str) -> int:
     """A size as Dask writes it, in bytes.
 
@@ -118,7 +141,7 @@ def size_in_bytes(value: int | float | str, name: str) -> int:
     """
     try:
         size = parse_bytes(value) if isinstance(value, str) else int(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise InputError(f"{name}={value!r} is not a size; write a number of bytes, or text such as '1GiB'") from None
     if size <= 0:
         raise InputError(f"{name}={value!r} must be above zero")

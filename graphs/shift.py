@@ -95,7 +95,7 @@ class ShiftRun(OutboxRun):
         packed: list[tuple[Loan, np.ndarray]] = []
         messages: list[np.ndarray | None] = [None] * self.plan.ranks
         for taker in self.plan.takers[rank]:
-            message = np.empty(self.plan.message_size(rank, taker), dtype)
+            message = self.rooms.take(self.plan.message_size(rank, taker) * dtype.itemsize).view(dtype)
             packed += _views(self.plan.halos.loans(rank, taker), message)
             messages[taker] = message.view(np.uint8)
         for box, data in self._borders(rank):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import cloudpickle
@@ -20,15 +21,17 @@ from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.looking import TRUSTED, Trust
 from oocarrays.graphs.workspace import KernelMemory
 
-from oocarrays.errors import NotFoundError, RunError
+from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs import Slab, SlabPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
+from oocarrays.storage.leftovers import remove_unfinished
 from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import Loans
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.rank_files import RankFiles, placed
 from oocarrays.storage.receipts import Receipt, Receipts
 from oocarrays.storage.remote import RemoteStore
@@ -137,6 +140,11 @@ class SlabRun(JournaledRun):
         return [source.zarr for source in self.given[1]]
 
     @property
+    def written_places(self) -> list[StoreLike]:
+        """The targets."""
+        return [target.store for target in self.targets]
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         _, sources = self.given
@@ -152,12 +160,11 @@ class SlabRun(JournaledRun):
 
     # ------------------------------------------------------------------ beginning and end
 
+    def reads(self) -> Iterable[Presence]:
+        """The sources; of local array files those that are open in this process."""
+        return chain.from_iterable(source.presences for source in self.given[1])
+
     def _check_visible(self) -> None:
-        for source in self.given[1]:
-            try:
-                source.zarr.attrs.asdict()
-            except NotFoundError as error:
-                raise RunError(f"{error} on this worker: sources and targets must be shared") from error
         for target in self.targets:
             check_folder(target.store)
 
@@ -181,7 +188,9 @@ class SlabRun(JournaledRun):
             self._make_target(target)
 
     def _make_target(self, target: SlabTarget) -> None:
-        array_file.create_target(target.store, target.settings, self.id, overwrite=target.overwrite)
+        array_file.create_target(
+            target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
+        )
 
     def _unmade(self) -> list[SlabTarget]:
         """The targets that this run has not made yet, before a worker was lost, or it was itself."""
@@ -212,13 +221,30 @@ class SlabRun(JournaledRun):
             array_file.remove_partials(target.store)
 
     def _finish(self) -> str:
-        self._check_read()
-        for number in reversed(range(len(self.targets))):
-            self._finish_target(number)
-        self.journal.remove()
+        self._end(None)
         self.journal.release()
         self._let_go_of_memory()
         return str(self.destination.store)
+
+    def _finish_targets(self) -> None:
+        """The first one last: its mark says that some carry it."""
+        for number in reversed(range(len(self.targets))):
+            self._finish_target(number)
+
+    def _let_go(self) -> None:
+        """Threads are all of a run: what has failed among them is over when none is running."""
+        super()._let_go()
+        if self.processes is None and isinstance(self.failure, KernelError) and not self._running:
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Remove the targets in which nothing has been written, the first one last: as if nothing had been begun."""
+        with suppress(OocError):
+            if any(len(part) > 1 for part in self.journal.parts()):
+                return
+            for target in reversed(self.targets):
+                if array_file.unfinished_run(target.store) == self.id:
+                    remove_unfinished(target.store)
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
@@ -226,7 +252,7 @@ class SlabRun(JournaledRun):
         self._let_go_of_memory()
 
     def _finish_target(self, number: int) -> None:
-        array_file.finish_target(self._open_targets()[number])
+        array_file.finish_target(self._open_targets()[number], durable=self.durable)
 
     def _open_targets(self) -> list[Any]:
         """The targets, open in this process."""
@@ -283,7 +309,7 @@ class SlabRun(JournaledRun):
 
         Raises
         ------
-        RunError
+        KernelError
             Where it fails: it names the slab, and why.
         """
         try:
@@ -291,7 +317,7 @@ class SlabRun(JournaledRun):
         except RunError:
             raise
         except Exception as error:
-            raise RunError(f"the kernel failed on {self._where(slab)}: {type(error).__name__}: {error}") from error
+            raise KernelError(f"the kernel failed on {self._where(slab)}: {type(error).__name__}: {error}") from error
 
     def _thread_of(self, rank: int) -> ThreadPoolExecutor:
         """Where a rank's kernel runs: what it frees the allocator keeps for the thread that had it."""
@@ -318,14 +344,14 @@ class SlabRun(JournaledRun):
 
         Raises
         ------
-        RunError
+        KernelError
             Where more would be held than the budget: it says what to ask for.
         """
         plan, held = self.plan, self._memory.each or 0
         own = held - plan.result_bytes
         each = plan.ranks_here * (own - plan.workspace - OBJECT_BYTES)
         if each > 0 and plan.peak_bytes + each > plan.budget:
-            raise RunError(
+            raise KernelError(
                 f"the kernel held {own} bytes beside its block and results, and {plan.workspace} were planned for: "
                 f"{plan.peak_bytes + each} bytes would be held of memory={plan.budget}; "
                 f"give workspace='{ceil_div(own, 2**20)}MiB'"
@@ -341,20 +367,22 @@ class SlabRun(JournaledRun):
 
         Raises
         ------
-        RunError
+        KernelError
             Where it is not one array for each target, of the shape of its block, that fits the target's dtype.
         """
         given = results if isinstance(results, list | tuple) else (results,)
         where = self._where(slab)
         if len(given) != len(self.targets):
-            raise RunError(f"the kernel gave {len(given)} arrays for {where}; there are {len(self.targets)} targets")
+            raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(self.targets)} targets")
         made = [np.asarray(each) for each in given]
         for array, target in zip(made, self.targets, strict=True):
             if array.shape != shape:
-                raise RunError(f"the kernel gave shape {array.shape} for {where}; its block has {shape}")
+                raise KernelError(f"the kernel gave shape {array.shape} for {where}; its block has {shape}")
             if not np.can_cast(array.dtype, target.settings["dtype"], "same_kind"):
                 wanted = target.settings["dtype"]
-                raise RunError(f"the kernel gave dtype {array.dtype} for {where}; the target has {wanted}: give dtype=")
+                raise KernelError(
+                    f"the kernel gave dtype {array.dtype} for {where}; the target has {wanted}: give dtype="
+                )
         return made
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
@@ -367,7 +395,7 @@ class SlabRun(JournaledRun):
             file, axes = placed(target, rank, self.plan.core(slab).axes)
             with self._memory.taking():
                 stored[str(name)] = self._put(file, axes, values)
-        self.journal.record(slab, stored)
+        self.record(slab, stored)
 
     def _put(self, file: ArrayFile, axes: Axes, values: np.ndarray) -> dict[str, Receipt]:
         """Write some elements; gives the receipts of their chunks."""

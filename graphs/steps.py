@@ -26,6 +26,7 @@ from oocarrays.plan.schedule import Schedule
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from oocarrays.graphs.nearby import Message
+    from oocarrays.graphs.shared import Rooms
 
 Key = tuple[Any, ...]
 Pair = tuple[int, int]
@@ -229,13 +230,18 @@ def sent_parts(
 
 
 def carried_parts(
-    schedule: Schedule, stage: int, rank: int, carried: Carried | None, messages: Iterable[Message | None]
+    schedule: Schedule,
+    stage: int,
+    rank: int,
+    carried: Carried | None,
+    messages: Iterable[Message | None],
+    rooms: Rooms,
 ) -> Carried:
-    """What ``rank`` holds for others after a stage: what it held and did not send, and what came."""
+    """What ``rank`` holds for others after a stage: what it held and did not send, and what came, copied to rooms."""
     step = schedule.step(stage - 1)
     gone = set(schedule.ride(stage - 1, rank).pairs) if rank in step.senders else set()
     kept = {pair: part for pair, part in (carried.parts if carried else {}).items() if pair not in gone}
-    return Carried(kept | {pair: part.copy() for pair, part in _parts(messages) if pair[1] != rank})
+    return Carried(kept | {pair: rooms.copy(part) for pair, part in _parts(messages) if pair[1] != rank})
 
 
 def arrived_parts(rank: int, messages: Iterable[Message | None]) -> dict[int, np.ndarray]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import RunError
+from oocarrays.errors import KernelError
 from oocarrays.mapping.boundary import Boundary, standing
 from oocarrays.plan.sweeps import Ends, Step, Sweeps
 from oocarrays.storage.pages import keep_freed
@@ -69,7 +69,7 @@ class Fused:
 
         Raises
         ------
-        RunError
+        KernelError
             Where the kernel gives another shape or type than that of its block.
 
         Examples
@@ -152,7 +152,7 @@ class _Walk:
     def _checked(self, window: np.ndarray) -> np.ndarray:
         made = np.asarray(self.kernel(window))
         if made.shape != window.shape or made.dtype != window.dtype:
-            raise RunError(unlike(made, window))
+            raise KernelError(unlike(made, window))
         return made
 
 

@@ -5,19 +5,26 @@ A run is one object for all its tasks. Between threads they share it; on a clust
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.graphs.placement import known_workers
+from oocarrays.graphs.settings import setting
+from oocarrays.graphs.shared import Rooms
 
-from oocarrays.errors import PlacementError, RunError
-from oocarrays.storage.array_file import StoreLike, unfinished_run
+from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
+from oocarrays.storage.array_file import StoreLike, local_folder, unfinished_run
+from oocarrays.storage.durable import Syncer
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
+from oocarrays.storage.receipts import Receipt
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -26,6 +33,10 @@ SETTLE_SECONDS = 60
 """Seconds that a failed run waits for what its other tasks are in the middle of."""
 LIVE: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
 """Runs in this process, by their id."""
+LOOKS = ("probe", "create", "make", "close", "done", "finish")
+"""What begins or ends a run, or a rank's share of it: what is read must be there."""
+SUFFIX = re.compile(r"-([0-9a-f]{12})")
+"""What is in every key of a graph; Dask may append to it."""
 GIVEN_UP: set[str] = set()
 """Suffixes of the keys of graphs that this worker has been told to do no more of."""
 
@@ -51,21 +62,49 @@ class Work:
     def __init__(self, store: StoreLike, processes: int | None, id: str | None) -> None:
         self.id = id or uuid.uuid4().hex[:12]
         self.processes = processes
-        self.journal = Journal(store)
+        self.journal = Journal(store, durable=bool(setting("durable")))
         self._here()
 
     def _here(self) -> None:
         """What belongs to this process."""
         self.meter = Meter()
+        self.rooms = Rooms()
         self.failure: BaseException | None = None
         self._running = 0
         self._idle = threading.Condition()
+        there = weakref.ref(self)
+        self.syncer = Syncer(lambda: places_of(there()), active=self.durable)
         LIVE[self.id] = self
+
+    @property
+    def durable(self) -> bool:
+        """Whether what it writes is on its device before that is written down."""
+        return self.journal.durable
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """Where it writes, in this process: stores, and folders of scratch that is gone on with."""
+        return [self.destination.store]
+
+    def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
+        """Write down that a part is done, once it is on its device.
+
+        Between threads nobody waits for that: they end together. A worker's task waits, for what it has not written
+        down when it ends is not done again if the worker dies.
+        """
+        self.syncer.then(partial(self.journal.record, part, stored), ahead=self.plan.ranks)
+        if self.processes is not None:
+            self.syncer.wait()
 
     @property
     def stores(self) -> dict[str, Any]:
         """Where it writes, and where it reads, if that is a store."""
         return {"target": self.destination.store}
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Where it writes down that it ends, and as which run, until that has been heard."""
+        return []
 
     @property
     def leaves(self) -> str:
@@ -87,12 +126,31 @@ class Work:
             if run.failure and verb != "create":
                 raise run.failure
             try:
-                with nullcontext() if verb == "copy" else run.meter.phase(verb, args):
+                if verb in LOOKS:
+                    run.look()
+                with nullcontext() if verb == "copy" else run.meter.phase(verb, args), _found(verb):
                     result = run._verb(verb)(*args, *inputs[:buffers])
             except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
+                if verb == "create":
+                    run.failure = None  # of an earlier time in this process
                 raise run.abort(error) from error.__cause__
         run._tell(verb, args)
         return result
+
+    def look(self) -> None:
+        """Look at what is read, as far as it can be seen from here.
+
+        Raises
+        ------
+        RunError
+            Where it has gone, or is no longer what it was when the run was planned: it names it.
+        """
+        for presence in self.reads():
+            presence.check()
+
+    def reads(self) -> Iterable[Presence]:
+        """What is read and not made by this run."""
+        return ()
 
     def _verb(self, verb: str) -> Callable[..., Any]:
         return getattr(self, f"_{verb}")  # type: ignore[no-any-return]
@@ -142,6 +200,9 @@ class Work:
                 f"rank {rank} was put on worker {put} and ran on {ran}: this cluster moves pinned tasks"
             )
 
+    def take_back(self) -> None:
+        """Remove what a kernel that failed has left, where nothing had been written."""
+
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
         self._wait()
@@ -150,6 +211,7 @@ class Work:
     def _wait(self) -> None:
         with self._idle:
             self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
+        self.syncer.stop()
 
     def abort(self, error: BaseException) -> BaseException:
         """Stop: tasks that have not begun will not. The target stays marked unfinished.
@@ -162,7 +224,25 @@ class Work:
     def _let_go(self) -> None:
         """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
         if self.failure and not self._running:
+            self.syncer.stop()
             self.journal.release()
+
+
+@contextmanager
+def _found(verb: str) -> Iterator[None]:
+    """What is not found by a run that has begun was there when it was asked for: that is no fault of who asked."""
+    try:
+        yield
+    except (NotFoundError, DescriptorError) as error:
+        if verb == "create":
+            raise
+        raise RunError(f"{error}; it was there when the run was planned") from error
+
+
+def places_of(run: Work | None) -> list[str]:
+    """The local folders in which a run writes."""
+    places = run.written_places if run else ()
+    return [folder for place in places if (folder := local_folder(place)) is not None]
 
 
 def is_given_up() -> bool:
@@ -170,6 +250,19 @@ def is_given_up() -> bool:
     worker = this_worker()
     key = str(worker.get_current_task()) if worker else ""
     return any(suffix in key for suffix in GIVEN_UP)
+
+
+def was_ended() -> bool:
+    """Whether the scheduler has heard of the last task of this task's graph, while somebody may want it again."""
+    from distributed.utils import sync
+    from oocarrays.graphs.pins import ended_name
+
+    worker = this_worker()
+    found = SUFFIX.search(str(worker.get_current_task())) if worker else None
+    if worker is None or found is None:
+        return False
+    asked = sync(worker.loop, worker.scheduler.get_metadata, keys=[ended_name(found[1])], default=False)
+    return bool(asked)
 
 
 def live_workers() -> set[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import zarr
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array, placer
+from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
 from oocarrays.asked import cluster_of, means_of, scratch_of
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
@@ -22,11 +22,13 @@ from oocarrays.graphs.looking import Trust
 from oocarrays.graphs.rechunk import build_graph
 from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
 from oocarrays.job import Job
 from oocarrays.lazy_dataset import is_lazy, lazy_job
+from oocarrays.mapping.given import flag
 from oocarrays.mapping.orientation import chunks_along
+from oocarrays.mapping.section import axis_order
 from oocarrays.notebook import plan_html
 from oocarrays.plan.group import GroupPlan
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
@@ -36,6 +38,7 @@ from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
+from oocarrays.storage.presence import Policy
 from oocarrays.storage.remote import RemoteStore
 
 if TYPE_CHECKING:
@@ -59,8 +62,8 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
     def _planned(self) -> str:
         return report.explain(self.plan)
 
-    def _build(self) -> None:
-        self._graph, self._key = build_graph(self._run, self._addresses)
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
 
     def draw(self) -> Figure:
         """As ``plan.draw()``, with the names of the axes, and after a run the measured seconds beside the predicted.
@@ -128,6 +131,7 @@ def rechunk(
     zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -174,6 +178,8 @@ def rechunk(
     scratch : path or URL
         Where a kept or staged plan writes what is on its way; by default beside the target, where that is local, else
         in the system's temporary folder.
+    missing : str
+        What is made of chunks that the source lacks, as in `open_array`; by default as the source was opened.
     storage_options : mapping
         How URLs are opened, by the names that fsspec has for it; where its keys are schemes, each has its own.
     scheduler : Client, address or "threads"
@@ -219,9 +225,10 @@ def rechunk(
                 "ranks": ranks,
                 "method": None if method == "auto" else method,
                 "schedule": schedule,
+                "missing": missing,
             },
         )  # fmt: skip
-    place = placer(storage_options)
+    place, policy = placer(storage_options), missing_of(source, missing)
     source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
     means = means_of(cluster, memory, schedule)
@@ -235,7 +242,8 @@ def rechunk(
         compressors=compressors,
         filters=filters,
         overwrite=overwrite,
-        scratch=scratch_of(place(scratch or settings.setting("scratch")), target),
+        scratch=scratch_of(place(scratch or settings.setting("scratch")), target, source),
+        missing=policy,
         means=means,
     )
     if holds_group(source):
@@ -259,11 +267,12 @@ def _planned(
     filters: Any,
     overwrite: bool,
     scratch: str | RemoteStore,
+    missing: Policy,
     means: Mapping[str, Any],
 ) -> tuple[RechunkPlan, ArrayFile, Destination]:
     """What is to be done with one array, and where."""
-    file = array_file.describe(opened)
-    order = _axis_order(orientation, opened.ndim)
+    file = array_file.describe_source(opened, missing)
+    order = None if orientation is None else axis_order(orientation, opened.ndim)
     shape = _chunks(chunks, order, file)
     made = target_settings(
         opened,
@@ -284,7 +293,7 @@ def _planned(
         **means,
     )
     destination = Destination(
-        store=array_file.absolute(target),
+        store=target,
         settings=made,
         overwrite=overwrite,
         scratch=scratch,
@@ -300,6 +309,7 @@ def resume(
     again: bool = False,
     as_is: bool = False,
     verify: bool = False,
+    missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -324,6 +334,8 @@ def resume(
     verify : bool
         Whether what was written is read, too, and held against the checksums in the journal; chunks of which it has
         none are written again.
+    missing : str
+        What is made of chunks that the source lacks, as in `open_array`; by default as the run was asked.
     storage_options : mapping
         As in `rechunk`: how URLs are opened is not written down.
     scheduler, workers
@@ -346,18 +358,20 @@ def resume(
 
     Examples
     --------
-    >>> resume("no/such.zarr")
+    >>> resume("/no/such.zarr")
     Traceback (most recent call last):
         ...
-    oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in no/such.zarr
+    oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in /no/such.zarr
     """
     if again and as_is:
         raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
     place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
     target = place(target)
+    scratch = scratch_of(place(settings.setting("scratch")), target)
     if holds_group(target):
-        return resume_group(target, source, place, lambda plan: _cluster_for(plan, scheduler, workers), trust)
-    plan, file, destination, left_by = resumed(target, source, place, trust)
+        cluster_for = partial(_cluster_for, scheduler=scheduler, workers=workers)
+        return resume_group(target, source, place, scratch, cluster_for, missing, trust)
+    plan, file, destination, left_by = resumed(target, source, place, scratch, missing, trust)
     return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
 
 
@@ -402,6 +416,7 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     NotFoundError
         Where there is no such folder.
     """
+    unfinished, dry_run = flag(unfinished, "unfinished"), flag(dry_run, "dry_run")
     found = [leftover for leftover in find_leftovers(path) if not leftover.alive]
     resumable = {array_file.unfinished_run(each.path) for each in found if each.kind == "unfinished"}
     useful = [each for each in found if each.kind == "unfinished" or each.path.rpartition("-")[2] in resumable]
@@ -421,19 +436,6 @@ def _job(
 
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
-
-
-def _axis_order(orientation: Any, ndim: int) -> tuple[int, ...] | None:
-    """Axes from the slowest to the fastest, or None where the source's order is kept."""
-    if orientation is None:
-        return None
-    if orientation == "row":
-        return tuple(range(ndim))
-    if orientation == "column":
-        return tuple(reversed(range(ndim)))
-    if isinstance(orientation, str) or sorted(orientation) != list(range(ndim)):
-        raise InputError(f"orientation={orientation!r} is not 'row', 'column' or an order of the axes 0 to {ndim - 1}")
-    return tuple(orientation)
 
 
 def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, describe
 from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
-from oocarrays.storage.urls import store_of
+from oocarrays.storage.presence import Policy, shows_chunks
+from oocarrays.storage.urls import absolute, store_of
 
 if TYPE_CHECKING:
     from oocarrays.distributed_array import LayoutLike
@@ -40,19 +42,30 @@ class OutOfCoreArray:
     ``a[key]`` is a numpy array, as in Zarr; ``a.to_dask()`` is lazy. Made by `open_array`.
     """
 
-    def __init__(self, array: zarr.Array) -> None:
-        self._array = array
-        self._known: tuple[Any, ArrayFile] | None = None
+    def __init__(self, array: zarr.Array, missing: str | None = None) -> None:
+        self._array: zarr.Array = absolute(array)
+        self._missing = settings.missing(missing)
+        self._had_chunks = self._array.read_only and shows_chunks(self._array)
+        self._known: dict[bool, tuple[Any, ArrayFile]] = {}
 
     def __reduce__(self) -> Any:
-        return type(self), (self._array,)
+        return type(self), (self._array, self._missing)
 
     @property
     def _file(self) -> ArrayFile:
-        """How its chunks are read: looked at anew where its metadata are others, as after ``a.zarr.resize``."""
-        known, metadata = self._known, self._array.metadata
+        """How its chunks are read."""
+        return self._described(written=False)
+
+    def _described(self, *, written: bool) -> ArrayFile:
+        """How chunks are read or written: looked at anew where metadata are others, as after ``a.zarr.resize``.
+
+        Whether there are any was seen when it was opened; of an array that is written all may become fill values.
+        """
+        known, metadata = self._known.get(written), self._array.metadata
         if known is None or known[0] is not metadata:
-            self._known = known = metadata, describe(self._array)
+            file = describe(self._array, written=written, missing=None if written else self._missing)
+            file = replace(file, presence=replace(file.presence, had_chunks=self._had_chunks))
+            self._known[written] = known = metadata, file
         return known[1]
 
     @property
@@ -121,6 +134,11 @@ class OutOfCoreArray:
     def fill_value(self) -> Any:
         """Value of what is not stored."""
         return self._array.fill_value
+
+    @property
+    def missing(self) -> Policy:
+        """What is made of a chunk that is not there, wherever this array is read: as `open_array` was told."""
+        return self._missing
 
     @property
     def zarr(self) -> zarr.Array:
@@ -312,7 +330,7 @@ class OutOfCoreArray:
         array([[0, 7, 8, 0],
                [0, 7, 8, 0]], dtype=int32)
         """
-        write(self._array, section, values, method=method, memory=memory)
+        write(self._described(written=True), section, values, method=method, memory=memory)
 
     def prefetch(self, section: Any) -> Prefetched:
         """Begin to read a section in a thread, and go on; ``.result()`` is the array.
@@ -395,6 +413,11 @@ class OutOfCoreArray:
         return array_html(array_facts(self._array))
 
 
+def missing_of(source: Any, asked: str | None = None) -> Policy:
+    """What is made of chunks that a source lacks: as it is asked for, as it was opened, or as it is set."""
+    return settings.missing(getattr(source, "missing", None) if asked is None else asked)
+
+
 def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
     """What makes paths and stores of all that a person may name as a place."""
     ways = settings.ways()
@@ -407,7 +430,11 @@ def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
 
 
 def open_array(
-    store: StoreLike | zarr.Array, *, mode: str = "r", storage_options: Mapping[str, Any] | None = None
+    store: StoreLike | zarr.Array,
+    *,
+    mode: str = "r",
+    storage_options: Mapping[str, Any] | None = None,
+    missing: str | None = None,
 ) -> OutOfCoreArray:
     """Open an array in a Zarr store.
 
@@ -419,6 +446,8 @@ def open_array(
         As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes.
     storage_options : mapping
         How a URL is opened, by the names that fsspec has for it.
+    missing : str
+        What is made of a chunk that is not there, as `oocarrays.open_array` has it.
 
     Raises
     ------
@@ -437,4 +466,4 @@ def open_array(
     ((3, 4), (1, 4), array([[ 4,  7],
            [ 8, 11]]))
     """
-    return OutOfCoreArray(array_file.open_array(placer(storage_options)(store), mode=mode))
+    return OutOfCoreArray(array_file.open_array(placer(storage_options)(store), mode=mode), missing)

@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.storage import StorePath
 
 from oocarrays.errors import InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.run import Cluster
+from oocarrays.mapping.given import element_type, listed, whole
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.remote import RemoteStore
+from oocarrays.storage.scratch import check_scratch_place
 from oocarrays.storage.urls import scratch_place
 
 if TYPE_CHECKING:
@@ -28,7 +31,8 @@ def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) ->
     client = client_of(scheduler)
     if client is None and workers is not None:
         raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
-    return None if client is None else Cluster(client=client, chosen=None if workers is None else tuple(workers))
+    names = None if workers is None else tuple(listed(workers, "workers", error=PlacementError))
+    return None if client is None else Cluster(client=client, chosen=names)
 
 
 def workspace_of(asked: float | str | None) -> int | float | None:
@@ -61,9 +65,7 @@ def ranks_of(asked: int | None, means: Mapping[str, Any]) -> int:
     """
     if asked is None:
         return int(means.get("processes") or settings.local_cores())
-    if asked < 1:
-        raise InputError(f"ranks={asked!r} is less than 1: a rank has a run of slabs")
-    return int(asked)
+    return whole(asked, "ranks", 1)
 
 
 def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
@@ -80,10 +82,7 @@ def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
     given = asked if isinstance(asked, list | tuple) else [asked] * targets
     if len(given) != targets:
         raise InputError(f"dtype={asked!r} gives {len(given)} types; there are {targets} targets")
-    try:
-        return [np.dtype(source if each is None else each) for each in given]
-    except TypeError as error:
-        raise InputError(f"dtype={asked!r} is no type of elements: {error}") from None
+    return [element_type(source if each is None else each) for each in given]
 
 
 def check_distinct(targets: Sequence[StoreLike]) -> None:
@@ -120,12 +119,29 @@ def means_of(cluster: Cluster | None, memory: Any, schedule: str | None = None) 
     }
 
 
-def scratch_of(scratch: Any, target: StoreLike) -> str | RemoteStore:
-    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said."""
+def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:
+    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said.
+
+    Raises
+    ------
+    InputError
+        Where it lies in the target, or in the source.
+    """
     if scratch is not None:
-        return scratch_place(scratch)
+        where = scratch_place(scratch)
+        check_scratch_place(where, target=array_file.place_name(target), source=place_of(source))
+        return where
     folder = array_file.local_folder(target)
     return os.path.dirname(folder) if folder else tempfile.gettempdir()
+
+
+def place_of(source: Any) -> str | None:
+    """The folder or the URL of what is read, where it has one."""
+    array = getattr(source, "zarr", source)
+    path = getattr(array, "store_path", array)
+    if isinstance(path, StorePath):
+        return array_file.place_name(path.store, path.path)
+    return array_file.place_name(path)
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:

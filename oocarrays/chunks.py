@@ -210,7 +210,7 @@ def blocks_of(extent: int, chunk: int) -> tuple[int, ...]:
 def _size(text: str) -> int:
     try:
         size = parse_bytes(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         size = 0
     if size < 1:
         raise ChunksError(f"{text!r} is not 'auto' or a size such as '128MiB'")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -16,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 import zarr
@@ -33,6 +35,7 @@ from oocarrays.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.calibrate import calibrate, keep
 from oocarrays.graphs.calibrate_workers import calibrate_workers
+from oocarrays.graphs.missing import MissingChunksWarning
 from oocarrays.graphs.placement import client_of
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.group_chunks import read_chunks
@@ -42,6 +45,8 @@ from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
+from oocarrays.storage.presence import Policy
+from oocarrays.storage.urls import check_path
 
 WRONG_INPUT, FAILED = 2, 1
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -56,15 +61,17 @@ CODECS = {
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, and the exit code of wrong input."""
-        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        print(f"{self.prog}: {OocError(message)} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(WRONG_INPUT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
     options = _parser().parse_args(_with_negative_chunks(sys.argv[1:] if arguments is None else arguments))
     try:
-        with _terminated_as_interrupted():
+        with _terminated_as_interrupted(), _warnings_in_a_line():
             return int(options.command(options) or 0)
     except InputError as error:
         print(f"oocarrays: {error}", file=sys.stderr)
@@ -93,6 +100,23 @@ def _terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Show our own warnings as our errors are shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", MissingChunksWarning)
+        shown = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, MissingChunksWarning):
+                print(f"oocarrays: {message}", file=sys.stderr)
+            else:
+                shown(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _what_now(options: argparse.Namespace) -> str:
@@ -140,7 +164,9 @@ def _parser() -> argparse.ArgumentParser:
     measure.set_defaults(command=_calibrate)
     add_commands(commands)
     add_requests(commands)
-    _store_options(add_section_commands(commands))
+    reading = add_section_commands(commands)
+    _store_options(reading)
+    _missing_option(reading)
     return parser
 
 
@@ -179,6 +205,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
     parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of the target (default: the source's)")
     parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
+    _missing_option(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
     )
@@ -186,6 +213,16 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     _draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_rechunk)
+
+
+def _missing_option(parser: argparse.ArgumentParser, default: str = "the setting, fill") -> None:
+    """Let a command say what is made of chunks that are not there."""
+    parser.add_argument(
+        "--missing",
+        choices=get_args(Policy),
+        help="what is made of a chunk that is not there: the fill value, that and a warning, or an error "
+        f"(default: {default})",
+    )
 
 
 def _scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
@@ -221,6 +258,7 @@ def _resume_options(parser: argparse.ArgumentParser) -> None:
         "--verify", action="store_true", help="read what was written, and write again what is not as it was"
     )
     _scheduler_option(parser, "the cluster to run on, where the run was planned for one")
+    _missing_option(parser, "as the run was asked")
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
     _draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
@@ -264,7 +302,7 @@ def _address(text: str) -> str:
 
     try:
         get_address_host_port(text)
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, OSError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no address such as tcp://127.0.0.1:8786: {error}") from None
     return text
 
@@ -291,6 +329,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         zarr_format=options.zarr_format,
         overwrite=options.overwrite,
         scratch=options.scratch,
+        missing=options.missing,
         storage_options=dict(options.storage_option),
         scheduler=options.scheduler or "threads",
     )
@@ -316,17 +355,11 @@ def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> No
 
 
 def _resume(options: argparse.Namespace) -> None:
+    how = {"missing": options.missing, "scheduler": options.scheduler}
+    trust = {"source": options.source, "again": options.again, "as_is": options.as_is, "verify": options.verify}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the same is printed below
-        job = resume(
-            options.target,
-            source=options.source,
-            again=options.again,
-            as_is=options.as_is,
-            verify=options.verify,
-            storage_options=dict(options.storage_option),
-            scheduler=options.scheduler,
-        )
+        job = resume(options.target, storage_options=dict(options.storage_option), **how, **trust)
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done; {100 * job.left:.0f} % is left")
     for notice in job.notices:
         print(notice)
@@ -383,12 +416,17 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    if options.folder and not os.access(options.folder, os.W_OK):
-        raise InputError(f"--folder {options.folder} is not a folder that can be written to")
+    if options.folder is not None:
+        check_path(options.folder, "--folder")
+        if not (os.path.isdir(options.folder) and os.access(options.folder, os.W_OK)):
+            raise InputError(f"--folder {options.folder} is not a folder that can be written to")
+    nbytes, free = size_in_bytes(options.size, "size"), shutil.disk_usage(options.folder or tempfile.gettempdir()).free
+    if 2 * nbytes > free:
+        raise InputError(f"--size {options.size}: source and target need {2 * nbytes} bytes, and {free} are free")
     with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=options.folder) as folder:
         rows, columns = Path(folder, "rows.zarr"), Path(folder, "columns.zarr")
         print(f"making an array of {options.size} in row slabs, to be rewritten in column slabs with {options.memory}")
-        edge = _demo_array(rows, size_in_bytes(options.size, "size"))
+        edge = _demo_array(rows, nbytes)
         job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=options.memory, scheduler="threads")
         print(job)
         _run(job, progress=True)

@@ -25,6 +25,10 @@ def add_commands(commands: Commands) -> None:
     _redistribute_options(commands.add_parser("redistribute", help="show what it costs to change an array's layout"))
 
 
+MOST_MESSAGES = 2**20
+"""Messages of a schedule that are shown, at most."""
+
+
 def _schedule_options(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(name.lower() for name in NAMES)
     parser.add_argument("name", metavar="NAME", help=f"one of {names}")
@@ -48,6 +52,11 @@ def _schedule(options: argparse.Namespace) -> None:
     if columns is None and isinstance(network, Mesh):
         columns = network.columns
     schedule = Schedule.of(options.name, options.ranks, columns=columns)
+    if len(schedule) * options.ranks > MOST_MESSAGES:
+        raise ScheduleError(
+            f"--ranks {options.ranks}: {len(schedule)} steps of up to {options.ranks} messages are more than the "
+            f"{MOST_MESSAGES} that are shown"
+        )
     if options.json:
         print(json.dumps(schedule_json(schedule)))
         return

@@ -18,6 +18,7 @@ from oocarrays.plan.sieve import METHODS
 from oocarrays.section_reading import plan, read
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.urls import check_path
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction
@@ -81,14 +82,16 @@ def _index(node: ast.expr) -> Any:
 
 
 def _read(options: argparse.Namespace) -> None:
+    if options.out is not None:
+        check_path(options.out, "--out")
     if options.out and os.path.lexists(options.out):
         raise TargetError(f"{options.out} exists; name a new file")
-    array = open_array(options.store, storage_options=dict(options.storage_option))
+    array = open_array(options.store, storage_options=dict(options.storage_option), missing=options.missing)
     taken, meter = Selection.of(parsed_section(options.section), array.shape), Meter()
     _check_size(taken, array)
     if options.explain:
         print(plan(array.zarr, taken, method=options.method).explain())
-    data = np.asarray(read(array.zarr, taken, method=options.method, meter=meter))
+    data = np.asarray(read(array._file, taken, method=options.method, meter=meter))
     if options.explain:
         print(_counted(meter))
     if options.out:
@@ -103,7 +106,8 @@ def _counted(meter: Meter) -> str:
     """What reading took, as it was counted."""
     more = f", {meter.index_requests} of indices of shards" if meter.index_requests else ""
     decoded = f", {meter.decoded_bytes} bytes decoded" if meter.decoded_bytes else ""
-    return f"counted: {meter.read_requests} requests for {meter.read_bytes} bytes{more}{decoded}"
+    missing = f", {meter.missing_chunks} chunks missing" if meter.missing_chunks else ""
+    return f"counted: {meter.read_requests} requests for {meter.read_bytes} bytes{more}{decoded}{missing}"
 
 
 def _check_size(taken: Selection, array: OutOfCoreArray) -> None:

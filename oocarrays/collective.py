@@ -12,12 +12,13 @@ from dask.highlevelgraph import HighLevelGraph
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.distributed_array import DistributedArray, LayoutLike, layout_for
-from oocarrays.errors import SelectionError
+from oocarrays.errors import InputError, SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.collective import CollectiveTasks, collective_read
 from oocarrays.graphs.parts import Parts, RankParts, layered
 from oocarrays.graphs.run import Cluster, check_reach
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
+from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
@@ -25,7 +26,7 @@ from oocarrays.plan.collective import CollectivePlan
 from oocarrays.plan.offers import plan_collective
 from oocarrays.plan.wanted import requests_of
 from oocarrays.section_arrays import SectionArrays
-from oocarrays.storage.array_file import ArrayFile, describe
+from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -118,19 +119,32 @@ def read_sections(
         check_reach({"array": a.zarr.store_path.store})
     wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     plan = plan_collective(
-        (file := describe(a.zarr)).stored,
+        (file := a._file).stored,
         wanted.requests,
         method=method,
         partition=partition,
         deal=deal,
         aggregators=aggregators,
-        disk_of=disks.get if isinstance(disks, Mapping) else disks,
+        disk_of=disk_of(disks),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
         workers=len(there),
         **(means := _means(cluster, memory, schedule)),
     )
     how = {"under_way": means["under_way"], "costs": means["costs"]}
     return wanted.arrays(file, plan, cluster, there, how)
+
+
+def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
+    """What says which disk a chunk is on, if that is known.
+
+    Raises
+    ------
+    InputError
+        Where it is neither a mapping nor a function.
+    """
+    if disks is not None and not isinstance(disks, Mapping) and not callable(disks):
+        raise InputError(f"disks={disks!r} is neither a mapping from a chunk's index nor a function of it")
+    return disks.get if isinstance(disks, Mapping) else disks
 
 
 def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
@@ -196,6 +210,7 @@ def wanted_by_ranks(
         return Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
     if grid is not None or within is not None:
         raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
+    ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=SelectionError)
     given = list(sections) if isinstance(sections, Sequence) else []
     if not given or ranks not in (None, len(given)):
         what = f"{len(given)} sections" if given else f"sections={sections!r}"

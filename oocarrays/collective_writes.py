@@ -14,14 +14,14 @@ from dask.utils import ensure_dict, format_bytes
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of
-from oocarrays.collective import SectionsLike, wanted_by_ranks
+from oocarrays.collective import SectionsLike, disk_of, wanted_by_ranks
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.builder import itself
 from oocarrays.graphs.collective_writes import WritingBuilder, WritingRun
 from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.rechunk import new_suffix
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.steps import Key
 from oocarrays.job import Job
 from oocarrays.lazy import check_array
@@ -69,10 +69,10 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     def _begin(self) -> None:
         self._run.begin_anew()
 
-    def _build(self) -> None:
+    def _build(self) -> Graph:
         builder = WritingBuilder(self._run, self._held.keys)
-        self._key = builder.build()
-        self._graph = {**self._held.tasks, **builder.graph}
+        last = builder.build()
+        return {**self._held.tasks, **builder.graph}, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return {**self._held.homes, **super()._homes()}
@@ -217,7 +217,7 @@ def write_sections(
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
         partition=partition,
         deal=deal,
-        disk_of=disks.get if isinstance(disks, Mapping) else disks,
+        disk_of=disk_of(disks),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
     return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections), held, cluster, there)

@@ -22,12 +22,14 @@ from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.report import shape_text, shortened
+from oocarrays.report import missing_text, shape_text, shortened
 from oocarrays.storage import array_file
-from oocarrays.storage.array_file import MARK, StoreLike
+from oocarrays.storage.array_file import MARK, WRECKED, StoreLike, mark_of, said
 from oocarrays.storage.formats import DIMENSIONS, dimension_names
+from oocarrays.storage.group_file import is_consolidated
+from oocarrays.storage.presence import presence_of
 
-COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs")
+COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,10 @@ class ArrayFacts:
     """Bytes of all elements."""
     stored_bytes: int | None
     """Bytes in the store; None where they have not been asked for."""
+    all_chunks: int
+    """Chunks that it has where none is missing; shards, where there are any."""
+    missing_chunks: int | None
+    """Those that are not stored; None where they have not been asked for, or counting them takes long."""
     attributes: Mapping[str, Any]
     """The user's attributes, without those that stand for something above or below."""
     unfinished: str | None
@@ -104,11 +110,13 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
     ((6, 4), ('y', 'x'), ('bytes', 'zstd'), 96)
     """
     attributes = dict(array.attrs.asdict())
-    unfinished = attributes.pop(MARK, None)
+    unfinished = mark_of(attributes)
+    attributes.pop(MARK, None)
     names = dimension_names(array)
     if array.metadata.zarr_format == 2 and names:
         del attributes[DIMENSIONS]
     chunks, shards = _pieces(array)
+    there = presence_of(array, _place(array), read=False)
     return ArrayFacts(
         store=_place(array),
         zarr_format=array.metadata.zarr_format,
@@ -122,8 +130,10 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         fill_value=str(array.fill_value),
         nbytes=int(array.size) * array.dtype.itemsize,
         stored_bytes=int(array.nbytes_stored()) if stored else None,
+        all_chunks=there.chunks,
+        missing_chunks=there.count_missing() if stored else None,
         attributes=attributes,
-        unfinished=None if unfinished is None else str(unfinished),
+        unfinished=unfinished,
     )
 
 
@@ -185,8 +195,8 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
         return _group_facts(group, "", found, stored)
     except OSError as error:
         raise StoreFailure(f"cannot read {store}: {error}") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise NotFoundError(f"{store} cannot be read as a Zarr group: {error}") from error
+    except WRECKED as error:
+        raise NotFoundError(f"{store} cannot be read as a Zarr group: {said(error)}") from error
 
 
 def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
@@ -196,21 +206,22 @@ def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
         return zarr.open_group(store, mode="r", use_consolidated=False if local else None)  # type: ignore[arg-type]
     except GroupNotFoundError:
         raise NotFoundError(str(no_array).replace("no Zarr array in", "no Zarr array or group in")) from None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, *WRECKED):
         raise no_array from None
 
 
 def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored: bool) -> GroupFacts:
     """A group and its members, out of all nodes that were found, by path from the outermost group."""
     attributes = dict(group.attrs.asdict())
-    unfinished = attributes.pop(MARK, None)
+    unfinished = mark_of(attributes)
+    attributes.pop(MARK, None)
     here = {p.rpartition("/")[2]: (p, node) for p, node in found.items() if p.rpartition("/")[0] == path}
     return GroupFacts(
         store=_place(group),
         zarr_format=group.metadata.zarr_format,
-        consolidated=_is_consolidated(group),
+        consolidated=is_consolidated(group),
         attributes=attributes,
-        unfinished=None if unfinished is None else str(unfinished),
+        unfinished=unfinished,
         members={
             name: _group_facts(node, p, found, stored)
             if isinstance(node, zarr.Group)
@@ -224,16 +235,6 @@ def _place(node: zarr.Array | zarr.Group) -> str:
     """Where a node is, as a person writes it."""
     path = node.store_path
     return array_file.place_name(path.store, path.path) or str(path)
-
-
-def _is_consolidated(group: zarr.Group) -> bool:
-    if group.metadata.consolidated_metadata is not None:
-        return True
-    try:
-        zarr.open_group(group.store_path.store, path=group.store_path.path, mode="r", use_consolidated=True)
-    except ValueError:
-        return False
-    return True
 
 
 # ---------------------------------------------------------------------- as text
@@ -332,6 +333,7 @@ def _array_row(array: ArrayFacts) -> tuple[str, ...]:
         format_bytes(array.nbytes),
         "–" if array.stored_bytes is None else format_bytes(array.stored_bytes),
         ", ".join(array.codecs) or "–",
+        f"lacks {missing_text(array.missing_chunks, array.all_chunks)} chunks" if array.missing_chunks else "",
     )
 
 
@@ -356,6 +358,7 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
         ("dimension names", ", ".join(map(str, names)) if names else "none"),
         ("bytes", f"{format_bytes(array.nbytes)} ({array.nbytes})"),
         *([] if stored is None else [("bytes stored", f"{format_bytes(stored)} ({stored})")]),
+        *([] if stored is None else [("chunks missing", missing_text(array.missing_chunks, array.all_chunks))]),
         *((f"attribute {name}", repr(value)) for name, value in array.attributes.items()),
     ]
 

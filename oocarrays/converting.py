@@ -10,7 +10,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, placer
+from oocarrays.array import OutOfCoreArray, missing_of, placer
 from oocarrays.array import open_array as open_global
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.chunks import ChunksLike, regular_shards
@@ -20,14 +20,14 @@ from oocarrays.files import CHUNK_BYTES, chunks_and_order, described, largest_sh
 from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.files import FilesRun, FilesTarget, build_graph
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
 from oocarrays.local_array import LocalArrays, own_disks
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.orientation import orientation_of
 from oocarrays.plan.files import FilesPlan, plan_files
 from oocarrays.storage import array_file, local_files
-from oocarrays.storage.array_file import StoreLike, describe
+from oocarrays.storage.array_file import StoreLike, describe_source
 from oocarrays.storage.descriptor import KEY, Descriptor
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.local_files import LocalFiles
@@ -52,9 +52,11 @@ class FilesJob(Job[FilesRun, Any]):
         """What will be read, sent, written and held: frozen data."""
         return self._run.plan
 
-    def _build(self) -> None:
-        self._addresses = self._disks.homes(self._addresses)
-        self._graph, self._key = build_graph(self._run, self._addresses)
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._disks.homes(addresses)
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
@@ -154,7 +156,7 @@ def scatter_files(
     place = placer(storage_options)
     opened = open_global(place(a), mode="r").zarr
     store = place(target)
-    source, cluster = describe(opened), cluster_of(scheduler, workers)
+    source, cluster = describe_source(opened, missing_of(a)), cluster_of(scheduler, workers)
     said = described(tuple(opened.shape), layout, ranks, grid, "local", depth)
     names, size = dimension_names(opened), min(max(source.stored.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
     runs = orientation_of(opened.shape, source.stored.grid.chunks)
@@ -173,9 +175,10 @@ def scatter_files(
     plan = plan_files(
         "scatter", source.stored, largest, grids, said.layout, said.depth, **_means(cluster, memory, schedule)
     )
-    files = LocalFiles(store=array_file.absolute(store), descriptor=said, name=str(store))
+    files = LocalFiles(store=store, descriptor=said, name=str(store))
     run = FilesRun(plan, source, files, _target(store, made, overwrite))
-    return FilesJob(run, lambda name: open_array(store, scheduler=scheduler), cluster, disks)
+    there = scheduler if folders else None  # a client does not travel with what Dask computes on workers
+    return FilesJob(run, lambda name: open_array(store, scheduler=there), cluster, disks)
 
 
 def gather_files(
@@ -266,7 +269,7 @@ def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[s
 
 
 def _target(store: Any, made: dict[str, Any], overwrite: bool) -> FilesTarget:
-    return FilesTarget(store=array_file.absolute(store), settings=made, overwrite=overwrite)
+    return FilesTarget(store=store, settings=made, overwrite=overwrite)
 
 
 def _grid(made: Mapping[str, Any]) -> ChunkGrid:

@@ -10,8 +10,9 @@ import numpy as np
 
 from oocarrays import report
 from oocarrays.distributed_array import LayoutLike, layout_for
-from oocarrays.errors import ChunksError
+from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs.settings import size_in_bytes
+from oocarrays.mapping.given import element_type
 from oocarrays.plan.requests import RequestCounts, requests_of
 
 KINDS = ("block", "cyclic", "*")
@@ -72,7 +73,8 @@ def count_requests(
     (4, 262144, 8)
     """
     laid = layout_for(shape, layout, ranks=ranks, grid=grid, about=1)
-    return requests_of(laid, orientation=orientation, chunk=_elements(chunk, np.dtype(dtype).itemsize))
+    itemsize = element_type(dtype, error=LayoutError).itemsize
+    return requests_of(laid, orientation=orientation, chunk=_elements(chunk, itemsize))
 
 
 def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | None:
@@ -85,12 +87,18 @@ def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | N
     return nbytes // itemsize
 
 
+MOST_AXES = 6
+"""Axes of an array of which every way to distribute them is counted, at most."""
+
+
 def distributions_of(axes: int) -> list[str]:
     """Every way to distribute some axes by block or cyclically; the eight of Table 1 where there are two.
 
     >>> distributions_of(1), len(distributions_of(2))
     (['(block)', '(cyclic)'], 8)
     """
+    if axes > MOST_AXES:
+        raise LayoutError(f"{axes} axes can be distributed in {len(KINDS)}**{axes} ways: give one layout")
     every = product(KINDS, repeat=axes)
     return [f"({', '.join(each)})" for each in every if set(each) != {"*"}]
 

@@ -26,6 +26,8 @@ from oocarrays.graphs.parts import (
 from oocarrays.graphs.redistribution import moved
 from oocarrays.graphs.run import Cluster
 from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
+from oocarrays.mapping.given import extents
+from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.hpf import Asked, parse_layout
 from oocarrays.mapping.layout import Layout
@@ -286,11 +288,13 @@ def layout_for(
     LayoutError
         Where it is one of another array, or does not fit what else is said.
     """
+    shape = extents(shape, error=LayoutError)
+    ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=LayoutError)
     if isinstance(layout, Layout):
-        if layout.shape != tuple(shape):
-            raise LayoutError(f"the layout {layout} is of shape {layout.shape}; the array has shape {tuple(shape)}")
+        if layout.shape != shape:
+            raise LayoutError(f"the layout {layout} is of shape {layout.shape}; the array has shape {shape}")
         if grid is not None or ranks not in (None, layout.ranks):
-            asked = f"grid={tuple(grid)}" if grid is not None else f"ranks={ranks}"
+            asked = f"grid={grid}" if grid is not None else f"ranks={ranks}"
             raise LayoutError(f"the layout {layout} has its own ranks: leave {asked} out")
         return layout
     distributions, named = parse_layout(layout)

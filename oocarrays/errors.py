@@ -17,14 +17,24 @@ OocError
 └── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
     ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
     ├── DiskFullError                there is no room for the target or the scratch array
+    ├── KernelError                  a kernel failed, or gave what does not fit; nothing stays where nothing was written
     └── StoreFailure                 the store refused a read or a write
 """
 
 from __future__ import annotations
 
+LONGEST = 2000
+"""Characters of a message, at most: of what is longer, the middle is left out."""
+
 
 class OocError(Exception):
-    """Base of all errors raised by oocarrays."""
+    """Base of all errors raised by oocarrays; what it says is one line, whatever values it names."""
+
+    def __str__(self) -> str:
+        line = " ".join(super().__str__().split("\n")).replace("\r", " ").replace("\0", "\\0")
+        line = line.encode(errors="backslashreplace").decode()
+        half = LONGEST // 2
+        return line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}"
 
 
 class InputError(OocError, ValueError):
@@ -110,6 +120,10 @@ class CorruptChunkError(RunError):
 
 class DiskFullError(RunError):
     """There is no room for the target or for the scratch array."""
+
+
+class KernelError(RunError):
+    """A kernel failed, or gave what does not fit its target; where nothing had been written, no target stays."""
 
 
 class StoreFailure(RunError):

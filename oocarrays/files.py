@@ -17,6 +17,7 @@ from oocarrays.distributed_array import LayoutLike, layout_for
 from oocarrays.errors import ChunksError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.local_array import LocalArrays, open_local, own_disks
+from oocarrays.mapping.given import chosen, element_type, extents, named
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, check_depth, depths, largest_rank
@@ -42,6 +43,7 @@ def open_array(
     mode: Literal["r", "r+"] = "r",
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
 ) -> OutOfCoreArray | LocalArrays:
     """Open an array file: a Zarr array, or the local array files in a Zarr group.
 
@@ -55,6 +57,11 @@ def open_array(
         How a URL is opened, by the names that fsspec has for it.
     scheduler : Client, address or "threads"
         The cluster on whose workers' own disks local array files are; by default that of the active client.
+    missing : str
+        What is made of a chunk that is not there, by whatever reads this array: ``"fill"`` takes it for the fill value,
+        as Zarr does; ``"warn"`` does so, and warns once a run, with their number; ``"error"`` is for arrays that lack
+        none: a `RunError` names the first. Zarr itself stores no chunk of nothing but the fill value unless it is told
+        to. By default the setting ``oocarrays.missing``, which is ``"fill"``.
 
     Raises
     ------
@@ -77,9 +84,9 @@ def open_array(
     """
     place = placer(storage_options)(store)
     try:
-        opened = array.open_array(place, mode=mode)
+        opened = array.open_array(place, mode=mode, missing=missing)
     except NotFoundError:
-        local = open_local(place, mode=mode, scheduler=scheduler) if holds_group(place) else None
+        local = open_local(place, mode=mode, scheduler=scheduler, missing=missing) if holds_group(place) else None
         if local is None:
             raise
         return local
@@ -163,10 +170,10 @@ def create_array(
     >>> a.chunks, a.orientation, a.layout.ranks
     ((8, 6), (1, 0), 2)
     """
-    shape = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
+    shape = extents(shape)
     place = placer(storage_options)(store)
     descriptor = described(shape, layout, ranks, grid, placement, depth)
-    known = _dtype(dtype)
+    known = element_type(dtype, error=UnsupportedError)
     chunked, order = chunks_and_order(descriptor, known, orientation, chunks, dimension_names, _chunk_bytes(memory))
     shard = regular_shards(shards, chunked, largest_shape(descriptor), known, dimension_names)
     made = {
@@ -176,8 +183,8 @@ def create_array(
         "fill_value": fill_value,
         "compressors": "auto" if compressors is None else compressors or None,
         "filters": "auto" if filters is None else filters or None,
-        "zarr_format": zarr_format,
-        "attributes": dict(attributes or {}),
+        "zarr_format": chosen(zarr_format, "zarr_format", (2, 3), error=UnsupportedError),
+        "attributes": {} if attributes is None else named(attributes, "attributes"),
         "dimension_names": dimension_names,
     }
     wanted = replace(descriptor, orientation=order)
@@ -192,8 +199,7 @@ def described(
     shape: tuple[int, ...], layout: Any, ranks: Any, grid: Any, placement: Placement, depth: Any
 ) -> Descriptor:
     """What is asked for, checked."""
-    if placement not in ("global", "local"):
-        raise LayoutError(f"placement={placement!r} is not 'global' or 'local'")
+    chosen(placement, "placement", ("global", "local"), error=LayoutError)
     if layout is None and (placement == "local" or ranks is not None or grid is not None):
         raise LayoutError(f"placement={placement!r} over ranks needs a layout, such as layout='(block, *)'")
     wanted = layout_of(shape, layout, ranks, grid)
@@ -210,16 +216,6 @@ def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequ
     if isinstance(layout, Layout):
         return layout_for(shape, layout, ranks=ranks, grid=grid, about=1)
     return Layout.of(shape, layout, ranks=ranks, grid=grid)
-
-
-def _dtype(dtype: Any) -> np.dtype:
-    try:
-        known: np.dtype = np.dtype(dtype)
-    except TypeError as error:
-        raise UnsupportedError(f"dtype={dtype!r} is no type of elements: {error}") from None
-    if known.hasobject or known.itemsize == 0:
-        raise UnsupportedError(f"dtype={dtype!r}: its elements have no fixed size")
-    return known
 
 
 def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
@@ -278,7 +274,7 @@ def _local(
     described, disks = own_disks(descriptor, folders, scheduler)
     local_files.check_group_place(store, overwrite=overwrite)
     local_files.create_group(store, described, made, uuid.uuid4().hex[:12], overwrite=overwrite)
-    files = local_files.LocalFiles(store=array_file.absolute(store), descriptor=described, name=str(store))
+    files = local_files.LocalFiles(store=store, descriptor=described, name=str(store))
     for rank in range(files.ranks):
         own = local_files.rank_settings(described, made, rank)
         disks.call(rank, local_files.create_file, files.place(rank), own, overwrite)

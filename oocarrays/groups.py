@@ -6,7 +6,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
 from dask.utils import format_bytes
@@ -15,21 +15,24 @@ from oocarrays import report
 from oocarrays.array import OutOfCoreArray
 from oocarrays.contents import array_facts
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
+from oocarrays.graphs import settings
 from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.looking import TRUSTED, Trust
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.resume import journal_content
-from oocarrays.graphs.run import Cluster
-from oocarrays.graphs.settings import local_cores
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.group_chunks import LINES, asked_for
 from oocarrays.job import Job
 from oocarrays.notebook import array_html, members_html, plan_html, rows_html
 from oocarrays.plan.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import group_file
-from oocarrays.storage.array_file import ArrayFile, StoreLike, absolute, local_folder
+from oocarrays.storage.array_file import ArrayFile, StoreLike, local_folder
 from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.presence import Policy, Presence
+from oocarrays.storage.remote import RemoteStore
+from oocarrays.storage.urls import absolute
 
 if TYPE_CHECKING:
     pass
@@ -42,11 +45,12 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
     dataset, where the group lies in local files.
     """
 
-    def __init__(self, file: GroupFile) -> None:
+    def __init__(self, file: GroupFile, missing: str | None = None) -> None:
         self._file = file
+        self._missing = settings.missing(missing)
 
     def __getitem__(self, name: str) -> OutOfCoreArray:
-        return OutOfCoreArray(self._file.arrays[name.strip("/")])
+        return OutOfCoreArray(self._file.arrays[name.strip("/")], self._missing)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._file.arrays)
@@ -58,6 +62,11 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
     def attrs(self) -> dict[str, Any]:
         """The user's attributes of the group."""
         return dict(self._file.zarr.attrs.asdict())
+
+    @property
+    def missing(self) -> Policy:
+        """What is made of chunks that its arrays lack: as `open_group` was told."""
+        return self._missing
 
     @property
     def zarr(self) -> zarr.Group:
@@ -95,13 +104,17 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
         )
 
 
-def open_group(store: StoreLike | zarr.Group) -> OutOfCoreGroup:
+def open_group(
+    store: StoreLike | zarr.Group, *, missing: Literal["fill", "warn", "error"] | None = None
+) -> OutOfCoreGroup:
     """Open a group in a Zarr store, with all arrays in it and in the groups below.
 
     Parameters
     ----------
     store : path, Zarr store or zarr.Group
         Where the group is.
+    missing : str
+        What is made of chunks that its arrays lack, as in `open_array`.
 
     Raises
     ------
@@ -119,7 +132,7 @@ def open_group(store: StoreLike | zarr.Group) -> OutOfCoreGroup:
     >>> list(group), group["deep/temp"].chunks
     (['deep/temp'], (1, 4))
     """
-    return OutOfCoreGroup(group_file.describe_group(group_file.open_group(store)))
+    return OutOfCoreGroup(group_file.describe_group(group_file.open_group(absolute(store))), missing)
 
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
@@ -130,10 +143,10 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         """What will be read, sent, written and held: frozen data; ``plan["air"]`` is that of one array."""
         return self._run.plan
 
-    def _build(self) -> None:
+    def _build(self) -> Graph:
         builder = GroupGraphBuilder(self._run, self._addresses)
-        self._key = builder.build()
-        self._graph, self._pinned = builder.graph, builder.homes
+        last, self._pinned = builder.build(), builder.homes
+        return builder.graph, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
@@ -142,6 +155,9 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
     def left(self) -> float:
         """The share of what is rewritten that is still to be written: 1, or less where a run is resumed."""
         return self._run.left
+
+    def _sources(self) -> Sequence[Presence]:
+        return [presence for member in self._run.members.values() for presence in member.reads()]
 
     def _planned(self) -> str:
         each = [f"{name}\n{_indented(report.explain(plan))}" for name, plan in self.plan.members]
@@ -265,7 +281,7 @@ def group_job(
         budget=means["budget"],
         processes=means.get("processes"),
     )
-    destination = GroupDestination(store=absolute(target), overwrite=overwrite, resumed=False)
+    destination = GroupDestination(store=target, overwrite=overwrite, resumed=False)
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
 
 
@@ -273,11 +289,13 @@ def resume_group(
     target: StoreLike,
     source: Any,
     place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
     cluster_for: Callable[[GroupPlan], Cluster | None],
+    missing: str | None = None,
     trust: Trust = TRUSTED,
 ) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
-    run = resumed_group(target, source, place, trust)
+    run = resumed_group(target, source, place, scratch, missing, trust)
     return _job(run, cluster_for(run.plan))
 
 
@@ -292,7 +310,7 @@ def _planned_copies(
     processes = means.get("processes")
     return plan_copies(
         [_to_copy(name, array) for name, array in file.arrays.items() if name not in wanted],
-        lanes=processes or local_cores(),
+        lanes=processes or settings.local_cores(),
         at_once=zarr.config.get("async.concurrency"),
         budget=means["budget"],
         local=file.folder is not None and local_folder(target) is not None,

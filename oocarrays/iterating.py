@@ -15,14 +15,13 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array, placer
+from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
 from oocarrays.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.resume_slabs import asked_of, kernel_name, left_by, slab_content, trust_of
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph, check_count
 from oocarrays.graphs.slab_tasks import SlabTarget
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.sweeps import unlike
@@ -35,7 +34,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.remote import place_below
+from oocarrays.storage.scratch import scratch_below
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -92,9 +91,9 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
                 moves += self.moves
         finally:
             self.moves = moves
-            self._build()
+            self._built = None
         self.measured_seconds = time.perf_counter() - start
-        return self._result("")
+        return self._ended("")
 
     def _started(self) -> Progress:
         """How far an earlier run of the same id came; nothing is spent yet."""
@@ -109,8 +108,8 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         self._resumes = False
         if self._cluster:
             self._find_workers(self._cluster)
-        self._graph, self._pinned = {}, {}
-        self._key = self._add(self._run)
+        self._pinned = {}
+        self._built = self._pass_graph(self._run)
         self._runs = [self._run]
         found: Any = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
         self._spent = self.meter
@@ -123,21 +122,16 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     # ------------------------------------------------------------------ what Dask asks of a collection
 
-    def _build(self) -> None:
-        """The graph of all passes is built when it is asked for; what its last key is, is known before."""
-        self._graph, self._pinned, self._key = {}, {}, (f"finish-{new_suffix()}", 0)
-
-    def _add(self, run: SweepRun, after: Iterable[Key] = (), suffix: str | None = None) -> Key:
-        """Add the tasks of a pass; returns the key of the last one."""
+    def _pass_graph(self, run: SweepRun, after: Iterable[Key] = ()) -> Graph:
+        """The tasks of a pass, and the key of the last one."""
+        check_count(run.plan.traffic.tasks)
         builder = SweepBuilder(run, self._addresses)
-        builder.suffix = suffix or builder.suffix
-        last = builder.build(after)
-        self._graph |= builder.graph
         self._pinned[builder.suffix] = self._addresses
-        return last
+        last = builder.build(after)
+        return builder.graph, last
 
-    def _chain(self) -> None:
-        """Build the graph of all passes.
+    def _build(self) -> Graph:
+        """The graph of all passes.
 
         Raises
         ------
@@ -146,24 +140,23 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         """
         if self._course.until is not None:
             raise InputError(f"until={self._course.until!r} is looked at between passes: use job.run()")
-        progress = self._started()
+        progress, self._pinned = self._started(), {}
+        check_count(self.plan.traffic.tasks)
+        graph: dict[Any, Any] = {}
         after: list[Key] = []
         while True:
             run = SweepRun(self._course, progress, resumes=self._resumes and not self._runs)
             self._runs.append(run)
-            after = [self._add(run, after, self._key[0].rpartition("-")[2] if run.last else None)]
+            tasks, last = self._pass_graph(run, after)
+            graph, after = graph | tasks, [last]
             if run.last:
                 break
             progress = progress.after(np.nan)
         self._run = self._runs[0]
+        return graph, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
-
-    def __dask_graph__(self) -> dict[Key, Any]:
-        if not self._graph:
-            self._chain()
-        return super().__dask_graph__()
 
     # ------------------------------------------------------------------ what a person reads
 
@@ -219,6 +212,7 @@ def iterate(
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
     scratch: str | os.PathLike[str] | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -262,7 +256,7 @@ def iterate(
         it has written; it begins where nothing is there. ``"verify"`` and ``"as-is"`` as in `map_slabs`.
     scratch : path or URL
         Where what passes hand on is stored, two arrays at most, until the end; by default beside the target.
-    storage_options, scheduler, workers
+    missing, storage_options, scheduler, workers
         As in `rechunk`.
 
     Returns
@@ -303,9 +297,9 @@ def iterate(
     goes_on = trust_of(resume) is not None and array_file.unfinished_run(store) is not None
     array_file.check_target(array, store, overwrite=overwrite or goes_on)
     cluster, edge = cluster_of(scheduler, workers), checked_boundary(boundary, array.dtype)
-    means, file = means_of(cluster, memory), array_file.describe(array)
+    means, file = means_of(cluster, memory), array_file.describe_source(array, missing_of(source, missing))
     made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
-    destination = SlabTarget(store=array_file.absolute(store), settings=made, overwrite=overwrite)
+    destination = SlabTarget(store=store, settings=made, overwrite=overwrite)
     watched = residual or (change if until is not None else None)
     depths = checked(depth, array.shape, prefetch, axis, height)
     asked = asked_of(
@@ -313,7 +307,7 @@ def iterate(
         residual=None if watched is None else kernel_name(watched),
     )  # fmt: skip
     left = left_by(store, asked, "iterate", sources=[file], resume=resume) if goes_on else None
-    where = scratch_of(place(scratch) if scratch else settings.setting("scratch"), store)
+    where = scratch_of(place(scratch) if scratch else settings.setting("scratch"), store, array)
     plan = plan_iterate(
         file.stored,
         array_file.preview(_plain(array), where),
@@ -342,7 +336,7 @@ def iterate(
         until=until,
         source=file,
         target=destination,
-        scratch=place_below(where, f".oocarrays-{id}"),
+        scratch=scratch_below(where, id),
         content=content,
         id=id,
         resumes=left is not None,

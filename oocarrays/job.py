@@ -8,7 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from oocarrays import report
 from oocarrays.graphs.run import GraphJob, Run
+from oocarrays.mapping.given import flag
 from oocarrays.notebook import rows_html
+from oocarrays.report import missing_text
 
 Result = TypeVar("Result")
 
@@ -40,7 +42,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
             Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
             marked unfinished, and `resume` goes on with it. What the tasks of a lazy source raise is raised as it is.
         """
-        bar: AbstractContextManager[None] = self._bar() if progress else nullcontext()
+        bar: AbstractContextManager[None] = self._bar() if flag(progress, "progress") else nullcontext()
         self._begin()
         with bar:
             target: Result = self._execute()
@@ -57,10 +59,14 @@ class Job(GraphJob[Run], Generic[Run, Result]):
     def explain(self) -> str:
         """The plan, with every way that was looked at and its cost, and after a run what was measured."""
         text = "\n".join([self._planned(), *self.notices])
+        rows = [(each.name, missing_text(each.count_missing(), each.chunks)) for each in self._sources()]
+        if rows:
+            text += f"\n\nchunks missing\n{report.table(rows, indent='  ')}"
         if self.measured_seconds is None:
             return text
+        measured = [*self._measured(), ("missing chunks", "", str(self.meter.missing_chunks))]
         moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
-        return f"{text}\n\nlast run\n{report.table(self._measured(), indent='  ')}{moves}"
+        return f"{text}\n\nlast run\n{report.table(measured, indent='  ')}{moves}"
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.notebook import lazy_html
@@ -71,12 +71,12 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
             ("blocks' tasks", f"hold what they hold, and a block on each of {plan.threads} threads"),
         ]
 
-    def _build(self) -> None:
+    def _build(self) -> Graph:
         keys = self._lazy.__dask_keys__()
         tasks = ensure_dict(self._lazy.__dask_optimize__(self._lazy.__dask_graph__(), keys))
         builder = BlocksBuilder(self._run, new_suffix(), self._addresses, tasks, keys)
-        self._key = builder.build()
-        self._graph = builder.graph
+        last = builder.build()
+        return builder.graph, last
 
     def _threads(self) -> int:
         return self.plan.threads
@@ -207,7 +207,7 @@ def planned(
     plan = plan_blocks(x.chunks, stored, local_threads=threads, straight=straight, **means, **choices)
     past_cache_above = settings.past_cache_above()
     destination = Destination(
-        store=array_file.absolute(target),
+        store=target,
         settings=made,
         overwrite=overwrite,
         scratch=scratch_folder(scratch, target),

@@ -32,6 +32,7 @@ from oocarrays.plan.lazy_reads import LazyReadsPlan, plan_lazy_reads
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.scratch import check_scratch_place
 from oocarrays.storage.urls import scratch_place
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Means:
 def _scratch(asked: Any, file: ArrayFile) -> str:
     """A local folder: the one that is asked for, or beside the array, or the system's temporary one."""
     if asked is not None and isinstance(place := scratch_place(asked), str):
+        check_scratch_place(place, source=file.folder)
         return place
     beside = os.path.dirname(file.folder) if file.folder else ""
     return beside if beside and os.access(beside, os.W_OK) else tempfile.gettempdir()

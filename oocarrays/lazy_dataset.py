@@ -22,7 +22,7 @@ from oocarrays.chunks import regular_chunks
 from oocarrays.errors import ChunksError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.dataset import DatasetBuilder, DatasetRun
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
 from oocarrays.lazy import block_grid, check_array, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
@@ -72,7 +72,7 @@ class DatasetJob(Job[DatasetRun, Any]):
             ("blocks' tasks", f"hold what they hold, and a block on each of {plan.threads} threads"),
         ]
 
-    def _build(self) -> None:
+    def _build(self) -> Graph:
         from dask.array.optimization import optimize
         from dask.highlevelgraph import HighLevelGraph
 
@@ -80,8 +80,8 @@ class DatasetJob(Job[DatasetRun, Any]):
         graphs = [x.__dask_graph__() for x in self._arrays.values()]
         tasks = ensure_dict(optimize(HighLevelGraph.merge(*graphs), keys)) if graphs else {}
         builder = DatasetBuilder(self._run, self._addresses, tasks, keys)
-        self._key = builder.build()
-        self._graph, self._suffixes = builder.graph, builder.homes
+        last, self._suffixes = builder.build(), builder.homes
+        return builder.graph, last
 
     def _homes(self) -> dict[str, Sequence[str]]:
         return dict(self._suffixes)

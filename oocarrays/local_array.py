@@ -19,8 +19,10 @@ from oocarrays.array import OutOfCoreArray
 from oocarrays.errors import DescriptorError, LayoutError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks, names_of
+from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.placement import client_of
+from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, shared
@@ -30,6 +32,7 @@ from oocarrays.notebook import rows_html
 from oocarrays.plan.in_core import Slabs
 from oocarrays.storage.descriptor import KEY, Descriptor
 from oocarrays.storage.local_files import LocalFiles, open_local_files
+from oocarrays.storage.meter import Meter
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.sections import read_section
 
@@ -173,7 +176,7 @@ class LocalArrays:
         DescriptorError
             Where the file is on the disk of another machine.
         """
-        return OutOfCoreArray(self._files.open(self._checked(rank), mode=self._mode))
+        return OutOfCoreArray(self._files.open(self._checked(rank), mode=self._mode), self._files.missing)
 
     def inside(self, rank: int) -> Section:
         """Where a rank's own elements are in its file: all of it, without a halo."""
@@ -201,7 +204,7 @@ class LocalArrays:
         )
 
     def _checked(self, rank: int) -> int:
-        if not 0 <= rank < self.ranks:
+        if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
             raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self.layout}")
         return rank
 
@@ -286,7 +289,10 @@ def _documents(files: LocalFiles) -> dict[str, Any]:
 
 
 def _read(files: LocalFiles, rank: int, axes: Axes) -> np.ndarray:
-    return read_section(files.file(rank), axes)
+    file, meter = files.file(rank), Meter()
+    data = read_section(file, axes, meter=meter)
+    warn_of_missing(meter, file.presence.name)
+    return data
 
 
 def _write(files: LocalFiles, rank: int, axes: Axes, values: np.ndarray) -> None:
@@ -311,11 +317,13 @@ def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | s
     return replace(descriptor, folders=folders, workers=workers), disks
 
 
-def open_local(store: Any, *, mode: str, scheduler: Client | str | None = None) -> LocalArrays | None:
+def open_local(
+    store: Any, *, mode: str, scheduler: Client | str | None = None, missing: str | None = None
+) -> LocalArrays | None:
     """Open the local array files in a group; None where it holds none."""
     files = open_local_files(store)
     if files is None:
         return None
     workers = files.descriptor.workers
     disks = Disks(client=client_of(scheduler) if workers else None, workers=workers)
-    return LocalArrays(files, mode=mode, disks=disks)
+    return LocalArrays(replace(files, missing=settings.missing(missing)), mode=mode, disks=disks)

@@ -199,7 +199,7 @@ def _target(
         said, disks = replace(said, workers=like.disks.workers), like.disks
     array_file.preview(local_files.largest_settings(said, made), store)
     local_files.check_group_place(store, overwrite=overwrite or goes_on)
-    files = LocalFiles(store=array_file.absolute(store), descriptor=said, name=str(store))
+    files = LocalFiles(store=store, descriptor=said, name=str(store))
     return LocalTarget(store=files.store, settings=made, overwrite=overwrite, files=files), disks
 
 

@@ -14,7 +14,6 @@ from oocarrays.errors import BudgetError, LayoutError
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.plan.partitions import partitions
-from oocarrays.storage.array_file import describe
 
 
 def partitions_of(a: OutOfCoreArray, layout: Any = None, *, grid: Any = None, **how: Any) -> Iterator[DistributedArray]:
@@ -39,7 +38,7 @@ def partitions_of(a: OutOfCoreArray, layout: Any = None, *, grid: Any = None, **
 
 def _fitting(a: OutOfCoreArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> tuple[Section, ...]:
     """Boxes of whole chunks that take half of the memory, or as much as can be: the rest is for reading them."""
-    stored = describe(a.zarr).stored
+    stored = a._file.stored
     means = means_of(cluster_of(scheduler, workers), memory)
     room = min(stored.grid.count, means["budget"] * means.get("processes", 1) // (2 * stored.chunk_bytes))
     while True:

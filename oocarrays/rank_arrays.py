@@ -22,6 +22,7 @@ from oocarrays.graphs.parts import RankParts, home_addresses, layered
 from oocarrays.graphs.placement import pin
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.steps import Key
+from oocarrays.mapping.given import whole
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         LayoutError
             Where there is no such rank.
         """
-        if not 0 <= rank < self.ranks:
+        if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
             raise LayoutError(f"rank {rank} is not one of 0 to {self.ranks - 1}: {self._named()}")
         name = f"local-{tokenize(self._parts.name, rank)}"
         shape = self._shape_of(rank)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 from dask.utils import format_bytes, parse_bytes
 
 from oocarrays.errors import LayoutError, ScheduleError
 from oocarrays.exchanges import BETWEEN_WORKERS, constants_of, network_text, parsed_network
+from oocarrays.mapping.given import element_type
 from oocarrays.mapping.hpf import parse_layout
 from oocarrays.mapping.layout import Layout
 from oocarrays.plan.network import Mesh, Network
@@ -64,13 +64,7 @@ def itemsize(dtype: str) -> int:
     LayoutError
         Where there is no such type, or its elements have no fixed size.
     """
-    try:
-        known = np.dtype(dtype)
-    except TypeError:
-        raise LayoutError(f"dtype={dtype!r} is no type of numpy's, such as float32") from None
-    if known.hasobject or not known.itemsize:
-        raise LayoutError(f"dtype={dtype!r} has elements of no fixed size; take one such as float32")
-    return known.itemsize
+    return element_type(dtype, error=LayoutError).itemsize
 
 
 def layouts(

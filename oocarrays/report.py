@@ -52,6 +52,15 @@ def shape_text(shape: Iterable[int]) -> str:
     return " × ".join(map(str, shape)) or "scalar"
 
 
+def missing_text(missing: int | None, chunks: int) -> str:
+    """How many chunks an array lacks.
+
+    >>> missing_text(3, 12), missing_text(0, 12), missing_text(None, 10**9)
+    ('3 of 12', 'none of 12', 'not counted')
+    """
+    return "not counted" if missing is None else f"{missing or 'none'} of {chunks}"
+
+
 def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
     """Rows with aligned columns.
 

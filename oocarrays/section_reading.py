@@ -9,6 +9,7 @@ import zarr
 
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
+from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.sections import READ_BUFFER_BYTES, SectionPlan
 from oocarrays.plan.sieve import Method
@@ -26,7 +27,13 @@ def read(
     meter: Meter | None = None,
 ) -> Any:
     """What is taken of an array; see `oocarrays.OutOfCoreArray.read`."""
-    file = array if isinstance(array, ArrayFile) else describe(array)
+    file, meter = array if isinstance(array, ArrayFile) else describe(array), meter or Meter()
+    read_as = _read_into(file, taken, method, out, meter)
+    warn_of_missing(meter, file.presence.name)
+    return read_as
+
+
+def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarray | None, meter: Meter) -> Any:
     ways, threads = _ways(file), settings.local_cores()
     if out is None:
         return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import zarr
 
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sieve_writes import SectionWritePlan, WriteMethod
-from oocarrays.storage.array_file import describe
+from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.section_writes import check_writable, write_section
 
 
 def write(
-    array: zarr.Array,
+    file: ArrayFile,
     section: Any,
     values: Any,
     *,
@@ -26,10 +25,9 @@ def write(
     memory: int | float | str | None = None,
     meter: Meter | None = None,
 ) -> SectionWritePlan:
-    """Write values to a section; see `oocarrays.OutOfCoreArray.write`."""
-    file = describe(array, written=True)
+    """Write values to a section of an array described as written; see `oocarrays.OutOfCoreArray.write`."""
     check_writable(file)
-    taken = selection_of(section, array.shape)
+    taken = selection_of(section, file.stored.grid.shape)
     buffer_bytes = None if memory is None else settings.size_in_bytes(memory, "memory")
     requests = settings.setting("requests") if file.stored.remote else settings.local_cores()
     data = taken.spread(cast(values, file.dtype))

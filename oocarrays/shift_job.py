@@ -11,7 +11,7 @@ from oocarrays import report
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.errors import InputError, LayoutError, ScheduleError, TargetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.shift import ShiftRun, build_graph
 from oocarrays.job import Job
 from oocarrays.local_array import LocalArrays
@@ -19,7 +19,7 @@ from oocarrays.mapping.boundary import Boundary
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.local import depths
 from oocarrays.plan.halos import Halos
-from oocarrays.plan.schedule import Schedule, complete_exchange
+from oocarrays.plan.schedule import Schedule, complete_exchange, is_auto
 from oocarrays.plan.shift import ShiftPlan
 from oocarrays.storage.local_files import LocalFiles
 
@@ -40,9 +40,11 @@ class ShiftJob(Job[ShiftRun, LocalArrays]):
         """Who reads, sends and writes which borders: frozen data."""
         return self._run.plan
 
-    def _build(self) -> None:
-        self._addresses = self._array.disks.homes(self._addresses)
-        self._graph, self._key = build_graph(self._run, self._addresses)
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._array.disks.homes(addresses)
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
@@ -86,9 +88,9 @@ def shift_files(
     if not a.is_writable:
         raise TargetError(f"{a.store} is opened for reading: open it with mode='r+' to write to it")
     cluster = cluster_of(a.disks.client or scheduler, workers)
-    means = means_of(cluster, memory, None if schedule == "auto" else schedule)
+    means = means_of(cluster, memory, None if is_auto(schedule) else schedule)
     name = str(means["schedule"])
-    order = complete_exchange(a.ranks) if name.lower() == "auto" else Schedule.of(name, a.ranks)
+    order = complete_exchange(a.ranks) if is_auto(name) else Schedule.of(name, a.ranks)
     if order.forwards:
         raise ScheduleError(f"schedule={name!r} forwards what is for others; array files take one that does not")
     plan = ShiftPlan(

@@ -19,6 +19,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.graphs import settings
+from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.mapping.boundary import checked_boundary
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slab_cuts import plan_slabs
@@ -57,13 +58,18 @@ class SlabIterator:
         """What is read, and what is held at most."""
         self.meter = Meter()
         """What has been read so far."""
+        self._name = file.presence.name
         self._windows = _read_ahead(Windows(plan, [file], self.meter).in_order(), prefetch)
 
     def __iter__(self) -> SlabIterator:
         return self
 
     def __next__(self) -> SlabWindow:
-        slab, (data,) = next(self._windows)
+        window = next(self._windows, None)
+        if window is None:
+            warn_of_missing(self.meter, self._name)
+            raise StopIteration
+        slab, (data,) = window
         core = self.plan.core(slab)
         return SlabWindow(data, core, within(core, self.plan.window(slab))[:-1])
 
@@ -73,6 +79,7 @@ class SlabIterator:
     def close(self) -> None:
         """Read no more, and leave no thread; fine where it has ended."""
         self._windows.close()
+        warn_of_missing(self.meter, self._name)
 
     def __enter__(self) -> SlabIterator:
         return self

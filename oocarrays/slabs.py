@@ -10,7 +10,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array, placer
+from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
 from oocarrays.asked import check_distinct, cluster_of, dtypes_of, means_of, ranks_of, workspace_of
 from oocarrays.chunks import ChunksLike, regular_chunks
 from oocarrays.errors import InputError
@@ -18,7 +18,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import local_graph
 from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content, trust_of
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import build_graph
 from oocarrays.job import Job
@@ -31,6 +31,7 @@ from oocarrays.plan.slabs import SlabPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
+from oocarrays.storage.presence import Policy
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,8 +47,8 @@ class SlabJob(Job[SlabRun, Any]):
         """What will be read, computed and held: frozen data."""
         return self._run.plan
 
-    def _build(self) -> None:
-        self._graph, self._key = build_graph(self._run, self._addresses)
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
 
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
@@ -101,9 +102,11 @@ class LocalSlabJob(SlabJob):
         self._disks = disks
         super().__init__(run, result, cluster)
 
-    def _build(self) -> None:
-        self._addresses = self._disks.homes(self._addresses)
-        self._graph, self._key = local_graph(self._run, self._addresses)
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._disks.homes(addresses)
+
+    def _build(self) -> Graph:
+        return local_graph(self._run, self._addresses)
 
 
 def map_slabs(
@@ -125,6 +128,7 @@ def map_slabs(
     folders: str | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
+    missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -178,8 +182,8 @@ def map_slabs(
         is there. That the kernel does the same as before is the caller's word. Sources that have changed since, or
         while it ran, are refused, and what is not as it was stored is written again: with ``"verify"`` it is read for
         that; ``"as-is"`` goes on with sources that have changed.
-    storage_options, scheduler, workers
-        As in `rechunk`.
+    missing, storage_options, scheduler, workers
+        As in `rechunk`; local array files are read as they were opened.
 
     Raises
     ------
@@ -212,13 +216,16 @@ def map_slabs(
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     stores = [place(each) for each in _listed(target)]
-    run, cluster = _global_pass(kernel, [array_file.open_array(place(each)) for each in sources], stores, **asked)
+    policies = [missing_of(each, missing) for each in sources]
+    arrays = [array_file.open_array(place(each)) for each in sources]
+    run, cluster = _global_pass(kernel, arrays, policies, stores, **asked)
     return SlabJob(run, _opener(stores, single=not isinstance(target, list | tuple)), cluster)
 
 
 def _global_pass(
     kernel: Kernel,
     arrays: Sequence[zarr.Array],
+    policies: Sequence[Policy],
     stores: Sequence[StoreLike],
     *,
     depth: Any,
@@ -248,10 +255,9 @@ def _global_pass(
     made = [
         target_settings(arrays[0], cut) | {"dtype": each} for each in dtypes_of(dtype, arrays[0].dtype, len(stores))
     ]
-    files = [array_file.describe(array) for array in arrays]
+    files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     targets = [
-        SlabTarget(store=array_file.absolute(store), settings=each, overwrite=overwrite)
-        for each, store in zip(made, stores, strict=True)
+        SlabTarget(store=store, settings=each, overwrite=overwrite) for each, store in zip(made, stores, strict=True)
     ]
     edge = checked_boundary(boundary, *(array.dtype for array in arrays))
     depths = checked(depth, arrays[0].shape, how["prefetch"], axis, height)

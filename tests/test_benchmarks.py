@@ -105,3 +105,12 @@ def test_the_benchmark_of_sections_runs_and_all_ways_agree(tmp_path: Path, what:
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(out.read_text())["results"]) == tables
+
+
+def test_plans_of_huge_arrays_are_made_before_the_system_stops_them(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    command = [sys.executable, str(FOLDER / "planning.py"), "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())["results"]
+    assert [case for case in found if "failed" in case or case["mib"] > 50] == []

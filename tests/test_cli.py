@@ -171,10 +171,10 @@ def rechunk(source: str = "rows.zarr", target: str = "new.zarr", chunks: str = "
 
 WRONG: dict[str, tuple[list[str], str]] = {
     # id: what is typed, what the line must say (a regular expression)
-    "no such store": (rechunk("nowhere.zarr"), r"no such store: nowhere\.zarr"),
+    "no such store": (rechunk("nowhere.zarr"), r"no such store: .*nowhere\.zarr"),
     "a group": (rechunk("group.zarr"), r"group\.zarr is a group, and chunks=.* names none"),
-    "an empty folder": (rechunk("empty"), r"no Zarr array in empty"),
-    "a folder of other files": (rechunk("folder"), r"no Zarr array in folder"),
+    "an empty folder": (rechunk("empty"), r"no Zarr array in .*empty"),
+    "a folder of other files": (rechunk("folder"), r"no Zarr array in .*folder"),
     "a file": (rechunk("file.txt"), r"file\.txt"),
     "below a file": (rechunk("file.txt/rows.zarr"), r"file\.txt/rows\.zarr"),
     "format 4": (rechunk("rows.zarr", "new.zarr", "60,8", "--zarr-format", "4"), r"invalid choice: 4"),
@@ -218,9 +218,9 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no command": ([], r"COMMAND"),
     "unknown command": (["shrink"], r"shrink"),
     "unknown option": ([*rechunk(), "--fast"], r"--fast"),
-    "info of nothing": (["info", "nowhere.zarr"], r"no such store: nowhere\.zarr"),
-    "info of an empty folder": (["info", "empty"], r"no Zarr array or group in empty"),
-    "info of a file": (["info", "file.txt"], r"no Zarr array or group in file\.txt"),
+    "info of nothing": (["info", "nowhere.zarr"], r"no such store: .*nowhere\.zarr"),
+    "info of an empty folder": (["info", "empty"], r"no Zarr array or group in .*empty"),
+    "info of a file": (["info", "file.txt"], r"no Zarr array or group in .*file\.txt"),
     "a picture of no kind": ([*rechunk(), "--draw=plan.txt"], r"written to plan\.txt: its name must end in .*png"),
     "a picture in no folder": ([*rechunk(), "--draw=nowhere/plan.png"], r"nowhere/plan\.png: no such folder"),
     "demo of no size": (["demo", "--size=big"], r"size='big' is not a size"),

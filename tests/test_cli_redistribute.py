@@ -138,7 +138,7 @@ def test_what_takes_long_to_price_is_named() -> None:
         ("--from cyclic --to block --extent 100 --network ring", "network='ring' is unknown; there are mesh:4x8"),
         ("--from cyclic --to block --extent 100 --method direct", "method='direct' does not apply to"),
         ("--from cyclic --to block --extent 100 --method best", "method='best' is unknown"),
-        ("--from cyclic --to block --extent 100 --dtype float3", "dtype='float3' is no type of numpy's"),
+        ("--from cyclic --to block --extent 100 --dtype float3", "dtype='float3' is no type of numpy's elements"),
         ("--from cyclic --to block --extent 100 --dtype object", "dtype='object' has elements of no fixed size"),
         ("--from cyclic --to block --extent 100 --draw a.ring", "its name must end in one of"),
     ],

@@ -12,9 +12,11 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.errors import JournalError, NotFoundError, RunError
+from oocarrays.contents import array_facts
+from oocarrays.errors import JournalError, NotFoundError, RunError, TargetError, UnfinishedError
 from oocarrays.plan.as_json import to_json
-from oocarrays.storage import journal
+from oocarrays.storage import array_file, journal
+from oocarrays.storage.array_file import MARK
 from oocarrays.storage.journal import FOLDER, Journal
 from oocarrays.storage.leftovers import find_leftovers
 from tests.dying import Server
@@ -148,3 +150,27 @@ def test_a_target_that_was_written_anew_is_not_gone_on_with(field: Path, target:
     assert [each.kind for each in find_leftovers(target.parent)] == ["scratch"]
     ooc.clean(target.parent)
     check_finished(target)
+
+
+# ---------------------------------------------------------------------- marks that no run of ours has made
+
+
+@pytest.mark.parametrize("mark", [None, "", 0, [1]], ids=repr)
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_mark_counts_whatever_its_value_is(field: Path, target: Path, mark: Any, zarr_format: Any) -> None:
+    zarr.create_array(target, shape=(4,), chunks=(2,), dtype="i4", attributes={MARK: mark}, zarr_format=zarr_format)
+    assert array_file.unfinished_run(target) is not None
+    assert not array_file.is_finished(target)
+    with pytest.raises(UnfinishedError):
+        ooc.open_array(target)
+    assert [left.kind for left in find_leftovers(target.parent)] == ["unfinished"]
+    assert array_facts(zarr.open_array(target)).unfinished is not None
+    with pytest.raises(NotFoundError, match="no journal"):
+        ooc.resume(target)
+    Journal(target).begin("c0ffee", {})
+    with pytest.raises(JournalError, match="of run c0ffee"):
+        ooc.resume(target)
+    with pytest.raises(TargetError, match="exists"):
+        plan(field, target, "independent")
+    plan(field, target, "independent", overwrite=True).run()
+    assert array_facts(zarr.open_array(target)).unfinished is None

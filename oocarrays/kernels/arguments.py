@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 
 from oocarrays.errors import InputError
+
+
+def check_array(given: object, name: str) -> None:
+    """Refuse what is no array of numpy's kind.
+
+    Raises
+    ------
+    InputError
+        It says of which type it is.
+    """
+    if not isinstance(given, np.ndarray):
+        raise InputError(f"the {name} is of type {type(given).__name__}; a numpy array is needed")
 
 
 def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
@@ -20,6 +34,7 @@ def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
     InputError
         It says which.
     """
+    check_array(out, "out")
     if (out.shape, out.dtype) != (given.shape, given.dtype):
         raise InputError(f"out is {out.dtype} {out.shape}; {made} {given.dtype} {given.shape}")
     if np.may_share_memory(given, out):
@@ -34,5 +49,5 @@ def check_threads(threads: int) -> None:
     InputError
         It names the number.
     """
-    if threads < 1:
+    if not isinstance(threads, Integral) or threads < 1:
         raise InputError(f"{threads} threads cannot work; 1 or more can")

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.kernels.arguments import check_threads
+from oocarrays.kernels.arguments import check_array, check_threads
+from oocarrays.mapping.given import whole
 
 PIECE = 2**18
 """Bytes of the lines that are transformed at one time: numpy copies them, in double precision."""
@@ -45,10 +46,18 @@ def transform(slab: np.ndarray, axis: int = 1, *, out: np.ndarray | None = None,
     array([[4.+0.j, 0.+0.j, 0.+0.j, 0.+0.j],
            [4.+0.j, 0.+0.j, 0.+0.j, 0.+0.j]], dtype=complex64)
     """
+    check_array(slab, "slab")
+    if slab.dtype.kind not in "biufc":
+        raise InputError(f"a transform needs numbers; this is {slab.dtype}")
+    axis = whole(axis, "axis")
     if slab.ndim != 2 or axis not in (0, 1):
         raise InputError(f"a transform of a slab of shape {slab.shape} along axis {axis}: two axes, and 0 or 1 of them")
     check_threads(threads)
-    result = np.empty(slab.shape, np.result_type(slab, np.complex64)) if out is None else out
+    made = np.result_type(slab, np.complex64)
+    result = np.empty(slab.shape, made) if out is None else out
+    check_array(result, "out")
+    if result.shape != slab.shape or result.dtype.kind != "c":
+        raise InputError(f"out is {result.dtype} {result.shape}; the transform is {made} {slab.shape}")
     lines = max(PIECE // max(slab.shape[axis] * slab.itemsize, 1), 1)
 
     def transform_piece(start: int) -> None:

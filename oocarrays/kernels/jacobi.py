@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.kernels.arguments import check_out, check_threads
+from oocarrays.kernels.arguments import check_array, check_out, check_threads
+from oocarrays.mapping.given import whole
 
 COLUMNS, BLOCK = 1024, 256 * 2**10
 """Columns of a tile, and bytes of a block of its rows: three blocks and the rows kept stay in a second cache."""
@@ -74,6 +75,7 @@ def sweeps(grid: np.ndarray, count: int, *, out: np.ndarray | None = None, threa
     >>> np.array_equal(sweeps(grid, 3), sweep(sweep(sweep(grid))))
     True
     """
+    check(grid)
     result = np.empty(grid.shape, grid.dtype) if out is None else out
     refuse(grid, count, result, threads)
     width = grid.shape[1]
@@ -133,14 +135,14 @@ def mean(before: np.ndarray, after: np.ndarray, sums: np.ndarray) -> None:
 
 def check(grid: np.ndarray) -> None:
     """Refuse what cannot be swept."""
+    check_array(grid, "grid")
     if grid.ndim != 2 or grid.dtype.kind not in "fc":
         raise InputError(f"sweeps need two axes of real or complex numbers; this is {grid.dtype} {grid.shape}")
 
 
 def refuse(grid: np.ndarray, count: int, out: np.ndarray, threads: int) -> None:
     """Raise what is wrong with the arguments, before any work."""
-    check(grid)
-    if count < 0:
+    if whole(count, "count") < 0:
         raise InputError(f"{count} sweeps cannot be made; 0 or more can")
     check_out(grid, out, "grid", "the result is")
     check_threads(threads)

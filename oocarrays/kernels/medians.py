@@ -19,12 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import pairwise, product
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from oocarrays.errors import InputError, UnsupportedError
-from oocarrays.kernels.arguments import check_out, check_threads
+from oocarrays.kernels.arguments import check_array, check_out, check_threads
+from oocarrays.mapping.given import whole, wholes
 
 PADDED = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap"}
 """What lies beyond an edge: scipy's names, as numpy's pad calls them."""
@@ -264,7 +266,8 @@ def median(
     >>> from functools import partial
     >>> kernel, how = partial(median, size=5, mode="none"), {"depth": 2, "boundary": "reflect", "workspace": "6MiB"}
     """
-    sizes = tuple(size) if isinstance(size, Sequence) else (size,) * image.ndim
+    check_array(image, "image")
+    sizes = (whole(size, "size"),) * image.ndim if isinstance(size, Integral) else wholes(size, "size")
     result = np.empty(image.shape, image.dtype) if out is None else out
     refuse(image, sizes, mode, result, threads)
     if max(sizes, default=1) > WIDEST or not all(n % 2 for n in sizes) or sum(n > 1 for n in sizes) > 2:
@@ -332,7 +335,7 @@ def by_scipy(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarr
 
 def refuse(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray, threads: int) -> None:
     """Raise what is wrong with the arguments, before any work."""
-    if mode not in (*PADDED, "none"):
+    if not isinstance(mode, str) or mode not in (*PADDED, "none"):
         raise InputError(f"mode {mode!r} is unknown; known are {', '.join(PADDED)}, none")
     if image.dtype.kind not in "biuf":
         raise InputError(f"a median needs integers or real numbers; this is {image.dtype}")

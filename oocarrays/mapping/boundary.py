@@ -33,7 +33,7 @@ def checked_boundary(boundary: object, *dtypes: np.dtype) -> Boundary:
         other = next((dtype for dtype in dtypes if not _holds(dtype, boundary)), None)
         if other is not None:
             raise InputError(f"boundary={boundary!r} is no value that an array of {other} can have")
-    elif boundary not in NAMES:
+    elif not isinstance(boundary, str) or boundary not in NAMES:
         raise InputError(f"boundary={boundary!r} is not 'none', 'reflect', 'nearest', 'periodic' or a number")
     return cast(Boundary, boundary)
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.axis import Axis, BlockCyclicAxis, GenBlockAxis
+from oocarrays.mapping.given import whole, wholes
 from oocarrays.mapping.grid import ceil_div
 
 
@@ -37,7 +39,8 @@ class Block:
         LayoutError
             Where the blocks do not hold the axis: ``length * ranks < extent``.
         """
-        least = ceil_div(extent, max(ranks, 1))
+        extent, ranks = _known(extent, ranks)
+        least = ceil_div(extent, ranks)
         axis = _dealt(self, extent, ranks, max(least, 1) if self.length is None else self.length)
         if axis.period < extent:
             raise LayoutError(
@@ -92,11 +95,20 @@ class GenBlock:
     @classmethod
     def even(cls, extent: int, ranks: int) -> GenBlock:
         """Blocks of as equal a length as can be, the longer ones first."""
+        extent, ranks = whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)
         size, longer = divmod(extent, ranks)
         return cls(tuple(size + (rank < longer) for rank in range(ranks)))
 
     def part(self, rank: int) -> range:
-        """The elements that ``rank`` holds."""
+        """The elements that ``rank`` holds.
+
+        Raises
+        ------
+        LayoutError
+            Where there is no such rank.
+        """
+        if whole(rank, "rank", 0, error=LayoutError) >= len(self.sizes):
+            raise LayoutError(f"rank={rank} is none of the {len(self.sizes)} of {self._short}")
         start = sum(self.sizes[:rank])
         return range(start, start + self.sizes[rank])
 
@@ -108,14 +120,16 @@ class GenBlock:
         LayoutError
             Where the blocks are not one a rank, or are not the whole axis.
         """
-        if not all(isinstance(size, Integral) and size >= 0 for size in self.sizes):
+        extent, ranks = _known(extent, ranks)
+        sizes = wholes(self.sizes, "gen_block", error=LayoutError)
+        if min(sizes, default=0) < 0:
             raise LayoutError(f"{self._short}: every block must have a whole number of elements, at least 0")
         if len(self.sizes) != ranks or sum(self.sizes) != extent:
             raise LayoutError(
                 f"{self._short} has {len(self.sizes)} blocks of {sum(self.sizes)} elements in all: "
                 f"an axis of {extent} elements over {ranks} ranks is asked for"
             )
-        return GenBlockAxis(extent, ranks, tuple(map(int, self.sizes)))
+        return GenBlockAxis(extent, ranks, sizes)
 
     @property
     def _short(self) -> str:
@@ -142,6 +156,7 @@ class Collapsed:
         LayoutError
             Where there are more.
         """
+        extent, ranks = _known(extent, ranks)
         if ranks != 1:
             raise LayoutError(f"an axis that is not shared out (*) takes 1 rank of the grid, not {ranks}")
         return BlockCyclicAxis(extent, 1, max(extent, 1))
@@ -157,6 +172,10 @@ def _dealt(distribution: Block | Cyclic, extent: int, ranks: int, length: int) -
     """Blocks of one length over ranks, checked."""
     if not isinstance(length, Integral) or length < 1:
         raise LayoutError(f"{distribution}: the length of a block must be a whole number, at least 1")
-    if ranks < 1:
-        raise LayoutError(f"{distribution} over {ranks} ranks: there must be at least 1")
+    extent, ranks = _known(extent, ranks)
     return BlockCyclicAxis(extent, ranks, int(length))
+
+
+def _known(extent: Any, ranks: Any) -> tuple[int, int]:
+    """The length of an axis and the ranks over it, checked."""
+    return whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)

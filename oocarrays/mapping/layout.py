@@ -27,6 +27,7 @@ import numpy as np
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.axis import Axis, Ints
 from oocarrays.mapping.distribution import Collapsed, Distribution
+from oocarrays.mapping.given import extents, listed, whole
 from oocarrays.mapping.grid import unravel
 from oocarrays.mapping.hpf import Asked, parse_layout, written
 from oocarrays.mapping.process_grid import process_grid
@@ -79,15 +80,13 @@ class Layout:
         LayoutError
             Where they do not fit each other, the array or the ranks.
         """
-        shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-        if not all(isinstance(n, Integral) and n >= 0 for n in shape):
-            raise LayoutError(f"shape={shape}: every extent must be a whole number, at least 0")
+        shape = extents(shape, error=LayoutError)
         parsed, named = parse_layout(distributions)
         if len(parsed) != len(shape):
             raise LayoutError(f"{written(parsed)} has {len(parsed)} axes; the array has {len(shape)}: shape {shape}")
         if grid is not None and named is not None:
-            raise LayoutError(f"{distributions!r} names a grid, and grid={tuple(grid)} another: give one of them")
-        made = cls(tuple(map(int, shape)), parsed, process_grid(parsed, ranks=ranks, grid=named or grid))
+            raise LayoutError(f"{distributions!r} names a grid, and grid={grid} another: give one of them")
+        made = cls(shape, parsed, process_grid(parsed, ranks=ranks, grid=named or grid))
         _ = made.axes  # made now, so that what does not fit is refused now
         return made
 
@@ -103,9 +102,10 @@ class Layout:
         LayoutError
             Where the blocks' lengths are not known.
         """
-        if not all(isinstance(length, Integral) for lengths in chunks for length in lengths):
+        blocks = [listed(each, "chunks", error=LayoutError) for each in listed(chunks, "chunks", error=LayoutError)]
+        if not all(isinstance(length, Integral) for lengths in blocks for length in lengths):
             raise LayoutError("chunks of unknown length (nan) cannot be laid out: x.compute_chunk_sizes() finds them")
-        return cls.of(list(map(sum, chunks)), [c if len(c) != 1 else Collapsed() for c in chunks])
+        return cls.of(list(map(sum, blocks)), [c if len(c) != 1 else Collapsed() for c in blocks])
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -119,13 +119,14 @@ class Layout:
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """The place of ``rank`` in the grid."""
-        if not 0 <= rank < self.ranks:
+        if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
             raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self}")
         return unravel(rank, self.grid)
 
     def rank(self, coordinates: Sequence[Ints]) -> Ints:
         """The rank at a place of the grid."""
         rank: Any = 0
+        self._inside(coordinates, self.grid)
         for count, coordinate in zip(self.grid, coordinates, strict=True):
             rank = rank * count + coordinate
         return cast(Ints, rank)
@@ -168,13 +169,16 @@ class Layout:
 
     def _inside(self, numbers: Sequence[Ints], shape: tuple[int, ...]) -> None:
         """Refuses an index that there is not: closed forms would give it an owner too."""
+        numbers = listed(numbers, "index", error=LayoutError)
         if len(numbers) != len(shape):
             raise LayoutError(f"an index of {len(numbers)} axes is not of an array of shape {shape}")
         for axis, (number, extent) in enumerate(zip(numbers, shape, strict=True)):
             if isinstance(number, int) and 0 <= number < extent:
                 continue
             given = np.asarray(number)
-            outside = given[(given < 0) | (given >= extent) | (given.dtype.kind not in "iu")]
+            if given.dtype.kind not in "iu":
+                raise LayoutError(f"index {number} is none of the {extent} elements of axis {axis}: 0 to {extent - 1}")
+            outside = given[(given < 0) | (given >= extent)]
             if outside.size:
                 raise LayoutError(
                     f"index {outside[0]} is none of the {extent} elements of axis {axis}: 0 to {extent - 1}"

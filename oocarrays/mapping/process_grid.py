@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.distribution import Collapsed, Distribution, GenBlock
+from oocarrays.mapping.given import whole, wholes
 from oocarrays.mapping.hpf import written
+
+MOST_RANKS = 2**16
+"""Ranks of a layout or of an exchange, at most: each is asked what it holds and sends, and has tasks of its own."""
 
 
 def process_grid(
@@ -39,19 +42,24 @@ def process_grid(
     >>> process_grid([GenBlock((1, 2)), Collapsed()]), process_grid([GenBlock((1, 2)), Collapsed()], grid=[2])
     ((2, 1), (2, 1))
     """
-    if ranks is not None and not (isinstance(ranks, Integral) and ranks >= 1):
-        raise LayoutError(f"ranks={ranks} must be a whole number, at least 1")
+    if ranks is not None:
+        ranks = whole(ranks, "ranks", 1, error=LayoutError)
+        if ranks > MOST_RANKS:
+            raise LayoutError(f"ranks={ranks} are more than the {MOST_RANKS} that a layout can have")
     if grid is None:
         return _dealt_out(distributions, ranks)
-    given, spread = tuple(grid), [not isinstance(each, Collapsed) for each in distributions]
+    given = wholes(grid, "grid", error=LayoutError)
+    spread = [not isinstance(each, Collapsed) for each in distributions]
     if len(given) == sum(spread):
         along = iter(given)
         given = tuple(next(along) if each else 1 for each in spread)
-    if len(given) != len(spread) or not all(isinstance(n, Integral) and n >= 1 for n in given):
-        raise LayoutError(f"grid={tuple(grid)} must have a whole number, at least 1, for each of {len(spread)} axes")
+    if len(given) != len(spread) or min(given, default=1) < 1:
+        raise LayoutError(f"grid={given} must have a whole number, at least 1, for each of {len(spread)} axes")
     if ranks not in (None, math.prod(given)):
-        raise LayoutError(f"grid={tuple(grid)} has {math.prod(given)} ranks; ranks={ranks} are asked for")
-    return tuple(map(int, given))
+        raise LayoutError(f"grid={given} has {math.prod(given)} ranks; ranks={ranks} are asked for")
+    if math.prod(given) > MOST_RANKS:
+        raise LayoutError(f"grid={given} has more than the {MOST_RANKS} ranks that a layout can have")
+    return given
 
 
 def even_grid(ranks: int, axes: int) -> tuple[int, ...]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import lt, sub
 from typing import Any
 
-from oocarrays.errors import LayoutError
+from oocarrays.errors import LayoutError, SelectionError
 from oocarrays.mapping import ranges
+from oocarrays.mapping.given import wholes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,7 +55,10 @@ class Section:
         >>> Section.of([range(0, 2, 3)]) == Section((0,), (1,))
         True
         """
-        axes = tuple(map(ranges.ascending, axes))
+        try:
+            axes = tuple(map(ranges.ascending, axes))
+        except (TypeError, AttributeError, IndexError) as error:
+            raise SelectionError(f"axes={axes!r} are not ranges, one for each axis") from error
         strides = tuple(axis.step for axis in axes)
         lower, upper = tuple(axis.start for axis in axes), tuple(axis.stop for axis in axes)
         return cls(lower, upper, () if all(step == 1 for step in strides) else strides)
@@ -97,11 +102,14 @@ class Section:
 
     def intersection(self, other: Section) -> Section | None:
         """The elements in both sections, or None where there are none."""
-        if self._strides or other._strides:
-            shared = Section.of(map(ranges.common, self.axes, other.axes))
-            return shared if shared.size else None
-        lower = tuple(map(max, self.lower, other.lower))
-        upper = tuple(map(min, self.upper, other.upper))
+        try:
+            if self._strides or other._strides:
+                shared = Section.of(map(ranges.common, self.axes, other.axes))
+                return shared if shared.size else None
+            lower = tuple(map(max, self.lower, other.lower))
+            upper = tuple(map(min, self.upper, other.upper))
+        except AttributeError:
+            raise SelectionError(f"{other!r} is no section") from None
         return Section(lower, upper) if all(map(lt, lower, upper)) else None
 
     def relative_to(self, origin: tuple[int, ...]) -> Section:
@@ -110,7 +118,10 @@ class Section:
         >>> Section((4, 5), (6, 9)).relative_to((4, 4))
         Section(lower=(0, 1), upper=(2, 5))
         """
-        return Section(tuple(map(sub, self.lower, origin)), tuple(map(sub, self.upper, origin)), self._strides)
+        try:
+            return Section(tuple(map(sub, self.lower, origin)), tuple(map(sub, self.upper, origin)), self._strides)
+        except TypeError:
+            raise SelectionError(f"origin={origin!r} is not a whole number for each axis") from None
 
     def hull(self, *others: Section) -> Section:
         """The smallest section that holds all of these; the sieve's is the same with strides of 1.
@@ -145,6 +156,9 @@ class Section:
         >>> rows.runs((6, 8)), rows.runs((6, 8), "column")
         ((1, 16), (8, 2))
         """
+        shape = wholes(shape, "shape", 0, error=LayoutError)
+        if len(shape) != len(self.lower):
+            raise LayoutError(f"shape={shape} has {len(shape)} axes; the section has {len(self.lower)}")
         if not self.size:
             return 0, 0
         axes, length = self.axes, 1
@@ -173,7 +187,11 @@ def axis_order(orientation: str | Sequence[int], axes: int) -> tuple[int, ...]:
         Where the orientation is no order of so many axes.
     """
     forward = tuple(range(axes))
-    order = {"row": forward, "column": forward[::-1]}.get(orientation) if isinstance(orientation, str) else orientation
-    if order is None or sorted(order) != list(forward):
-        raise LayoutError(f"orientation={orientation!r} is not 'row', 'column' or an order of {axes} axes: {forward}")
-    return tuple(order)
+    words = {"row": forward, "column": forward[::-1]}
+    if isinstance(orientation, str) and orientation in words:
+        return words[orientation]
+    with suppress(LayoutError):
+        order = wholes(orientation, "orientation", 0, error=LayoutError)
+        if sorted(order) == list(forward):
+            return order
+    raise LayoutError(f"orientation={orientation!r} is not 'row', 'column' or an order of {axes} axes: {forward}")

@@ -169,7 +169,9 @@ def _last(inverse: np.ndarray) -> np.ndarray:
 
 
 def _is_integer(entry: Any) -> bool:
-    return hasattr(entry, "__index__") and not isinstance(entry, bool | np.bool_) and np.ndim(entry) == 0
+    if not hasattr(entry, "__index__") or isinstance(entry, bool | np.bool_):
+        return False
+    return not isinstance(entry, np.ndarray) or (entry.ndim == 0 and entry.dtype.kind in "iu")
 
 
 def _refuse_paired(key: tuple[Any, ...]) -> None:
@@ -221,7 +223,10 @@ def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
 
 def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
     """Any indices along an axis."""
-    listed = np.asarray(entry)
+    try:
+        listed = np.asarray(entry)
+    except (ValueError, TypeError, OverflowError):  # of what nests unevenly, or does not let itself be read
+        listed = np.asarray(None)
     if listed.ndim != 1 or (listed.dtype.kind not in "iub" and listed.size):
         raise SelectionError(
             f"{entry!r} is no index: integers, slices, ... , None, or one sequence of integers an axis"

@@ -21,7 +21,7 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
-from oocarrays.plan.schedule import Schedule, complete_exchange
+from oocarrays.plan.schedule import Schedule, complete_exchange, is_auto
 from oocarrays.plan.transfer import Transfer
 
 Assembly = Literal["synchronous", "asynchronous"]
@@ -112,7 +112,7 @@ def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages
 def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
     """The schedule of a transfer, over all ranks that are there before or afterwards."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
-    if asked is not None and asked.lower() != "auto":
+    if asked is not None and not is_auto(asked):
         return Schedule.of(asked, ranks)
     if asked is None or costs is None:
         return complete_exchange(ranks)

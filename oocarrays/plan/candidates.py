@@ -7,17 +7,17 @@ follows from `cost`, a model. There is no rule of thumb beside these two.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import permutations, product
+from operator import mul
 
-import numpy as np
-
-from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic, Waits, pass_seconds
 from oocarrays.plan.ordering import load_of
 from oocarrays.plan.overlap import (
-    AxisOverlap,
     axis_overlap,
     chunk_visits,
     range_requests,
@@ -39,6 +39,8 @@ MAX_TASKS = 9_000
 BATCH_BYTES = 64 * MIB
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
+MOST_ORDERS = 8
+"""Axes from which regions are grown first, at most, where there are many."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
 TRAVEL_COPIES = 2
@@ -134,6 +136,11 @@ def best_pass(problem: Problem, method: Method) -> Pass:
     return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
 
 
+def fits(problem: Problem, method: Method) -> bool:
+    """Whether any pass of a method fits: the first one that does ends the search."""
+    return any(_count(problem, shape).peak_bytes <= problem.budget for shape in _shapes(problem, method))
+
+
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     source = problem.source
     if source.coded or (method != "independent" and not problem.workers):
@@ -173,7 +180,8 @@ def _sized(problem: Problem, shape: _Shape) -> Iterator[_Shape]:
         chunks = int((problem.budget - fixed) // held)
         if method == "kept":  # a single partition has no messages to keep
             chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
-        for region, split in _regions(problem, method, max(chunks, 1)):
+        shared = method != "independent"
+        for region, split in _regions(problem.target.grid.counts, max(chunks, 1), problem.ranks, shared=shared):
             yield replace(shape, region=region, split=split)
 
 
@@ -229,53 +237,69 @@ def _reading_workspace(problem: Problem, shape: _Shape) -> tuple[int, int]:
     return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + pages
 
 
-def _regions(problem: Problem, method: Method, chunks: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Boxes of at most ``chunks`` target chunks, and for partitions the axis that is shared out."""
-    counts = problem.target.grid.counts
-    seen = set()
-    for order, fraction in product(_axis_orders(len(counts)), FRACTIONS):
-        for region in _boxes(counts, order, max(chunks // fraction, 1), problem.ranks):
-            for split in _splits(counts, region, method):
-                if (region, split) not in seen:
-                    seen.add((region, split))
-                    yield region, split
+@lru_cache(maxsize=128)
+def _regions(
+    counts: tuple[int, ...], chunks: int, ranks: int, *, shared: bool
+) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Boxes of at most ``chunks`` target chunks, and for partitions, which ranks share, the axis that is shared out."""
+    axes = tuple(axis for axis, n in enumerate(counts) if n > 1)
+    boxes = dict.fromkeys(
+        box
+        for order, fraction in product(_axis_orders(axes), FRACTIONS)
+        for box in _boxes(counts, order, max(chunks // fraction, 1), ranks)
+    )
+    return tuple((box, split) for box in boxes for split in (_splits(counts, box) if shared else (0,)))
 
 
-def _splits(counts: tuple[int, ...], region: tuple[int, ...], method: Method) -> range | tuple[int, ...]:
-    if method == "independent" or not counts:
-        return (0,)
+def _splits(counts: tuple[int, ...], region: tuple[int, ...]) -> tuple[int, ...]:
     left = tuple(axis for axis, (n, r) in enumerate(zip(counts, region, strict=True)) if r < n)
-    return left or (max(range(len(counts)), key=counts.__getitem__),)
+    return left or (max(range(len(counts)), key=counts.__getitem__, default=0),)
 
 
-def _axis_orders(ndim: int) -> Iterator[tuple[int, ...]]:
-    if ndim <= 3:
-        yield from permutations(range(ndim))
+def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Orders of the axes along which there are several chunks."""
+    if len(axes) <= 3:
+        yield from permutations(axes)
         return
-    for axis in range(ndim):
-        forward = tuple((axis + i) % ndim for i in range(ndim))
+    for first in range(0, len(axes), ceil_div(len(axes), MOST_ORDERS)):
+        forward = axes[first:] + axes[:first]
         yield forward
         yield forward[::-1]
 
 
 def _boxes(counts: tuple[int, ...], order: tuple[int, ...], chunks: int, ranks: int) -> Iterator[tuple[int, ...]]:
     """A box grown axis by axis in ``order``, evened out; and the same with a multiple of ``ranks`` boxes."""
-    region = [1] * len(counts)
+    region, room = [1] * len(counts), chunks
     for axis in order:
-        region[axis] = min(counts[axis], max(chunks // math.prod(region), 1))
+        region[axis] = min(counts[axis], max(room, 1))
+        room //= region[axis]
     parts = [ceil_div(n, r) for n, r in zip(counts, region, strict=True)]
-    yield tuple(ceil_div(n, p) for n, p in zip(counts, parts, strict=True))
-    for axis in range(len(counts)):
-        more = [p if a != axis else ceil_div(p, ranks) * ranks for a, p in enumerate(parts)]
-        yield tuple(ceil_div(n, p) for n, p in zip(counts, more, strict=True))
+    even = tuple(map(ceil_div, counts, parts))
+    yield even
+    for axis in sorted(order):
+        more = ceil_div(parts[axis], ranks) * ranks
+        yield (*even[:axis], ceil_div(counts[axis], more), *even[axis + 1 :])
 
 
-def _overlaps(problem: Problem, unit: tuple[int, ...], tile: tuple[int, ...]) -> list[AxisOverlap]:
-    source, target = problem.source.grid, problem.target.grid
-    return [
-        axis_overlap(n, c, u * t, b)
-        for n, c, u, t, b in zip(source.shape, source.chunks, unit, target.chunks, tile, strict=True)
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lie:
+    """How units lie over source chunks: the same for all candidates that differ in what they hold."""
+
+    visits: int
+    requests: int
+    span: int
+    touched: Counter[int]
+
+
+@lru_cache(maxsize=4096)
+def _lie(source: ChunkGrid, sizes: tuple[int, ...], tile: tuple[int, ...]) -> _Lie:
+    axes = list(map(axis_overlap, source.shape, source.chunks, sizes, tile))
+    return _Lie(
+        visits=chunk_visits(axes),
+        requests=range_requests(axes),
+        span=span_elements(axes, source.chunks),
+        touched=touched_by_region(axes),
+    )
 
 
 def _count(problem: Problem, shape: _Shape) -> Pass:
@@ -283,16 +307,16 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     source, target, ranks = problem.source, problem.target, problem.ranks
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
     packed = problem.workers and shape.method == "two-phase"
-    piece = [min(c, u * t) for c, u, t in zip(source.grid.chunks, unit, target.grid.chunks, strict=True)]
+    counts, sizes = target.grid.counts, tuple(map(mul, unit, target.grid.chunks))
+    piece = list(map(min, source.grid.chunks, sizes))
     tile = tile_shape(piece, source.itemsize, TILE_BYTES)
-    units = math.prod(map(ceil_div, target.grid.counts, unit))
-    axes = _overlaps(problem, target.grid.counts if shape.kept else unit, tile)
+    units = math.prod(map(ceil_div, counts, unit))
+    lie = _lie(source.grid, tuple(map(mul, counts, target.grid.chunks)) if shape.kept else sizes, tile)
     batch = _batch(problem, shape, units)
-    touched = touched_by_region(axes)
     if packed:
-        shape = replace(shape, slab=ceil_div(int(touched.max()), ranks))
-    exchanges = _exchanges(problem, shape, touched)
-    traffic = _traffic(problem, shape, axes, units, batch, exchanges)
+        shape = replace(shape, slab=ceil_div(max(lie.touched), ranks))
+    exchanges = _exchanges(problem, shape, lie.touched)
+    traffic = _traffic(problem, shape, lie, units, batch, exchanges)
     turns = exchanges * shape.slabs or units
     region_bytes = math.prod(shape.region) * target.chunk_bytes
     outbox_bytes, message_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
@@ -381,23 +405,22 @@ def _idle(problem: Problem, shape: _Shape, units: int) -> float:
     return ceil_div(shared, ranks) * ranks / shared
 
 
-def _exchanges(problem: Problem, shape: _Shape, touched: np.ndarray) -> int:
+def _exchanges(problem: Problem, shape: _Shape, touched: Counter[int]) -> int:
     """Rounds of all partitions, times ranks."""
     if shape.method == "independent":
         return 0
-    return int((-(-touched // (problem.ranks * shape.slab))).sum()) * problem.ranks
+    at_once = problem.ranks * shape.slab
+    return sum(ceil_div(chunks, at_once) * units for chunks, units in touched.items()) * problem.ranks
 
 
-def _traffic(
-    problem: Problem, shape: _Shape, axes: list[AxisOverlap], units: int, batch: int, exchanges: int
-) -> Traffic:
+def _traffic(problem: Problem, shape: _Shape, lie: _Lie, units: int, batch: int, exchanges: int) -> Traffic:
     source, target, ranks = problem.source, problem.target, problem.ranks
     load, rounds = load_of(problem.schedule), exchanges // ranks
-    visits = chunk_visits(axes)
+    visits = lie.visits
     whole = visits * source.chunk_bytes
     read_bytes = {
         "chunks": int(whole * problem.costs.stored_ratio(source)),
-        "sieved": span_elements(axes, source.grid.chunks) * source.itemsize,
+        "sieved": lie.span * source.itemsize,
     }
     written = target.padded_bytes
     if exchanges and problem.workers:
@@ -406,9 +429,10 @@ def _traffic(
     elif exchanges:
         tasks = rounds * (2 * ranks + load.receives) + units * ranks + (units - 1) * ranks * shape.kept
     else:
-        tasks = sum(ceil_div(ceil_div(units - rank, ranks), batch) for rank in range(min(ranks, units)))
+        each, more = divmod(units, ranks)
+        tasks = more * ceil_div(each + 1, batch) + (ranks - more) * ceil_div(each, batch)
     return Traffic(
-        read_requests=range_requests(axes) if shape.access == "ranges" else visits,
+        read_requests=lie.requests if shape.access == "ranges" else visits,
         read_bytes=read_bytes.get(shape.access, source.nbytes),
         index_requests=source.shards * (problem.processes or 1),
         mapped_bytes=whole if shape.access == "mapped" else 0,

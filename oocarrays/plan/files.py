@@ -29,7 +29,7 @@ from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.domains import file_domains
 from oocarrays.plan.partitions import partitions
-from oocarrays.plan.schedule import Schedule, complete_exchange
+from oocarrays.plan.schedule import Schedule, complete_exchange, is_auto
 from oocarrays.plan.sections import BUFFER_BYTES, SectionPlan, gap_bytes
 
 Way = Literal["scatter", "gather"]
@@ -292,7 +292,7 @@ def plan_files(
     ScheduleError
         Where the schedule forwards what is for others.
     """
-    order = complete_exchange(layout.ranks) if schedule.lower() == "auto" else Schedule.of(schedule, layout.ranks)
+    order = complete_exchange(layout.ranks) if is_auto(schedule) else Schedule.of(schedule, layout.ranks)
     if order.forwards:
         raise ScheduleError(f"schedule={schedule!r} forwards what is for others; array files take one that does not")
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from oocarrays.errors import BudgetError, InputError
+from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.collective import BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
@@ -27,7 +28,7 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.domains import Deal, DiskOf, Partition, spaced
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.schedule import Schedule, is_auto
 from oocarrays.plan.wanted import AccessTable
 
 TRIES = 5
@@ -133,29 +134,25 @@ def _price(plan: CollectivePlan) -> Offer:
 
 def _methods(method: str) -> tuple[str, ...]:
     known = get_args(Method)
-    if method not in ("auto", *known):
-        raise InputError(f"method={method!r} is not one of 'auto', {', '.join(map(repr, known))}")
+    chosen(method, "method", ("auto", *known))
     return known if method == "auto" else (method,)
 
 
 def _partitions(partition: str) -> tuple[Partition, ...]:
     known: tuple[Partition, ...] = get_args(Partition)
-    if partition not in ("auto", *known):
-        raise InputError(f"partition={partition!r} is not one of 'auto', {', '.join(map(repr, known))}")
+    chosen(partition, "partition", ("auto", *known))
     return known if partition == "auto" else (partition,)  # type: ignore[return-value]
 
 
 def _deal(deal: str) -> Deal:
     known: tuple[Deal, ...] = get_args(Deal)
-    if deal not in known:
-        raise InputError(f"deal={deal!r} is not one of {', '.join(map(repr, known))}")
-    return deal  # type: ignore[return-value]
+    return chosen(deal, "deal", known)
 
 
 def _schedule(schedule: str | None, ranks: int) -> Schedule | Literal["auto"] | None:
     if schedule is None:
         return None
-    return "auto" if schedule.lower() == "auto" else Schedule.of(schedule, ranks)
+    return "auto" if is_auto(schedule) else Schedule.of(schedule, ranks)
 
 
 def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:

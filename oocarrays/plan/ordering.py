@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.schedule import FORWARDING, NAMES, Schedule, complete_exchange
+from oocarrays.plan.schedule import FORWARDING, NAMES, Schedule, complete_exchange, is_auto
 
 
 def schedule_for(name: str, ranks: int, *, in_place: bool = False) -> Schedule:
@@ -43,7 +43,7 @@ def schedule_for(name: str, ranks: int, *, in_place: bool = False) -> Schedule:
     >>> schedule_for("auto", 6).name, schedule_for("bex", 4).name
     ('GEN', 'BEX')
     """
-    if name.lower() == "auto":
+    if is_auto(name):
         return complete_exchange(ranks)
     schedule = Schedule.of(name, ranks)
     if in_place and schedule.forwards:

@@ -13,13 +13,19 @@ So the pieces' requests are sums over k of products of one-axis sums, and no pie
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.lattice import floor_sum
+
+LISTED = 2**14
+"""Cuts of one axis that are gone through at one time; of more, those that leave pieces of some length are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,8 +42,8 @@ class AxisOverlap:
     """Tiles of the other pieces."""
     whole_tiles: int
     """Tiles of the pieces that span."""
-    touched: np.ndarray
-    """Chunks that each region touches."""
+    touched: Counter[int]
+    """How many regions touch so many chunks."""
 
 
 @lru_cache(maxsize=8192)
@@ -45,26 +51,80 @@ def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap
     """Count one axis of ``extent`` elements, cut in chunks and in regions; pieces are read in tiles.
 
     >>> a = axis_overlap(12, 4, 6, 4)
-    >>> a.pieces, a.spanning, a.touched.tolist()
-    (4, 2, [2, 2])
+    >>> a.pieces, a.spanning, a.touched
+    (4, 2, Counter({2: 2}))
     """
-    lengths, in_region = _pieces(extent, chunk, region)
-    spans = lengths == chunk
-    tiles = -(-lengths // tile)
+    fine, coarse = sorted((chunk, region))
+    whole, tail = divmod(extent, fine)
+    cuts = _multiples(whole * fine, coarse)
+    alike = _multiples(whole * fine, math.lcm(chunk, region))
+    uncut = whole - cuts + alike
+    ends = _cut(tail, (extent - 1) // coarse * coarse - whole * fine) if tail else ()
+    tiles = uncut * ceil_div(fine, tile) + _cut_tiles(fine, coarse, cuts, tile) + sum(ceil_div(n, tile) for n in ends)
+    spanning = uncut if chunk <= region else 0
     return AxisOverlap(
         extent=extent,
-        pieces=len(lengths),
-        spanning=int(spans.sum()),
-        cut_tiles=int(tiles[~spans].sum()),
-        whole_tiles=int(tiles[spans].sum()),
-        touched=np.bincount(in_region, minlength=ceil_div(extent, region)),
+        pieces=_pieces(extent, chunk, region),
+        spanning=spanning,
+        cut_tiles=tiles - spanning * ceil_div(chunk, tile),
+        whole_tiles=spanning * ceil_div(chunk, tile),
+        touched=_touched(extent, chunk, region),
     )
 
 
-def _pieces(extent: int, chunk: int, region: int) -> tuple[np.ndarray, np.ndarray]:
-    cuts = np.sort(np.concatenate([np.arange(0, extent, chunk), np.arange(0, extent, region), [extent]]))
-    lengths = np.diff(cuts)
-    return lengths[lengths > 0], cuts[:-1][lengths > 0] // region
+def _multiples(end: int, length: int) -> int:
+    """Multiples of a length between 0 and ``end``, without both."""
+    return max(end - 1, 0) // length
+
+
+def _cut(length: int, place: int) -> tuple[int, ...]:
+    """A length cut at a place, where that is within it."""
+    return (place, length - place) if 0 < place < length else (length,)
+
+
+def _pieces(extent: int, chunk: int, region: int) -> int:
+    """Places where a chunk, a region or both begin."""
+    return ceil_div(extent, chunk) + ceil_div(extent, region) - ceil_div(extent, math.lcm(chunk, region))
+
+
+def _touched(extent: int, chunk: int, region: int) -> Counter[int]:
+    """Regions by the chunks that they touch: as few as can be or, where they lie across them, one more."""
+    whole = extent // region
+    least = ceil_div(region, chunk)
+    more = _pieces(whole * region, chunk, region) - whole * least
+    touched = Counter({least: whole - more, least + 1: more})
+    if extent % region:
+        touched[ceil_div(extent, chunk) - whole * region // chunk] += 1
+    return +touched
+
+
+def _cut_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
+    """Tiles of the two pieces at each multiple of ``coarse`` that lies within a cell of ``fine``, of the first ones.
+
+    Cuts lie anew in each period. In a whole one each place that is a multiple of the common divisor is cut once.
+    """
+    common = math.gcd(fine, coarse)
+    period = fine // common
+    times, rest = divmod(cuts, period)
+    inside = floor_sum(period, common, tile - 1, tile)  # the first pieces of a period, and turned round the second ones
+    return 2 * times * inside + _first_tiles(fine, coarse, rest, tile)
+
+
+def _first_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
+    """The same of fewer cuts than are in a period, which all lie within a cell."""
+    if tile >= fine:
+        return 2 * cuts
+    if tile == 1:
+        return cuts * fine
+    if cuts <= LISTED:
+        places = np.arange(1, cuts + 1) * (coarse % fine) % fine
+        return int((-(-places // tile) - (places - fine) // tile).sum())
+    total = 0
+    for first in range(0, fine, tile * LISTED):
+        starts = np.arange(first, min(first + tile * LISTED, fine), tile).astype(np.uint64)
+        before, behind = (floor_sum(cuts + 1, coarse % fine, at, fine) for at in (fine - 1 - starts, starts))
+        total += cuts * len(starts) + int((before - behind).astype(np.int64).sum())  # pieces that have a tile there
+    return total
 
 
 def range_requests(axes: Sequence[AxisOverlap]) -> int:
@@ -104,11 +164,18 @@ def span_elements(axes: Sequence[AxisOverlap], chunks: Sequence[int]) -> int:
     return total
 
 
-def touched_by_region(axes: Sequence[AxisOverlap]) -> np.ndarray:
-    """Chunks touched by each region, the regions' last axis running fastest."""
-    counts = np.ones(1, dtype=np.int64)
+def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
+    """How many regions touch so many chunks.
+
+    >>> touched_by_region([axis_overlap(12, 4, 6, 4), axis_overlap(9, 3, 6, 3)])
+    Counter({4: 2, 2: 2})
+    """
+    counts = Counter({1: 1})
     for axis in axes:
-        counts = np.multiply.outer(counts, axis.touched).reshape(-1)
+        wider: Counter[int] = Counter()
+        for (chunks, regions), (along, times) in product(counts.items(), axis.touched.items()):
+            wider[chunks * along] += regions * times
+        counts = wider
     return counts
 
 

@@ -16,21 +16,25 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
+from itertools import pairwise, product
 from operator import add
 from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
-from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, TRAVEL_COPIES, Infeasible, Problem, best_pass
+from oocarrays.plan.candidates import BASE_BYTES, MAX_TASKS, MIB, TRAVEL_COPIES, Infeasible, Problem, best_pass, fits
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.ordering import schedules_for, worth_trying
 from oocarrays.plan.passes import Method, Pass
+from oocarrays.plan.schedule import is_auto
 
 Strategy = Literal["independent", "two-phase", "kept", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
-MAX_STAGES = 4
+STAGES = range(2, 5)
+"""Passes of a staged plan."""
+ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
+"""How each of them may be done."""
 WORTH_A_PASS = 1.1
 """Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
 ALIKE = 1.05
@@ -238,7 +242,7 @@ def plan_rechunk(
             ranks=order.ranks,
             costs=costs,
             schedule=order,
-            any_order=schedule.lower() == "auto" and processes is not None,
+            any_order=is_auto(schedule) and processes is not None,
             processes=processes,
             synchronous=synchronous,
             requests=requests,
@@ -284,7 +288,7 @@ def _rank_counts(source: Stored, target: Stored, costs: Costs) -> set[int]:
 
 
 def _check(method: str, ranks: int | None, processes: int | None, remote_scratch: bool) -> None:
-    if method not in (*METHODS, "auto"):
+    if not isinstance(method, str) or method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
     if method == "kept" and processes is not None:
         raise UnsupportedError("method='kept' works on threads of one process: ask for scheduler='threads'")
@@ -330,9 +334,8 @@ class _Way:
 def _look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[_Way]:
     """Every strategy with every number of ranks."""
     found: list[_Way] = []
-    for problem in problems:
-        for strategy in strategies:
-            found += _ways(problem, strategy, found)
+    for problem, strategy in product(problems, strategies):
+        found += _ways(problem, strategy, found)
     return found
 
 
@@ -352,20 +355,32 @@ def _least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy],
 
 
 def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> bool:
-    return any(way.passes for way in _look([replace(p, budget=budget) for p in problems], strategies))
+    """Whether any way fits: the first one that does ends the search."""
+    tried = product((replace(p, budget=budget) for p in problems), strategies)
+    return any(_fits_so(problem, strategy) for problem, strategy in tried)
+
+
+def _fits_so(problem: Problem, strategy: Strategy) -> bool:
+    if strategy != "staged":
+        return any(fits(each, strategy) for each in _ordered(problem, strategy))
+    paths = (path for stages in STAGES for path in set(_scratch_paths(problem, stages)))
+    return any(all(any(fits(leg, name) for name in ONE_PASS) for leg in _legs(problem, path)) for path in paths)
+
+
+def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
+    """The same problem, with every order of the exchange that is worth a look."""
+    others = problem.any_order and strategy == "two-phase"
+    return [replace(problem, schedule=each) for each in worth_trying(problem.schedule)] if others else [problem]
 
 
 def _ways(problem: Problem, strategy: Strategy, found: Sequence[_Way]) -> Iterator[_Way]:
     """The best plan of a strategy for each number of passes, until one reads everything once."""
     if strategy != "staged":
-        orders = (
-            worth_trying(problem.schedule) if problem.any_order and strategy == "two-phase" else (problem.schedule,)
-        )
-        ways = [_single(replace(problem, schedule=order), (strategy,)) for order in orders]
+        ways = [_single(each, (strategy,)) for each in _ordered(problem, strategy)]
         fitting = [way for way in ways if way.passes]
         yield _best(fitting) if fitting else min(ways, key=lambda way: way.least)
         return
-    for stages in range(2, MAX_STAGES + 1):
+    for stages in STAGES:
         if any(way.reads_once for way in found if way.ranks == problem.ranks):
             return
         if any(way.passes and way.seconds <= _staged_seconds(problem, stages) for way in found):
@@ -388,7 +403,8 @@ def _single(problem: Problem, methods: Sequence[Method]) -> _Way:
 
 def _staged(problem: Problem, stages: int) -> _Way:
     """The cheapest sequence of ``stages`` passes, or the least bytes where none fits."""
-    ways = [_along(problem, path) for path in sorted(set(_scratch_paths(problem, stages)))]
+    known: dict[tuple[Stored, Stored], _Way] = {}
+    ways = [_along(problem, path, known) for path in sorted(set(_scratch_paths(problem, stages)))]
     fitting = [way for way in ways if way.passes]
     return min(fitting, key=lambda way: way.seconds) if fitting else min(ways, key=lambda way: way.least)
 
@@ -417,21 +433,31 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
     return seconds
 
 
-def _along(problem: Problem, path: Sequence[tuple[int, ...]]) -> _Way:
-    """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit."""
-    shape = problem.source.grid.shape
-    stops = [
-        problem.source,
-        *(_scratch_array(problem, ChunkGrid.of(shape, chunks)) for chunks in path),
-        problem.target,
-    ]
+def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[Stored, Stored], _Way]) -> _Way:
+    """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit.
+
+    Parameters
+    ----------
+    known : dict
+        Legs that have been planned: paths share them.
+    """
     way = _Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
-    for source, target in pairwise(stops):
-        leg = _single(replace(problem, source=source, target=target), ("independent", "two-phase"))
-        if not leg.passes:
-            return replace(way, passes=(), least=leg.least)
-        way = replace(way, passes=way.passes + leg.passes)
+    for leg in _legs(problem, path):
+        ends = leg.source, leg.target
+        if ends not in known:
+            known[ends] = _single(leg, ONE_PASS)
+        if not known[ends].passes:
+            return replace(way, passes=(), least=known[ends].least)
+        way = replace(way, passes=way.passes + known[ends].passes)
     return way
+
+
+def _legs(problem: Problem, path: Sequence[tuple[int, ...]]) -> Iterator[Problem]:
+    """One pass after the other, through scratch arrays of such chunks."""
+    shape = problem.source.grid.shape
+    between = (_scratch_array(problem, ChunkGrid.of(shape, chunks)) for chunks in path)
+    for source, target in pairwise((problem.source, *between, problem.target)):
+        yield replace(problem, source=source, target=target)
 
 
 def _scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:

@@ -214,6 +214,8 @@ def plan_redistribution(
     ways = _ways(source, target)
     prices = [_price(name, transfers, itemsize, costs) for name, transfers in ways.items()]
     offers = sorted(prices, key=lambda price: price.seconds)
+    if not isinstance(method, str):
+        raise LayoutError(f"method={method!r} is unknown: {', '.join(ways)}, or auto")
     if method != "auto" and method not in ways:
         what = f"does not apply to {source} → {target}" if method in METHODS else "is unknown"
         raise LayoutError(f"method={method!r} {what}: {', '.join(ways)} {'does' if len(ways) == 1 else 'do'}, or auto")

@@ -23,15 +23,19 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from operator import mul
+from typing import NamedTuple
 
 import numpy as np
 
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.axis import Axis
+from oocarrays.mapping.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.lattice import floor_sum
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import axis_order
 
+MOST_STRIPES = 2**26
+"""Stripes of a file whose edges are gone through, at most: who has what lies on both sides is looked at."""
 EDGES = 2**20
 """Edges of stripes that are looked at together: each takes some tens of bytes."""
 
@@ -101,10 +105,10 @@ def requests_of(
     elif chunk is not None and chunk < 1:
         raise ChunksError(f"chunk={chunk!r}: a stripe has at least one element")
     whole = tuple(max(n, 1) for n in layout.shape)
-    uncut = [_part(layout, order, whole, rank) for rank in range(layout.ranks)]
+    uncut = _parts(layout, order, whole)
     runs = np.array([_product(lines).runs for lines in uncut])
     if isinstance(chunk, tuple):
-        cut = np.array([_product(_part(layout, order, chunk, rank)).runs for rank in range(layout.ranks)])
+        cut = np.array([_product(lines).runs for lines in _parts(layout, order, chunk)])
     else:
         cut = runs if chunk is None else runs + _crossed(layout, order, uncut, chunk)
     return RequestCounts(
@@ -115,6 +119,31 @@ def requests_of(
         distribution_elements=max(map(_longest, uncut)),
         rank_requests=tuple(cut.tolist()),
     )
+
+
+class Blocks(NamedTuple):
+    """Blocks of one length, as far apart."""
+
+    first: int
+    """The first element of the first one."""
+    length: int
+    """Elements of each."""
+    period: int
+    """Elements from the first of one to the first of the next."""
+    times: int
+    """How many they are."""
+
+    def runs(self, chunk: int) -> int:
+        """Pieces, where they are cut every ``chunk``."""
+        ends = floor_sum(self.times, self.period, self.first + self.length - 1, chunk)
+        return ends - floor_sum(self.times, self.period, self.first, chunk) + self.times
+
+    def wholes(self, chunk: int) -> int:
+        """Chunks that lie in one of them."""
+        if self.length < chunk:
+            return 0
+        ends = floor_sum(self.times, self.period, self.first + self.length, chunk)
+        return ends - floor_sum(self.times, self.period, self.first + chunk - 1, chunk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,21 +157,22 @@ class Line:
     wholes: int = 1
     """Chunks of which it holds every element."""
     longest: int = 1
-    """Elements of the longest piece."""
+    """Elements of the longest piece of an uncut line."""
 
     @classmethod
-    def of(cls, held: np.ndarray, chunk: int) -> Line:
-        """Of sorted indices, cut every ``chunk``.
+    def of(cls, blocks: Sequence[Blocks], chunk: int) -> Line:
+        """Of blocks that do not touch each other, cut every ``chunk``.
 
-        >>> Line.of(np.array([0, 1, 3, 4, 5, 6, 7, 8]), 4)
-        Line(elements=8, runs=4, wholes=1, longest=4)
+        >>> Line.of([Blocks(0, 2, 3, 2), Blocks(6, 3, 3, 1)], 4)
+        Line(elements=7, runs=5, wholes=0, longest=3)
         """
-        if not len(held):
-            return cls(elements=0, runs=0, wholes=0, longest=0)
-        starts = np.flatnonzero(np.r_[True, (np.diff(held) > 1) | (held[1:] % chunk == 0)])
-        pieces = np.diff(np.r_[starts, len(held)])
-        wholes = np.count_nonzero(pieces == chunk)
-        return cls(elements=len(held), runs=len(starts), wholes=int(wholes), longest=int(pieces.max()))
+        lengths = [each.length for each in blocks if each.times]
+        return cls(
+            elements=sum(each.times * each.length for each in blocks),
+            runs=sum(each.runs(chunk) for each in blocks),
+            wholes=sum(each.wholes(chunk) for each in blocks),
+            longest=max(lengths, default=0),
+        )
 
     def times(self, inner: Line) -> Line:
         """Of the product with a faster axis.
@@ -163,16 +193,27 @@ def _product(lines: Sequence[Line]) -> Line:
     return reduce(Line.times, lines, Line())
 
 
-def _part(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...], rank: int) -> list[Line]:
-    """A rank's part of a file in chunks, axis by axis from the slowest to the fastest."""
-    coordinates = layout.coordinates(rank)
-    return [Line.of(_held(layout.axes[axis], coordinates[axis]), chunks[axis]) for axis in order]
+def _parts(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...]) -> list[list[Line]]:
+    """Each rank's part of a file in chunks, axis by axis from the slowest to the fastest."""
+    along = [
+        [Line.of(_held(axis, coordinate), chunk) for coordinate in range(axis.ranks)]
+        for axis, chunk in zip(layout.axes, chunks, strict=True)
+    ]
+    coordinates = map(layout.coordinates, range(layout.ranks))
+    return [[along[axis][each[axis]] for axis in order] for each in coordinates]
 
 
-def _held(axis: Axis, coordinate: int) -> np.ndarray:
-    """The elements of an axis that are held at a coordinate of the grid, ascending."""
-    held = [np.arange(each.start, each.stop, each.step) for each in axis.sections(coordinate)]
-    return np.sort(np.concatenate([np.arange(0), *held]))
+def _held(axis: Axis, coordinate: int) -> list[Blocks]:
+    """The elements of an axis that are held at a coordinate of the grid."""
+    if not isinstance(axis, BlockCyclicAxis) or axis.ranks == 1:
+        return [Blocks(each.start, len(each), max(axis.extent, 1), 1) for each in axis.sections(coordinate) if each]
+    first, period = coordinate * axis.block, axis.ranks * axis.block
+    count = max(axis.extent - first - axis.block + period, 0) // period
+    rest = axis.extent - first - count * period
+    return [
+        Blocks(first, axis.block, period, count),
+        Blocks(first + count * period, max(rest, 0), period, int(rest > 0)),
+    ]
 
 
 def _longest(lines: Sequence[Line]) -> int:
@@ -192,6 +233,11 @@ def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Li
     crossed = np.zeros(layout.ranks, np.int64)
     whole = np.array([list(accumulate((1, *(bool(line.wholes) for line in reversed(lines))), mul)) for lines in parts])
     extents = [layout.shape[axis] for axis in order]
+    if math.prod(extents) // stripe > MOST_STRIPES:
+        raise ChunksError(
+            f"chunk={stripe} makes more than the {MOST_STRIPES} stripes that are counted: "
+            "give the lengths of chunks along each axis"
+        )
     for edges in _edges(math.prod(extents), stripe):
         before, after = (_owner(layout, order, extents, places) for places in (edges - 1, edges))
         begun = sum(edges % math.prod(extents[axis:]) == 0 for axis in range(len(extents)))

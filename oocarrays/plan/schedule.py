@@ -19,6 +19,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from oocarrays.errors import ScheduleError
+from oocarrays.mapping.given import whole
+from oocarrays.mapping.process_grid import MOST_RANKS
 
 IDLE = -1
 """The destination of a rank that sends nothing in a step."""
@@ -79,6 +81,15 @@ class Leg(NamedTuple):
     """That of the step along rows whose data is sent on; 0 where a rank sends what is its own."""
 
 
+def is_auto(asked: object) -> bool:
+    """Whether the order of an exchange is left to the plan.
+
+    >>> is_auto("Auto"), is_auto("pex")
+    (True, False)
+    """
+    return isinstance(asked, str) and asked.lower() == "auto"
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Who sends to whom, in which step.
@@ -111,11 +122,13 @@ class Schedule:
         ScheduleError
             Where there is no such schedule, or it does not take so many ranks.
         """
-        known = name.upper()
+        known = name.upper() if isinstance(name, str) else ""
         if known not in NAMES:
             raise ScheduleError(f"schedule={name!r} is unknown; there are {', '.join(n.lower() for n in NAMES)}")
-        if ranks < 1:
+        if whole(ranks, "ranks", error=ScheduleError) < 1:
             raise ScheduleError(f"ranks={ranks}: an exchange has at least 1")
+        if ranks > MOST_RANKS:
+            raise ScheduleError(f"ranks={ranks} are more than the {MOST_RANKS} that can exchange")
         if known in POWERS_OF_TWO and ranks & (ranks - 1):
             any_number = ", ".join(n.lower() for n in NAMES if n not in POWERS_OF_TWO)
             raise ScheduleError(

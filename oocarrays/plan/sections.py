@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from typing import NamedTuple
 
-from oocarrays.errors import InputError
+import numpy as np
+
+from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, boxes, ceil_div
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.cost import Costs, speed
@@ -37,6 +39,8 @@ IN_FLIGHT = 4
 """Buffers that are filled or being sieved at one time, at most."""
 READ_AHEAD_BYTES = 2**17
 """Bytes that Linux reads where a part of them is asked for, if nobody tells it not to."""
+LISTED = 2**10
+"""Batches of one kind that are gone through to see which hold most; of more, the largest are taken to be alike."""
 MOST_FILES = 64
 """Files of one batch, about, which are open meanwhile: each has one chunk, or as many as it has on the average."""
 
@@ -80,9 +84,14 @@ class Batch(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """Bytes of its buffer, of what is picked from it, and of the ranges themselves."""
-        most = max(part.sieve.requests for part in self.parts)
-        picked = max(part.sieve.picked_bytes for part in self.parts)
-        return self.buffer_bytes + self.size * (picked + most * RANGE_BYTES)
+        return self.size * _held_bytes(self.parts)
+
+
+def _held_bytes(parts: Sequence[Part]) -> int:
+    """Bytes that are held for one chunk of a batch."""
+    most = max(part.sieve.requests for part in parts)
+    picked = max(part.sieve.picked_bytes for part in parts)
+    return max(part.buffer_bytes for part in parts) + picked + most * RANGE_BYTES
 
 
 def decoding_bytes(stored: Stored) -> int:
@@ -119,8 +128,7 @@ def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -
     >>> [gap_bytes(method, stored, Costs()) for method in ("direct", "auto", "sieve")]
     [0.0, 8000.0, inf]
     """
-    if method not in METHODS:
-        raise InputError(f"method={method!r} is not one of {', '.join(map(repr, METHODS))}")
+    chosen(method, "method", METHODS)
     if method != "auto":
         return 0.0 if method == "direct" else math.inf
     if stored.local:
@@ -180,14 +188,14 @@ class SectionPlan:
         """Ranges that are asked for; chunks, where they are coded."""
         if self.stored.coded:
             return self.chunks
-        return sum(kind.count * part.sieve.requests for kind in self.kinds for part in kind.parts)
+        return sum(kind.count * times * part.sieve.requests for kind in self.kinds for part, times in kind.alike)
 
     @cached_property
     def asked_bytes(self) -> int:
         """Stored bytes that are asked for: an estimate, where chunks are coded."""
         if self.stored.coded:
             return int(self.decoded_bytes * self.costs.stored_ratio(self.stored))
-        return sum(kind.count * part.sieve.asked_bytes for kind in self.kinds for part in kind.parts)
+        return sum(kind.count * times * part.sieve.asked_bytes for kind in self.kinds for part, times in kind.alike)
 
     @property
     def decoded_bytes(self) -> int:
@@ -223,14 +231,14 @@ class SectionPlan:
         if stored.coded:
             return min(self.chunks, 1) * (stored.chunk_bytes + stored.decode_workspace) + under_way
         most = IN_FLIGHT if stored.local else 1
-        return sum(heapq.nlargest(most, (batch.held_bytes for batch in self.batches()))) + under_way
+        return sum(heapq.nlargest(most, (held for kind in self.kinds for held in kind.most_held(most)))) + under_way
 
     @cached_property
     def longest_bytes(self) -> int:
         """Bytes of the longest request."""
         if self.stored.coded:
             return self.stored.chunk_bytes
-        return max((int(part.sieve.lengths.max()) for kind in self.kinds for part in kind.parts), default=1)
+        return max((int(part.sieve.lengths.max()) for kind in self.kinds for part, _ in kind.alike), default=1)
 
     @property
     def most_ranges(self) -> int:
@@ -310,27 +318,55 @@ class Kind:
             return (self._placed(whole, self.inside, (0,) * len(self.inside)),)
         return tuple(self._parts(self.inside, (0,) * len(self.inside)))
 
+    @cached_property
+    def alike(self) -> tuple[tuple[Part, int], ...]:
+        """One of those of its parts that are alike, and how many they are."""
+        if self.plan.stored.coded:
+            return tuple((part, 1) for part in self.parts)
+        return tuple(self._alike(self.inside, 1))
+
     def _parts(self, inside: Axes, at: tuple[int, ...]) -> Iterator[Part]:
-        part = self._part(inside, at)
-        long = next((axis for axis, taken in enumerate(inside) if len(taken) > 1), None)
-        if long is None or self._fits(part):
-            yield part
+        long, most = self._cut(inside)
+        if long is None:
+            yield self._part(inside, at)
             return
-        most = self._most(inside, long, part)
         for low in range(0, len(inside[long]), most):
             less = (*inside[:long], inside[long][low : low + most], *inside[long + 1 :])
             yield from self._parts(less, (*at[:long], at[long] + low, *at[long + 1 :]))
 
-    def _most(self, inside: Axes, axis: int, whole: Part) -> int:
+    def _alike(self, inside: Axes, times: int) -> Iterator[tuple[Part, int]]:
+        long, most = self._cut(inside)
+        if long is None:
+            yield self._part(inside, (0,) * len(inside)), times
+            return
+        taken = inside[long]
+        whole = len(taken) // most
+        pieces = [(taken[:most], whole), (taken[whole * most :], 1)]
+        if isinstance(taken, np.ndarray):  # of which no two pieces need be alike
+            pieces = [(taken[low : low + most], 1) for low in range(0, len(taken), most)]
+        for piece, many in pieces:
+            if len(piece):
+                yield from self._alike((*inside[:long], piece, *inside[long + 1 :]), times * many)
+
+    def _cut(self, inside: Axes) -> tuple[int | None, int]:
+        """The axis along which a buffer holds only some indices of what is taken of a chunk, and how many."""
+        long = next((axis for axis, taken in enumerate(inside) if len(taken) > 1), None)
+        if long is None or self._fits(inside):
+            return None, 0
+        return long, self._most(inside, long)
+
+    def _most(self, inside: Axes, axis: int) -> int:
         """Indices along an axis that a buffer holds, at least one: nearly its share of all that they need."""
         low, high = 1, len(inside[axis])
-        share = min(self.plan.buffer_bytes / max(whole.buffer_bytes, 1), self.plan.most_ranges / whole.sieve.requests)
+        share = self.plan.most_ranges / self._requests(inside)
+        if share >= 1:
+            share = min(self.plan.buffer_bytes / max(self._part(inside, (0,) * len(inside)).buffer_bytes, 1), share)
         probes = iter(range(int(share * high), high))
         while high - low > 1:
             middle = next(probes, 0) if high - low > 2 else 0
             middle = middle if low < middle < high else (low + high) // 2
             less = (*inside[:axis], inside[axis][:middle], *inside[axis + 1 :])
-            low, high = (middle, high) if self._fits(self._part(less, (0,) * len(inside))) else (low, middle)
+            low, high = (middle, high) if self._fits(less) else (low, middle)
         return low
 
     def _part(self, inside: Axes, at: tuple[int, ...]) -> Part:
@@ -340,23 +376,37 @@ class Kind:
     def _placed(self, sieve: Sieve, inside: Axes, at: tuple[int, ...]) -> Part:
         return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.plan.axes)))
 
-    def _fits(self, part: Part) -> bool:
-        return part.buffer_bytes <= self.plan.buffer_bytes and part.sieve.requests <= self.plan.most_ranges
+    def _requests(self, inside: Axes) -> int:
+        return Sieve.count(inside, self.plan.stored.grid.chunks, self.plan.stored.itemsize, self.plan.gap)
+
+    def _fits(self, inside: Axes) -> bool:
+        if self._requests(inside) > self.plan.most_ranges:
+            return False
+        return self._part(inside, (0,) * len(inside)).buffer_bytes <= self.plan.buffer_bytes
 
     def batches(self) -> Iterator[Batch]:
         """Those that are read together."""
+        for first, last in self._boxes():
+            chunks = tuple(cut.chunks[i:j] for cut, i, j in zip(self.cuts, first, last, strict=True))
+            places = tuple(cut.first + i * len(cut.inside) for cut, i in zip(self.cuts, first, strict=True))
+            yield Batch(chunks, places, self.parts)
+
+    def _boxes(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         each = self.at_once
         for low in range(0, self.count, each):
-            for first, last in boxes(range(low, min(low + each, self.count)), self.counts):
-                chunks = tuple(cut.chunks[i:j] for cut, i, j in zip(self.cuts, first, last, strict=True))
-                places = tuple(cut.first + i * len(cut.inside) for cut, i in zip(self.cuts, first, strict=True))
-                yield Batch(chunks, places, self.parts)
+            yield from boxes(range(low, min(low + each, self.count)), self.counts)
+
+    def most_held(self, batches: int) -> list[int]:
+        """Bytes that the largest batches hold; none is larger than the first one, and of many some are as large."""
+        sizes = [math.prod(b - a for a, b in zip(*box, strict=True)) for box in islice(self._boxes(), LISTED + 1)]
+        sizes = sizes[:1] * batches if len(sizes) > LISTED else heapq.nlargest(batches, sizes)
+        return [size * _held_bytes([part for part, _ in self.alike]) for size in sizes]
 
     @cached_property
     def at_once(self) -> int:
         """Chunks of one batch, at most; coded ones come in some batches at least, for there are cores to share them."""
-        stored, sieve = self.plan.stored, self.parts[0].sieve
-        if len(self.parts) > 1:
+        stored, sieve = self.plan.stored, self.alike[0][0].sieve
+        if sum(times for _, times in self.alike) > 1:
             return 1
         most = min(self.plan.buffer_bytes // sieve.held_bytes, self.plan.most_ranges // sieve.requests)
         if stored.coded:
@@ -370,9 +420,9 @@ class Kind:
         if stored.coded:
             asked = int(stored.chunk_bytes * self.plan.costs.stored_ratio(stored))
             return _texts(self.count, "decoded", self.count, self.count * asked, self.count * useful)
-        requests = sum(part.sieve.requests for part in self.parts)
-        asked = sum(part.sieve.asked_bytes for part in self.parts)
-        way = "sieve" if requests == len(self.parts) else "ranges"
+        requests = sum(part.sieve.requests * times for part, times in self.alike)
+        asked = sum(part.sieve.asked_bytes * times for part, times in self.alike)
+        way = "sieve" if requests == sum(times for _, times in self.alike) else "ranges"
         way = "whole" if useful == stored.chunk_bytes else "direct" if asked == useful else way
         return _texts(self.count, way, self.count * requests, self.count * asked, self.count * useful)
 

@@ -182,6 +182,16 @@ class Sieve:
             **_laid_out(inside, steps, axis, length, groups)._asdict(),
         )
 
+    @staticmethod
+    def count(inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> int:
+        """The ranges that there would be, before they are listed.
+
+        >>> Sieve.count((range(0, 2**40), range(1)), (2**40, 2), 1, gap=0)
+        1099511627776
+        """
+        steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
+        return _cheapest(inside, steps, itemsize, gap).requests
+
     @property
     def requests(self) -> int:
         """Ranges of one chunk."""

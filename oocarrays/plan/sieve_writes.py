@@ -49,7 +49,54 @@ class AxisPart:
     """Whether they are all that is stored of it: a chunk at the array's edge is stored longer."""
 
 
-AxisParts = tuple[tuple[AxisPart, ...], ...]
+@dataclass(frozen=True, slots=True, eq=False)
+class Along:
+    """What is written along an axis, chunk by chunk; how much that is, is known without going through them.
+
+    >>> rows = Along(range(2, 10**15 + 9), 10**15 + 10, 10)
+    >>> [(part.count, times) for part, times in rows.alike]
+    [(8, 1), (10, 99999999999999), (9, 1)]
+    """
+
+    taken: Taken
+    """What is taken of it."""
+    extent: int
+    """Elements of the axis."""
+    chunk: int
+    """Elements of a chunk along it."""
+
+    def __iter__(self) -> Iterator[AxisPart]:
+        return iter(axis_parts(self.taken, self.extent, self.chunk))
+
+    @property
+    def alike(self) -> list[tuple[AxisPart, int]]:
+        """One of each kind, and how many are like it; the last chunk of the axis is of its own."""
+        many: Counter[tuple[int, int, bool, bool, bool]] = Counter()
+        example: dict[tuple[int, int, bool, bool, bool], AxisPart] = {}
+        for taken, times in self._periods():
+            for part in axis_parts(taken, self.extent, self.chunk):
+                kind = (part.count, part.runs, part.whole, part.full, (part.chunk + 1) * self.chunk >= self.extent)
+                many[kind] += times
+                example.setdefault(kind, part)
+        return [(part, many[kind]) for kind, part in example.items()]
+
+    def _periods(self) -> Iterator[tuple[Taken, int]]:
+        """What is taken, up to a chunk's edge; a period that is repeated from there, how often; and the rest."""
+        taken, chunk = self.taken, self.chunk
+        if not isinstance(taken, range) or not taken or taken.step < 1:
+            yield taken, 1
+            return
+        period = math.lcm(taken.step, chunk)
+        head = len(range(taken[0], ceil_div(taken[0], chunk) * chunk, taken.step))
+        each = period // taken.step
+        times = max(len(taken) - head - 1, 0) // each
+        yield taken[:head], 1
+        if times:
+            yield taken[head : head + each], times
+        yield taken[head + times * each :], 1
+
+
+AxisParts = tuple[Along, ...]
 """What is written along each axis, chunk by chunk."""
 
 
@@ -246,7 +293,7 @@ def _moved(
 
 
 def _check_method(stored: Stored, method: str) -> None:
-    if method not in WRITE_METHODS:
+    if not isinstance(method, str) or method not in WRITE_METHODS:
         raise UnsupportedError(f"method={method!r} is not one of {', '.join(WRITE_METHODS)}")
     if method == "direct" and not can_change(stored):
         what = (
@@ -263,20 +310,24 @@ def can_change(stored: Stored) -> bool:
 
 
 def _parts(axes: Axes, grid: ChunkGrid) -> AxisParts:
-    return tuple(axis_parts(*each) for each in zip(axes, grid.shape, grid.chunks, strict=True))
+    return tuple(map(Along, axes, grid.shape, grid.chunks))
 
 
 def _count(axes: AxisParts, *, whole: bool = False) -> int:
     """Chunks of which something is written, or all."""
-    return math.prod(sum(part.whole for part in parts) if whole else len(parts) for parts in axes)
+    return math.prod(sum(n for part, n in along.alike if part.whole or not whole) for along in axes)
 
 
 def _chunks_within(stored: Stored, axes: AxisParts, *, whole: bool = False) -> int:
     """Chunks stored in all units of which something is written, or all: a unit is one chunk, or a shard of them."""
     inner, grid = stored.shard_chunks or stored.grid.chunks, stored.grid
     return math.prod(
-        sum(ceil_div(min(unit, n - part.chunk * unit), c) for part in parts if part.whole or not whole)
-        for parts, n, unit, c in zip(axes, grid.shape, grid.chunks, inner, strict=True)
+        sum(
+            times * ceil_div(min(unit, n - part.chunk * unit), c)
+            for part, times in along.alike
+            if part.whole or not whole
+        )
+        for along, n, unit, c in zip(axes, grid.shape, grid.chunks, inner, strict=True)
     )
 
 
@@ -285,7 +336,7 @@ def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None
     chunks, itemsize = stored.grid.chunks, stored.itemsize
     least = stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
     if can_change(stored):
-        piece = math.prod(max((part.count for part in parts), default=0) for parts in axes) * itemsize
+        piece = math.prod(max((part.count for part, _ in along.alike), default=0) for along in axes) * itemsize
         least = max(piece if method == "direct" else itemsize, itemsize)
     if buffer_bytes is not None and buffer_bytes < least:
         raise BudgetError(buffer_bytes, least, "writing this section")
@@ -297,18 +348,17 @@ def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None
 
 def _runs_of_changed(axes: AxisParts) -> tuple[int, int]:
     """Runs, and elements, of the chunks of which only a part is written."""
-    alike = [Counter((part.count, part.runs, part.whole, part.full) for part in parts).items() for parts in axes]
     total, elements = 0, 0
-    for each in product(*alike):
-        kinds, times = [kind for kind, _ in each], math.prod(many for _, many in each)
-        if not all(whole for _, _, whole, _ in kinds):
-            total += times * _runs_of_one(kinds)
-            elements += times * math.prod(count for count, _, _, _ in kinds)
+    for each in product(*(along.alike for along in axes)):
+        parts, times = [part for part, _ in each], math.prod(many for _, many in each)
+        if not all(part.whole for part in parts):
+            total += times * _runs_of_one(parts)
+            elements += times * math.prod(part.count for part in parts)
     return total, elements
 
 
-def _runs_of_one(kinds: Sequence[tuple[int, int, bool, bool]]) -> int:
+def _runs_of_one(parts: Sequence[AxisPart]) -> int:
     runs, full = 1, True
-    for count, along, _, is_full in reversed(kinds):
-        runs, full = along if full else count * runs, full and is_full
+    for part in reversed(parts):
+        runs, full = part.runs if full else part.count * runs, full and part.full
     return runs

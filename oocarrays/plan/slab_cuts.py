@@ -13,11 +13,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.boundary import Boundary
+from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.slabs import Edges, SlabPlan
 
@@ -122,14 +124,16 @@ def checked(
     InputError
         Where it, or anything else that is asked for, cannot be.
     """
-    depths = tuple(depth) if isinstance(depth, Sequence | np.ndarray) else (depth,) * len(shape)
+    depths: tuple[Any, ...] = (
+        tuple(depth) if np.ndim(depth) and isinstance(depth, Sequence | np.ndarray) else (depth,) * len(shape)
+    )
     if len(depths) != len(shape) or not all(isinstance(d, int | np.integer) and d >= 0 for d in depths):
         raise InputError(f"depth={depth!r} is not one whole number from 0 on, or one for each of {len(shape)} axes")
     if not shape:
         raise InputError("an array without axes has no slabs: it needs one axis at least")
     if not isinstance(prefetch, int | np.integer) or prefetch < 0:
         raise InputError(f"prefetch={prefetch!r} is no whole number from 0 on: with 0 nothing is read ahead")
-    if axis is not None and axis not in range(-len(shape), len(shape)):
+    if axis is not None and whole(axis, "axis") not in range(-len(shape), len(shape)):
         raise InputError(f"axis={axis!r} is none of the {len(shape)} axes of shape {shape}")
     if height is not None and (not isinstance(height, int | np.integer) or height < 1):
         raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")

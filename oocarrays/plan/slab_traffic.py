@@ -6,7 +6,6 @@ slabs    ▐███▌███▌███▌███▌██▌      cut a
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -21,9 +20,8 @@ from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.sections import SectionPlan
 from oocarrays.plan.sieve_writes import plan_section_write
+from oocarrays.plan.slab_kinds import alike
 from oocarrays.plan.slabs import Slab, SlabPlan, reading
-
-Kind = tuple[int, ...]
 
 
 @lru_cache(8)
@@ -35,27 +33,7 @@ def slab_traffic(plan: SlabPlan) -> Traffic:
     >>> traffic.read_requests, traffic.read_bytes
     (5, 288)
     """
-    alike: Counter[Kind] = Counter()
-    example: dict[Kind, Slab] = {}
-    for slab in plan.all_slabs():
-        kind = _kind(plan, slab)
-        alike[kind] += 1
-        example.setdefault(kind, slab)
-    return reduce(add, (_times(_of(plan, example[kind]), n) for kind, n in alike.items()), Traffic(tasks=2))
-
-
-def _kind(plan: SlabPlan, slab: Slab) -> Kind:
-    """What all that is read and written for a slab depends on: where it lies to chunks, and to edges nearby."""
-    if not plan.shared:
-        return tuple(slab)
-    axis, core, region = plan.axis, plan.core(slab), plan.region(slab.rank)
-    start, stop = core.lower[axis], core.upper[axis]
-    chunks = [stored.grid.chunks[axis] for stored in (*plan.sources, *plan.targets)]
-    near = plan.depth[axis] + 2 * plan.height + max(chunks)
-    ends = (start, plan.shape[axis] - stop, start - region.lower[axis], region.upper[axis] - stop)
-    across = (*region.lower[:axis], *region.lower[axis + 1 :])
-    turned = plan.backwards(slab.rank)
-    return (start % math.lcm(*chunks), stop - start, *(min(each, near) for each in ends), turned, *across)
+    return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
 
 
 def _times(traffic: Traffic, n: int) -> Traffic:
@@ -64,7 +42,7 @@ def _times(traffic: Traffic, n: int) -> Traffic:
 
 def _of(plan: SlabPlan, slab: Slab) -> Traffic:
     """What is read for one slab, and written."""
-    tasks = Traffic(tasks=3 + len(plan.takers(slab)) + len(plan.fetchers(slab)))
+    tasks = Traffic(tasks=3 + len(plan.givers(slab)) + len(plan.fetchers(slab)))  # as many are given as are taken
     reads = (_read(each) for each in _readings(plan, slab))
     return reduce(add, (*reads, *(_written(plan, slab, target) for target in plan.targets)), tasks)
 

@@ -143,9 +143,13 @@ class SlabPlan:
         >>> [[slab.number for slab in example_plan(ranks=2).slabs(rank)] for rank in range(2)]
         [[0, 1, 2], [1, 0]]
         """
+        numbers = self.numbers(rank)
+        return [Slab(number, rank) for number in (reversed(numbers) if self.backwards(rank) else numbers)]
+
+    def numbers(self, rank: int) -> range:
+        """The numbers of the slabs of a rank, along the axis."""
         region = self.region(rank)
-        count = ceil_div(region.shape[self.axis], self.height) if region.size else 0
-        return [Slab(number, rank) for number in (reversed(range(count)) if self.backwards(rank) else range(count))]
+        return range(ceil_div(region.shape[self.axis], self.height) if region.size else 0)
 
     def backwards(self, rank: int) -> bool:
         """Whether a rank begins with its last slab: every second one does of those along the axis that have any."""
@@ -256,7 +260,7 @@ class SlabPlan:
         >>> example_plan(ranks=2).givers(Slab(2, 0))
         [Slab(number=1, rank=0), Slab(number=0, rank=1)]
         """
-        return _givers(self)[slab]
+        return _givers(self, slab)
 
     def fetchers(self, slab: Slab) -> list[int]:
         """The ranks that read something again for a window: where files are local, and it goes round the array."""
@@ -342,7 +346,10 @@ class SlabPlan:
     @property
     def read_bytes(self) -> int:
         """Bytes, decoded, that are read of all sources: with reuse all that is stored, once."""
-        return sum(map(self._read_elements, self.all_slabs())) * sum(source.itemsize for source in self.sources)
+        from oocarrays.plan.slab_kinds import alike
+
+        elements = sum(self._read_elements(slab) * times for slab, times in alike(self))
+        return elements * sum(source.itemsize for source in self.sources)
 
     @property
     def saved_bytes(self) -> int:
@@ -399,20 +406,17 @@ def _pieces(plan: SlabPlan, slab: Slab) -> tuple[Piece, ...]:
     return tuple(plan._cut_up(slab))
 
 
-@lru_cache(8)
-def _givers(plan: SlabPlan) -> dict[Slab, list[Slab]]:
-    found: dict[Slab, list[Slab]] = {}
-    for slab in plan.all_slabs():
-        owners = (piece.owner for piece in plan.pieces(slab) if piece.met)
-        found[slab] = list(dict.fromkeys(owner for owner in owners if owner and owner != slab))
-    return found
+@lru_cache(1024)
+def _givers(plan: SlabPlan, slab: Slab) -> list[Slab]:
+    owners = (piece.owner for piece in plan.pieces(slab) if piece.met)
+    return list(dict.fromkeys(owner for owner in owners if owner and owner != slab))
 
 
 @lru_cache(8)
 def _takers(plan: SlabPlan) -> dict[Slab, list[Slab]]:
     found: dict[Slab, list[Slab]] = {slab: [] for slab in plan.all_slabs()}
-    for slab, givers in _givers(plan).items():
-        for giver in givers:
+    for slab in plan.all_slabs():
+        for giver in plan.givers(slab):
             found[giver].append(slab)
     return found
 

@@ -17,6 +17,7 @@ from typing import get_args
 import numpy as np
 
 from oocarrays.errors import BudgetError, InputError
+from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
@@ -27,7 +28,7 @@ from oocarrays.plan.domains import Domain, Share, file_domains
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.offers import Aggregators, chosen_aggregators
 from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.schedule import Schedule, is_auto
 
 
 def plan_collective_write(
@@ -107,8 +108,7 @@ def _cheapest(plans: Sequence[CollectiveWritePlan], costs: Costs) -> CollectiveW
 
 def _method(asked: str, *, shared: bool) -> Method:
     known: tuple[Method, ...] = get_args(Method)
-    if asked not in ("auto", *known):
-        raise InputError(f"method={asked!r} is not one of 'auto', {', '.join(map(repr, known))}")
+    chosen(asked, "method", ("auto", *known))
     if asked == "independent" and shared:
         raise InputError(
             "method='independent': two ranks write to one chunk, which has one writer; 'two-phase' does it"
@@ -139,7 +139,7 @@ def _ordered(plan: CollectiveWritePlan, schedule: str, costs: Costs) -> Collecti
     """The same plan with the order of its messages."""
     if not plan.processes or not plan.ranks:
         return plan
-    if schedule.lower() != "auto":
+    if not is_auto(schedule):
         return _changed(plan, schedule=Schedule.of(schedule, plan.ranks))
     return _changed(plan, schedule=cheapest(plan.sent.sum(axis=0), FlatCluster.of(plan.ranks), flat_constants(costs)))
 

@@ -28,11 +28,13 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import LocalBlob, MissingBlob, byte_view
+from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
+from oocarrays.storage.durable import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of, open_ahead
 from oocarrays.storage.pages import allocate, can_map
+from oocarrays.storage.presence import Missing, noticing
 from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shards import PartBlob, ShardedBlobs, pack_shard
 from oocarrays.storage.store_blobs import StoreBlob, StoreBlobs
@@ -63,6 +65,7 @@ class ChunkReader:
         self._codec = file.chain.compressor
         self._blobs: Any = blobs_of(file.zarr, requests=requests)
         self._fetches = isinstance(self._blobs, StoreBlobs)
+        self._stored = self._blobs
         if file.chain.shard:
             self._blobs = ShardedBlobs(self._blobs, file.chain.shard, meter)
 
@@ -79,14 +82,17 @@ class ChunkReader:
         The array is overwritten by the next tile.
         """
         bounce = np.empty(tile, self.dtype)
-        for blob, origin, piece in self._pieces(indices, within):
-            try:
-                if blob is not None and not isinstance(blob, StoreBlob):
-                    self._check_bytes(blob.name, blob.size)
-                for part in cut(piece, tile):
-                    yield part, self._read_tile(blob, part.relative_to(origin), bounce)
-            except MissingBlob:
-                yield piece, None
+        with self._batch() as missing:
+            for index, blob in self._opened(indices):
+                origin, piece = self._piece(index, within)
+                try:
+                    if blob is not None and not isinstance(blob, StoreBlob):
+                        self._check_bytes(blob.name, blob.size)
+                    for part in cut(piece, tile):
+                        yield part, self._read_tile(blob, part.relative_to(origin), bounce)
+                except MissingBlob:
+                    missing.add(index)
+                    yield piece, None
 
     def sieved(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
         """The elements of plain chunks that lie in ``within``, each chunk's by one byte range from the first to the
@@ -98,24 +104,30 @@ class ChunkReader:
         assert self._fetches, "local files are planned to be mapped, or read in ranges"
         keys = map(self.file.place_of, wanted)
         ranges = (RangeByteRequest(start, stop) for _, start, stop in spans)
-        for (piece, start, stop), data in zip(spans, self._blobs.fetched(zip(keys, ranges, strict=True)), strict=True):
-            if data is None:
-                yield piece, None
-                continue
-            if len(data) != stop - start:
-                raise CorruptChunkError(f"a chunk of {self.file.name} is cut short: {len(data)} bytes at {start}")
-            self.meter.add(read_requests=1, read_bytes=len(data))
-            yield piece, _strided(data.view(self.dtype), piece.shape, self.grid.chunks)
+        come = self._blobs.fetched(zip(keys, ranges, strict=True))
+        with self._batch() as missing:
+            for index, (piece, start, stop), data in zip(wanted, spans, come, strict=True):
+                if data is None:
+                    missing.add(index)
+                    yield piece, None
+                    continue
+                if len(data) != stop - start:
+                    raise CorruptChunkError(f"a chunk of {self.file.name} is cut short: {len(data)} bytes at {start}")
+                self.meter.add(read_requests=1, read_bytes=len(data))
+                yield piece, _strided(data.view(self.dtype), piece.shape, self.grid.chunks)
 
     def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
         """The elements of plain chunks in local files that lie in ``within``, in place; None for a missing chunk."""
-        for blob, origin, piece in self._pieces(indices, within):
-            yield piece, None if blob is None else self._in_place(blob, piece.relative_to(origin))
+        with self._batch() as missing:
+            for index, blob in self._opened(indices):
+                origin, piece = self._piece(index, within)
+                if blob is None:
+                    missing.add(index)
+                yield piece, None if blob is None else self._in_place(blob, piece.relative_to(origin))
 
-    def _pieces(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Blob | None, Index, Section]]:
-        """Each chunk, open or None, its first element, and what it has of ``within``."""
-        for index, blob in self._opened(indices):
-            yield blob, *self._piece(index, within)
+    def _batch(self) -> AbstractContextManager[Missing]:
+        """Tell of what is missing of some chunks when they have been read."""
+        return noticing(self.file.presence, self.meter)
 
     def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
         """A chunk's first element, and what it has of ``within``."""
@@ -152,6 +164,21 @@ class ChunkReader:
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
         """Whole chunks, each in the next of ``chunks`` and cut to the array; None for one that is missing."""
+        with self._batch() as missing:
+            yield from self.whole_or(missing, indices, chunks)
+
+    def whole_or(
+        self, missing: Missing, indices: Iterable[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        """The same of a larger batch: what is missing is added to what that lacks."""
+        for index, chunk in self._each_whole(indices, chunks):
+            if chunk is None:
+                missing.add(index)
+            yield index, chunk
+
+    def _each_whole(
+        self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
         if self.file.chain.pipeline in ("zarr", "zarrs"):
             yield from ((index, self._through_zarr(index)) for index in indices)
             return
@@ -207,7 +234,8 @@ class ChunkReader:
         if nbytes != self.file.stored.chunk_bytes:
             raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self.file.stored.chunk_bytes}")
 
-    def _through_zarr(self, index: Index) -> np.ndarray:
+    def _through_zarr(self, index: Index) -> np.ndarray | None:
+        """A chunk as Zarr has it; None for one that is missing, which Zarr does not tell from one of fill values."""
         stored = self.file.stored
         try:
             data = np.asarray(self.file.zarr[self.grid.section(index).slices])
@@ -221,6 +249,8 @@ class ChunkReader:
             raise CorruptChunkError(
                 f"chunk {self.file.chunk_key(index)} of {self.file.name} cannot be decoded: {error}"
             ) from error
+        if is_fill(data, fill_bits(self.file)) and not self._stored.exists(self.file.chunk_key(index)):
+            return None
         self.meter.add(read_requests=1, read_bytes=stored.chunk_bytes, decoded_bytes=stored.chunk_bytes)
         return data
 
@@ -374,10 +404,14 @@ class ChunkWriter:
 
     def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
         section = self.file.stored.grid.section(index)
+        if isinstance(self._blobs, LocalBlobs):
+            self._blobs.check()
         try:
             data = chunk[section.relative_to(section.lower).slices]
             local = self.file.folder is not None
             self.file.zarr[section.slices] = data if local else data.copy()  # a store in memory keeps what it is given
+            if self.file.folder is not None:
+                written(os.path.join(self.file.folder, self.file.chunk_key(index)))
         except OSError as error:
             raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -30,9 +31,11 @@ from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidati
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
+from oocarrays.storage.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.codec import (
     DECODE_IN_PLACE,
     Chain,
@@ -41,22 +44,33 @@ from oocarrays.storage.codec import (
     most_coded_bytes,
     most_shard_bytes,
 )
-from oocarrays.storage.making_room import replace_local
+from oocarrays.storage.durable import DocumentStore
+from oocarrays.storage.making_room import put_new, replace_local
 from oocarrays.storage.nested import lie_together
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.presence import Policy, Presence, presence_of
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import store_of
 
+WRECKED = (
+    ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
+    RecursionError,
+)  # fmt: skip
+"""What reading raises at a document that was not written for it, in Zarr as in us: anything but what a system does."""
 Place = str | os.PathLike | Store | StorePath
 """What may be the place of an array."""
 StoreLike = str | os.PathLike[str] | Store | StorePath
+PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
+"""How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
 MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
 """The file that makes a folder a Zarr array."""
 ATTRIBUTES = (METADATA, ".zattrs")
 """The documents that hold attributes, in format 3 and in format 2."""
+NODES = (METADATA, ".zarray", ".zgroup")
+"""The documents by which a folder is an array or a group."""
 ZARRS = "zarrs.ZarrsCodecPipeline"
 PYTHON_BYTES = 1024
 """Bytes that a process holds for each thing that it keeps by name, beside the thing itself."""
@@ -72,13 +86,12 @@ class ArrayFile:
     """What a planner may know of it."""
     chain: Chain
     """How its chunks are coded, and who does it."""
+    presence: Presence
+    """What tells whether it is there still: of the array as it was opened first, in whatever process."""
 
     def __reduce__(self) -> Any:
-        place = self.zarr.store_path
-        written = self.stored.shard_chunks is not None
-        if is_remote(place.store):  # what it says of itself travels along: to ask again would take three requests
-            return _carried, (self.zarr, written)
-        return _opened_again, (absolute(place.store), place.path, self.zarr.read_only, written)
+        """What it says of itself travels along: a scheduler need not see it, and another one is not taken for it."""
+        return _carried, (self.zarr, self.stored.shard_chunks is not None, self.presence)
 
     @property
     def dtype(self) -> np.dtype:
@@ -97,6 +110,11 @@ class ArrayFile:
         return location(self.zarr)
 
     @property
+    def presences(self) -> tuple[Presence, ...]:
+        """What tells of all that is read of it whether it is there: of several files there is more than one."""
+        return (self.presence,)
+
+    @property
     def folder(self) -> str | None:
         """The local directory that holds it, or None."""
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
@@ -113,14 +131,9 @@ class ArrayFile:
         return ShardKey(self.chunk_key(shard), number)
 
 
-def _carried(array: zarr.Array, written: bool) -> ArrayFile:
+def _carried(array: zarr.Array, written: bool, presence: Presence) -> ArrayFile:
     """An array file in another process, of an array that has been opened in this one."""
-    return describe(array, written=written)
-
-
-def _opened_again(store: StoreLike, path: str, read_only: bool, written: bool) -> ArrayFile:
-    """An array file in another process."""
-    return describe(_open(store, "r" if read_only else "r+", path), written=written)
+    return replace(describe(array, written=written), presence=presence)
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
@@ -130,17 +143,6 @@ def local_folder(store: Any, path: str = "") -> str | None:
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
         return os.path.realpath(store)
     return None
-
-
-def absolute(store: StoreLike) -> StoreLike:
-    """The same store for a process that works in another folder.
-
-    >>> absolute("/data/a.zarr"), absolute("s3://bucket/a.zarr")
-    ('/data/a.zarr', 's3://bucket/a.zarr')
-    """
-    if isinstance(store, LocalStore):
-        return LocalStore(os.path.abspath(store.root), read_only=store.read_only)
-    return store if isinstance(store, Store | StorePath) or "://" in str(store) else os.path.abspath(store)
 
 
 def place_name(store: Any, path: str = "") -> str | None:
@@ -189,8 +191,19 @@ def unfinished_run(store: StoreLike) -> str | None:
         if is_remote(store):
             raise
         return None
-    attributes = in_format_2 if in_format_3 is None else in_format_3.get("attributes")
-    return attributes.get(MARK) if isinstance(attributes, dict) else None
+    return mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
+
+
+def mark_of(attributes: Any) -> str | None:
+    """The mark in the attributes of an array or a group, as text whatever it is: that it is there is what counts.
+
+    >>> mark_of({MARK: "c0ffee"}), mark_of({MARK: None}), mark_of({})
+    ('c0ffee', 'null', None)
+    """
+    if not isinstance(attributes, dict) or MARK not in attributes:
+        return None
+    mark = attributes[MARK]
+    return mark if isinstance(mark, str) else json.dumps(mark)
 
 
 def documents(store: StoreLike, names: Sequence[str]) -> list[dict[str, Any] | None]:
@@ -217,18 +230,29 @@ def _document_in(folder: str, name: str) -> dict[str, Any] | None:
 def _parsed(text: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 
 
+def said(error: BaseException) -> str:
+    """What an error says of itself, its type where that is little.
+
+    >>> said(KeyError("shape")), said(ValueError("no such codec"))
+    ("KeyError: 'shape'", 'no such codec')
+    """
+    words = str(error)
+    return words if " " in words else f"{type(error).__name__}: {words}"
+
+
 def is_finished(store: StoreLike) -> bool:
-    """Whether there is an array in ``store``, and no run has left it unfinished."""
+    """Whether there is an array or a group in ``store``, and no run has left it unfinished."""
     try:
-        open_array(store)
-    except (NotFoundError, UnfinishedError, StoreFailure):
+        in_format_3, *in_format_2 = documents(store, (METADATA, ".zarray", ".zgroup"))
+        there = in_format_3 is not None or any(document is not None for document in in_format_2)
+        return there and unfinished_run(store) is None
+    except (OSError, StoreFailure):
         return False
-    return True
 
 
 def remove_partials(store: StoreLike) -> None:
@@ -239,24 +263,47 @@ def remove_partials(store: StoreLike) -> None:
 
 
 def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
+    chosen(mode, "mode", ("r", "r+"))
     folder = local_folder(store, path)
     if folder is not None and not os.path.exists(folder):
         raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
     try:
-        return zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
+        array = zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
+        extents(array.shape)  # Zarr takes those that no index can count
+        return array
     except (ContainsGroupError, NodeTypeValidationError):
         raise NotFoundError(f"{store} holds a Zarr group, not an array: name one of the arrays in it") from None
     except (FileNotFoundError, KeyError, NotADirectoryError):
         raise NotFoundError(f"no Zarr array in {store}") from None
-    except (ValueError, TypeError) as error:
-        shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
-        raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {error}") from error
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
+    except WRECKED as error:
+        shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
+        raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {said(error)}") from error
 
 
-def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
+def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
+    """How an open array is read by a run, which looks at its beginning and end whether it is there with its chunks."""
+    file = describe(array, missing=missing)
+    there = file.presence
+    if isinstance(there.place, str) or _names_below(file) > PAGE:
+        return file
+    return replace(file, presence=replace(there, had_chunks=seems_to_hold_chunks(there.place)))
+
+
+def _names_below(file: ArrayFile) -> int:
+    """Names of chunks, or of folders of them, right below an array."""
+    in_folder = file.chunk_key((0,) * file.zarr.ndim).startswith("c/")
+    return 1 if in_folder else file.presence.chunks
+
+
+def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None = None) -> ArrayFile:
     """How the chunks of an open array are read, or ``written``: the unit of writing is a shard, where there are any.
+
+    Parameters
+    ----------
+    missing : str, optional
+        What is made of chunks that are missing; None where nobody asks, as of what a run writes itself.
 
     Raises
     ------
@@ -271,8 +318,11 @@ def describe(array: zarr.Array, *, written: bool = False) -> ArrayFile:
         raise UnsupportedError(f"{location(array)} has chunks of unequal length; regular ones are taken") from None
     array, chain = _with_pipeline(array)
     if shards is not None and not written and chain.shard is not None:
-        return ArrayFile(zarr=array, stored=_read_by_chunks(array, chain), chain=chain)
-    return ArrayFile(zarr=array, stored=_stored(array, tuple(shards or array.chunks), chain), chain=chain)
+        stored = _read_by_chunks(array, chain)
+    else:
+        stored = _stored(array, tuple(shards or array.chunks), chain)
+    presence = presence_of(array, location(array), read=not written, missing=missing)
+    return ArrayFile(zarr=array, stored=stored, chain=chain, presence=presence)
 
 
 def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
@@ -366,8 +416,8 @@ def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
     """
     try:
         array = zarr.create_array({}, **settings)
-    except (ValueError, TypeError, KeyError) as error:
-        raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
+    except WRECKED as error:
+        raise UnsupportedError(f"Zarr does not take these settings for the target: {said(error)}") from error
     chain = chain_of(array)
     check_codecs(array)
     return _stored(array, tuple(array.shards or array.chunks), chain, store)
@@ -394,8 +444,7 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     TargetError
         It names both; or what is given is no place for an array.
     """
-    if not isinstance(store, Place):
-        raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
+    _check_is_place(store)
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
@@ -403,15 +452,22 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
 
 
+def _check_is_place(store: Any) -> None:
+    if not isinstance(store, Place):
+        raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
+
+
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Refuse a target that is there, as `check_target` does, whatever is written to it."""
+    _check_is_place(store)
+    overwrite = flag(overwrite, "overwrite")
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
     if is_empty(store):
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    if not _is_array(store):
+    if not _is_array(store) and unfinished_run(store) is None:  # of which the mark alone is there, or no metadata else
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
 
 
@@ -419,7 +475,8 @@ def is_empty(store: StoreLike) -> bool:
     """Whether there is nothing at all."""
     folder = local_folder(store)
     if folder is not None:
-        return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
+        names = os.listdir(folder) if os.path.isdir(folder) else [folder]
+        return not os.path.lexists(folder) or all(map(PARTIAL.search, names))
     place = store_path(store)
     return sync(place.store.is_empty(place.path))
 
@@ -440,8 +497,10 @@ def _is_array(store: StoreLike) -> bool:
     return True
 
 
-def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overwrite: bool) -> ArrayFile:
-    """Make the target, marked unfinished.
+def create_target(
+    store: StoreLike, settings: dict[str, Any], run: str, *, overwrite: bool, durable: bool = True
+) -> ArrayFile:
+    """Make the target, marked unfinished; one that is ``durable`` is named on its device.
 
     Raises
     ------
@@ -453,34 +512,46 @@ def create_target(store: StoreLike, settings: dict[str, Any], run: str, *, overw
     marked = settings | {"attributes": settings["attributes"] | {MARK: run}}
     folder = local_folder(store)
     try:
-        if overwrite and folder is not None and _is_array(folder):
-            replace_local(folder, MARK, f"{run}-makes-room", marked)
-            return describe(open_array(store, mode="r+", unfinished=True), written=True)
-        return describe(zarr.create_array(store, **marked, overwrite=overwrite), written=True)  # type: ignore[arg-type]
+        if folder is None:
+            return describe(zarr.create_array(store, **marked, overwrite=overwrite), written=True)  # type: ignore[arg-type]
+        if overwrite and _is_array(folder):
+            replace_local(folder, MARK, f"{run}-makes-room", marked, durable=durable)
+        else:
+            _make_new(folder, marked, durable=durable)
+        return describe(open_array(store, mode="r+", unfinished=True), written=True)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
         raise write_error(str(store), error) from error
 
 
-def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored) -> ArrayFile:
+def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
+    """Make an array where there is none, unless something else has appeared there."""
+    if any(os.path.lexists(os.path.join(folder, name)) for name in NODES):
+        raise ContainsArrayError("", folder)
+    put_new(folder, settings, durable=durable)
+
+
+def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False) -> ArrayFile:
     """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
+    settings: dict[str, Any] = {
+        "shape": stored.grid.shape,
+        "chunks": stored.grid.chunks,
+        "dtype": like.dtype.newbyteorder("="),
+        "fill_value": like.fill_value,
+        "filters": None,
+        "compressors": None,
+        "serializer": BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
+    }
     try:
-        array = zarr.create_array(
-            folder,
-            shape=stored.grid.shape,
-            chunks=stored.grid.chunks,
-            dtype=like.dtype.newbyteorder("="),
-            fill_value=like.fill_value,
-            filters=None,
-            compressors=None,
-            serializer=BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
-        )
+        if isinstance(folder, RemoteStore):
+            return describe(zarr.create_array(folder, **settings))
+        put_new(folder, settings, durable=durable)
     except OSError as error:
         raise write_error(str(folder), error) from error
-    return describe(array)
+    return describe(open_array(folder, mode="r+"))
 
 
 def is_scratch(folder: str | RemoteStore) -> bool:
@@ -496,17 +567,37 @@ def remove_scratch(folder: str | RemoteStore) -> None:
         with suppress(StoreFailure):
             sync(folder.delete_dir(""))
         return
-    for metadata in (Path(folder, METADATA), *Path(folder).glob(f"*/{METADATA}")):
+    if os.path.islink(folder):
+        return
+    for array in (Path(folder), *Path(folder).glob("*")):
+        if array.is_symlink():  # never out of the folder
+            continue
         with suppress(OSError):
-            metadata.unlink()
+            (array / METADATA).unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def finish_target(file: ArrayFile) -> None:
-    """Take the unfinished mark away: every chunk is written."""
-    attributes = dict(file.zarr.attrs.asdict())
+def finish_target(file: ArrayFile, *, durable: bool = True) -> None:
+    """Take the unfinished mark away: every chunk is written, and where that is to be ``durable`` on its device.
+
+    Raises
+    ------
+    RunError
+        Where it is not there any more, or is another one.
+    """
+    file.presence.check()
+    array = file.zarr
+    if file.folder is not None and durable:
+        array = zarr.open_array(document_store(file.folder), mode="r+")  # type: ignore[arg-type]
+    attributes = dict(array.attrs.asdict())
     attributes.pop(MARK, None)
-    file.zarr.attrs.put(attributes)
+    array.attrs.put(attributes)
+
+
+def document_store(store: StoreLike, *, durable: bool = True) -> StoreLike:
+    """A store through which documents of metadata are written: in a folder, each is whole, and on its device."""
+    folder = local_folder(store) if durable else None
+    return store if folder is None else DocumentStore(folder)
 
 
 def free_bytes(folder: str) -> int:

@@ -15,6 +15,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from itertools import chain
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
+from oocarrays.storage import durable
 from oocarrays.storage.pages import fetch_ahead, mapped, want
 
 SECTOR = 4096
@@ -162,6 +164,17 @@ class LocalBlobs:
         """The chunk under ``key``, open for reading."""
         return LocalBlob(os.path.join(self.root, key), read_ahead)
 
+    def exists(self, key: str) -> bool:
+        """Whether a chunk is stored under ``key``."""
+        path = os.path.join(self.root, key)
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+        return True
+
     def announce(self, keys: Iterable[str]) -> None:
         """Ask the system to fetch chunks that will be wanted, the first ones, and do not wait for them."""
         fetch_ahead([os.path.join(self.root, key) for key in keys])
@@ -194,9 +207,21 @@ class LocalBlobs:
             file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             try:
                 write_pieces(file, chain((first,), pieces), past_cache=self.past_cache)
+                durable.start_writing(file)
             finally:
                 os.close(file)
         return True
+
+    def is_its_own(self, key: str) -> bool:
+        """Whether there is a chunk under ``key``, in a file that has no other name and is no link to another.
+
+        Who copies an array by links has one file in both: to change it where it is would change the original.
+        """
+        try:
+            status = os.lstat(os.path.join(self.root, key))
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def change(self, key: str, pieces: Iterable[Piece]) -> None:
         """Write pieces of a chunk that is there where they are: a reader, or a crash, can come between two.
@@ -217,16 +242,18 @@ class LocalBlobs:
             raise MissingBlob(path) from None
         except OSError as error:
             raise write_error(path, error) from error
+        durable.written(path)
 
     def remove(self, key: str) -> None:
         """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
         path = os.path.join(self.root, key)
         try:
             os.unlink(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             pass
         except OSError as error:
             raise write_error(path, error) from error
+        durable.written(path)
 
     @contextmanager
     def _replacing(self, key: str) -> Iterator[str]:
@@ -237,6 +264,7 @@ class LocalBlobs:
             self._make_folder(os.path.dirname(path))
             yield partial
             os.replace(partial, path)
+            durable.written(path)
         except BaseException as error:
             with suppress(OSError):
                 os.unlink(partial)
@@ -244,9 +272,22 @@ class LocalBlobs:
                 raise write_error(path, error) from error
             raise
 
+    def check(self) -> None:
+        """Refuse to write where the directory of the array has gone: it is not made again.
+
+        Raises
+        ------
+        StoreFailure
+            It names the directory.
+        """
+        try:
+            os.stat(self.root)
+        except OSError as error:
+            raise write_error(self.root, error) from error
+
     def _make_folder(self, folder: str) -> None:
         if folder not in self._folders:
-            os.makedirs(folder, exist_ok=True)
+            _make_below(self.root, folder)
             self._folders.add(folder)
 
     def _write(self, path: str, data: memoryview) -> None:
@@ -256,6 +297,7 @@ class LocalBlobs:
                 self._write_past_cache(file, data)
             else:
                 write_all(file, data)
+                durable.start_writing(file)
         finally:
             os.close(file)
 
@@ -287,6 +329,22 @@ class LocalBlobs:
             file, self.past_cache = open_past_cache(path, flags)
             return file, self.past_cache
         return os.open(path, flags, 0o666), False
+
+
+def _make_below(root: str, folder: str) -> None:
+    """Make a folder and those above it, but not the one that all are in: where that has gone, it was taken away."""
+    if folder == root:
+        return
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        if os.path.dirname(folder) == root:
+            raise
+        _make_below(root, os.path.dirname(folder))
+        with suppress(FileExistsError):
+            os.mkdir(folder)
 
 
 def padded(nbytes: int) -> int:

@@ -45,7 +45,7 @@ class CodedReader(SectionReader):
 
     def _ask(self, asked: Asked, places: Places, free: list[np.ndarray]) -> bool:
         """Copy what the cache has of the coded bytes, and let the device bring the rest; whether all is there."""
-        asked.open(places)
+        self._open(asked, places)
         nbytes = asked.nbytes
         self.meter.add(read_requests=len(nbytes), read_bytes=int(nbytes.sum()))
         if nbytes.sum() > self.plan.coded_bytes:

@@ -24,9 +24,9 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.array_file import StoreLike, local_folder, store_path
+from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import write_error
-from oocarrays.storage.entries import PARTIAL
+from oocarrays.storage.durable import written
 from oocarrays.storage.journal import FOLDER
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.receipts import UNKEPT, Unkept
@@ -61,7 +61,7 @@ def copy_part(
     DiskFullError
         Where there is no room.
     StoreFailure
-        Where a store refuses.
+        Where a store refuses, or an object has gone since it was listed.
     """
     place = source.store_path
     here, there = local_folder(place.store, place.path), local_folder(target)
@@ -116,9 +116,12 @@ def _copy_file(path: str, copy: str) -> int:
         shutil.copyfile(path, partial)
         nbytes = os.path.getsize(partial)
         os.replace(partial, copy)
+        written(copy)
     except OSError as error:
         with suppress(OSError):
             os.unlink(partial)
+        if error.filename == path:
+            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
         raise write_error(copy, error) from error
     return nbytes
 
@@ -130,10 +133,11 @@ async def _copy_objects(
 
     async def copy(key: str) -> None:
         found = await source.store.get(prefix + key, default_buffer_prototype())
-        if found is not None:  # or it has gone since it was listed
-            await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
-            receipts.put(key, found.as_numpy_array().view(np.uint8))
-            meter.add(copied_objects=1, copied_bytes=len(found))
+        if found is None:
+            raise StoreFailure(f"cannot copy {key} of {source}: it has gone since it was listed")
+        await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
+        receipts.put(key, found.as_numpy_array().view(np.uint8))
+        meter.add(copied_objects=1, copied_bytes=len(found))
 
     try:
         async for keys in _listed(source, prefix, part, parts):

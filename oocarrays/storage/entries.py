@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,11 +17,10 @@ from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from oocarrays.storage.array_file import StoreLike, local_folder, store_path
+from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import remove_tree, write_all
+from oocarrays.storage.durable import sync_path, written
 
-PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
-"""How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""
 
@@ -56,18 +54,21 @@ class LocalEntries:
         """Make the folder that `create` needs."""
         os.makedirs(self._path(key), exist_ok=True)
 
-    def create(self, key: str, data: bytes) -> None:
-        """Put ``data`` under ``key`` if nothing is there."""
+    def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
+        """Put ``data`` under ``key`` if nothing is there; what is ``durable`` is on its device then."""
         path = self._path(key)
         partial = f"{path}.{uuid.uuid4().hex}.partial"
         file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             with os.fdopen(file, "wb", buffering=0):
                 write_all(file, memoryview(data))
+                if durable:
+                    os.fsync(file)
             _publish(partial, path)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(partial)
+        sync_path(os.path.dirname(path)) if durable else written(path)
 
     def replace(self, key: str, data: bytes) -> None:
         """Put ``data`` under ``key``, in the place of what is there."""
@@ -99,6 +100,11 @@ class LocalEntries:
     def clear_all(self) -> None:
         """Remove the folder."""
         remove_tree(self.root)
+
+    def clear_if_empty(self) -> None:
+        """Remove the folder, unless something is in it."""
+        with suppress(OSError):
+            os.rmdir(self.root)
 
 
 def _publish(partial: str, path: str) -> None:
@@ -132,7 +138,7 @@ class StoreEntries:
     def make_folder(self, key: str) -> None:
         """Nothing: a store has keys only."""
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
         """Put ``data`` under ``key`` if nothing is there; of two at once, one remains."""
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         sync(self.store.set_if_not_exists(f"{self.root}/{key}", buffer))
@@ -163,6 +169,9 @@ class StoreEntries:
     def clear_all(self) -> None:
         """Remove all below the prefix."""
         sync(self.store.delete_dir(self.root))
+
+    def clear_if_empty(self) -> None:
+        """Nothing: a store has keys only."""
 
 
 def _at_once() -> int:

@@ -15,6 +15,7 @@ from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
+from oocarrays.mapping.given import chosen
 from oocarrays.storage.codec import SHUFFLES, numcodec_of
 from oocarrays.storage.descriptor import KEY
 
@@ -55,9 +56,8 @@ def target_settings(
         Where the format does not have what is asked for.
     """
     metadata: Any = source.metadata
-    wanted = zarr_format or metadata.zarr_format
-    if wanted not in (2, 3):
-        raise UnsupportedError(f"zarr_format={zarr_format!r} is not 2 or 3")
+    asked = metadata.zarr_format if zarr_format is None else zarr_format
+    wanted = chosen(asked, "zarr_format", (2, 3), error=UnsupportedError)
     _check_shards(chunks, shards, wanted)
     stored = (stored_order(source) if filters is None else None) if order is None else order
     settings = {

@@ -22,20 +22,26 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import StorePath
 
-from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError
+from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError, UnfinishedError
+from oocarrays.mapping.given import flag
 from oocarrays.storage.array_file import (
     ATTRIBUTES,
     MARK,
     METADATA,
+    WRECKED,
     StoreLike,
+    document_store,
     documents,
     is_empty,
     local_folder,
+    location,
     place_name,
+    said,
     store_path,
 )
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.nested import lie_together
+from oocarrays.storage.presence import Presence, presence_of
 
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)
 
@@ -52,6 +58,8 @@ class GroupFile:
     """Paths of the groups that keep the metadata of all below them, the inner ones first; "" for the group itself."""
     zarr: zarr.Group
     """The group."""
+    presences: dict[str, Presence]
+    """What tells whether each array is there still, by their paths."""
 
     @property
     def name(self) -> str:
@@ -85,10 +93,10 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
         group = zarr.open_group(place, mode="r", use_consolidated=False)
     except NO_GROUP:
         raise NotFoundError(f"no Zarr group in {store}") from None
-    except (ValueError, TypeError) as error:
-        raise NotFoundError(f"{store} cannot be opened as a Zarr group: {error}") from error
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
+    except WRECKED as error:
+        raise NotFoundError(f"{store} cannot be opened as a Zarr group: {said(error)}") from error
     if MARK in group.attrs and not unfinished:
         raise UnfinishedError(
             f"{group_location(group)} is unfinished: run {group.attrs[MARK]} did not write all of it; "
@@ -116,9 +124,24 @@ def describe_group(group: zarr.Group) -> GroupFile:
 
     Raises
     ------
+    NotFoundError
+        Where what one of its arrays or groups says of itself cannot be read.
+    StoreFailure
+        Where the store does not let us look.
     UnfinishedError
         Where a run that died left one of its arrays.
     """
+    try:
+        return _described(group)
+    except OocError:
+        raise
+    except WRECKED as error:
+        raise NotFoundError(f"{group_location(group)} holds what is no Zarr array or group: {said(error)}") from error
+    except OSError as error:
+        raise StoreFailure(f"cannot look into {group_location(group)}: {error}") from error
+
+
+def _described(group: zarr.Group) -> GroupFile:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # what is in the folder and no part of the group
         found = sorted(group.members(max_depth=None, use_consolidated_for_children=False))
@@ -127,18 +150,22 @@ def describe_group(group: zarr.Group) -> GroupFile:
     for name, array in arrays.items():
         if MARK in array.attrs:
             raise UnfinishedError(f"{name} in {group_location(group)} is unfinished: resume its run, or remove it")
-    keeping = [name for name, node in {"": group, **groups}.items() if _is_consolidated(node)]
+    keeping = [name for name, node in {"": group, **groups}.items() if is_consolidated(node)]
     return GroupFile(
         zarr=group,
         arrays=arrays,
         groups={name: dict(node.attrs.asdict()) for name, node in groups.items()},
         consolidated=tuple(sorted(keeping, key=lambda name: (-len(name.split("/")), name == ""))),
+        presences={name: presence_of(array, location(array), read=True) for name, array in arrays.items()},
     )
 
 
-def _is_consolidated(group: zarr.Group) -> bool:
-    opened = zarr.open_group(group.store_path, mode="r", zarr_format=group.metadata.zarr_format)
-    return opened.metadata.consolidated_metadata is not None
+def is_consolidated(group: zarr.Group) -> bool:
+    """Whether it says what is below it: that is not read here, nor believed."""
+    in_format_3, in_format_2 = documents(group.store_path, (METADATA, ".zmetadata"))
+    if group.metadata.zarr_format == 2:
+        return in_format_2 is not None
+    return (in_format_3 or {}).get("consolidated_metadata") is not None
 
 
 def member_store(store: StoreLike, name: str) -> StoreLike:
@@ -162,6 +189,7 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
         for; and where it is a directory that is no Zarr group, whatever is asked for.
     """
+    overwrite = flag(overwrite, "overwrite")
     place = source.store_path
     here, there = place_name(place.store, place.path), place_name(store)
     if getattr(store, "read_only", False):
@@ -181,7 +209,7 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         raise TargetError(f"the target {store} exists and is not a Zarr group; it is not overwritten")
 
 
-def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool) -> None:
+def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool, durable: bool = True) -> None:
     """Make the target and the groups below it, with their attributes; the target is marked unfinished.
 
     Raises
@@ -194,7 +222,8 @@ def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bo
     format: Any = source.zarr.metadata.zarr_format
     marked = dict(source.zarr.attrs.asdict()) | {MARK: run}
     try:
-        group = zarr.create_group(store, zarr_format=format, attributes=marked, overwrite=overwrite)  # type: ignore[arg-type]
+        place: Any = document_store(store, durable=durable)
+        group = zarr.create_group(place, zarr_format=format, attributes=marked, overwrite=overwrite)
         for name, attributes in source.groups.items():
             group.create_group(name, attributes=attributes)
     except (ContainsArrayError, ContainsGroupError):
@@ -203,8 +232,9 @@ def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bo
         raise write_error(str(store), error) from error
 
 
-def finish_group(store: StoreLike, consolidated: tuple[str, ...]) -> str:
+def finish_group(store: StoreLike, consolidated: tuple[str, ...], *, durable: bool = True) -> str:
     """Write consolidated metadata where the source has it, then take the unfinished mark away; returns the place."""
+    store = document_store(store, durable=durable)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # format 3 has no word for it yet; the journal

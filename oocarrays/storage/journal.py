@@ -5,9 +5,15 @@
                           done/0.3.1 …     a small object for each finished part: the same digest, and receipts of
                                            what the part has stored
                           lock             held by every process that works for the run (local folders)
+                          ended-c0ffee     what a run has given that has ended, until its client has heard of it
 
-An entry is made whole or not at all, and after what it stands for. It outlives the process that made it; against a
-machine that loses power it is as safe as the chunks are. Other Zarr readers look for no such keys.
+An entry is made whole or not at all, and after what it stands for, which is on its device by then, as the entry is
+before it can be relied on: it outlives the process that made it, and a machine that loses power. Other Zarr readers
+look for no such keys.
+
+The digest tells a journal that was cut short or mixed up from a whole one. It does not tell who wrote it: whoever may
+write beside the target may write a journal that fits. So what a journal says is taken as data, never trusted with more
+than its run needs: nothing is removed but what has the name and the contents of that run's scratch.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from oocarrays.errors import JournalError, NotFoundError, StoreFailure, TargetError
@@ -31,7 +37,7 @@ from oocarrays.storage.receipts import Receipt
 
 FOLDER = ".oocarrays"
 """Where a journal is, below its target."""
-PLAN, DONE, LOCK = "plan.json", "done", "lock"
+PLAN, DONE, LOCK, ENDED = "plan.json", "done", "lock", "ended-"
 NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
 
 
@@ -44,6 +50,8 @@ class Journal:
     ----------
     store : path or Store
         That of the target array. Nothing is read.
+    durable : bool
+        Whether what it says of parts is on its device when it can be read; when to say so is the run's business.
 
     Examples
     --------
@@ -55,15 +63,16 @@ class Journal:
     (('c0ffee', {'chunks': [4, 4]}), {(0, 3)})
     """
 
-    def __init__(self, store: StoreLike) -> None:
+    def __init__(self, store: StoreLike, *, durable: bool = True) -> None:
         folder = local_folder(store)
+        self.durable = durable
         self.store = store if folder is None else folder
         self._hold = None if folder is None else Hold(os.path.join(folder, FOLDER, LOCK))
         self._digest: str | None = None
         self._done: set[tuple[int, ...]] = set()
 
-    def __reduce__(self) -> tuple[type[Journal], tuple[StoreLike]]:
-        return Journal, (self.store,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Journal, durable=self.durable), (self.store,)
 
     @cached_property
     def _entries(self) -> LocalEntries | StoreEntries:
@@ -115,7 +124,7 @@ class Journal:
         try:
             data = json.loads(text)
             run, content, digest = data["run"], data["content"], data["digest"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise JournalError(f"{PLAN} in the journal of {self.store} is cut short, or no journal's") from None
         if not (isinstance(run, str) and isinstance(content, dict) and digest == _digest(run, content)):
             raise JournalError(f"{PLAN} in the journal of {self.store} has been changed: its digest does not fit")
@@ -162,11 +171,11 @@ class Journal:
             entry += b"\n" + json.dumps(stored, separators=(",", ":")).encode()
         with self._writing():
             try:
-                self._entries.create(key, entry)
+                self._entries.create(key, entry, durable=self.durable)
             except FileNotFoundError:
                 self.read()
                 self._entries.make_folder(DONE)  # copies of folders often leave out the empty ones
-                self._entries.create(key, entry)
+                self._entries.create(key, entry, durable=self.durable)
         self._done.add(part)
 
     def has(self, part: tuple[int, ...]) -> bool:
@@ -249,12 +258,40 @@ class Journal:
             self._entries.delete(map(_key, parts))
         self._done -= parts
 
-    def remove(self) -> None:
-        """Remove the journal, its plan first; fine where there is none."""
+    def remove(self, *, ended: str | None = None) -> None:
+        """Remove the journal, its plan first; fine where there is none.
+
+        Parameters
+        ----------
+        ended : str, optional
+            The run that has said that it ended: its word stays.
+        """
         with self._writing():
             self._entries.delete([PLAN])
-            self._entries.clear_all()
+            if ended is None:
+                self._entries.clear_all()
+            else:
+                self._entries.clear(DONE)
+                self._entries.delete([LOCK])
         self._digest, self._done = None, set()
+
+    def say_ended(self, run: str, gives: Any = None) -> None:
+        """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
+        with self._writing():
+            self._entries.make_folder("")
+            self._entries.create(f"{ENDED}{run}", json.dumps([gives]).encode())
+
+    def ended(self, run: str) -> list[Any] | None:
+        """What ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
+        with self._reading():
+            text = self._entries.get(f"{ENDED}{run}")
+        return None if text is None else list(json.loads(text))
+
+    def was_heard(self, run: str) -> None:
+        """Take back what ``run`` said, once nobody can miss it; what another has begun meanwhile stays."""
+        with self._writing():
+            self._entries.delete([f"{ENDED}{run}"])
+            self._entries.clear_if_empty()
 
     def claim(self, wait: float = 0.0) -> bool:
         """Make sure that no other run is at work on this target, and that none begins while this process lives.

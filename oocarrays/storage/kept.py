@@ -10,6 +10,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from oocarrays.errors import StoreFailure
 from oocarrays.storage.blobs import LocalBlob, MissingBlob, open_past_cache, padded, write_all, write_error
 from oocarrays.storage.pages import fetch_ahead
 
@@ -30,6 +31,7 @@ class KeptMessages:
         self.past_cache = past_cache
         self.missing: set[tuple[int, ...]] = set()
         """Source chunks that are not stored: no message holds any of them."""
+        self._written: set[str] = set()
         self._writing: defaultdict[int, deque[Future[None]]] = defaultdict(deque)
         self._counts: Counter[int] = Counter()
         self._writer = ThreadPoolExecutor(1, "keep")
@@ -70,6 +72,7 @@ class KeptMessages:
                 write_all(file, message)
             finally:
                 os.close(file)
+            self._written.add(path)
         except OSError as error:
             raise write_error(path, error) from error
 
@@ -82,10 +85,12 @@ class KeptMessages:
         for writing in tuple(self._writing[rank]):  # which stay there: other partitions are taken at the same time
             writing.result()
         path = self._path(unit, rank)
+        if path not in self._written:
+            return
         try:
             blob = LocalBlob(path, read_ahead=False)
         except MissingBlob:
-            return
+            raise StoreFailure(f"{path} has gone: messages were kept in it, for later in this run") from None
         try:
             read(Reader(blob))
         finally:

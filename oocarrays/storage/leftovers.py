@@ -21,18 +21,28 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from zarr.core.sync import sync
+
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.array_file import METADATA, documents, unfinished_run
+from oocarrays.storage.array_file import (
+    METADATA,
+    PARTIAL,
+    StoreLike,
+    documents,
+    local_folder,
+    store_path,
+    unfinished_run,
+)
 from oocarrays.storage.blobs import remove_tree, write_error
-from oocarrays.storage.entries import PARTIAL
 from oocarrays.storage.journal import FOLDER, LOCK
 from oocarrays.storage.lock import Busy, Hold, try_lock
+from oocarrays.storage.scratch import NAME, is_scratch_folder
+from oocarrays.storage.urls import check_path
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "unfinished"]
 CHUNKS = "c"
 FORMAT_2 = {".zarray": "array", ".zgroup": "group"}
 """The documents that make a folder an array or a group in Zarr format 2, which keeps attributes in another one."""
-SCRATCH = re.compile(r"\.oocarrays-[0-9a-f]{12}")
 CALIBRATION = re.compile(r"\.oocarrays-calibrate-.+")
 YOUNG_SECONDS = 60.0
 """What was written to no longer ago may be at work."""
@@ -89,6 +99,7 @@ class Leftover:
         array = self.path if self.kind == "unfinished" else os.path.dirname(self.path)
         marked = self.kind == "unfinished"
         changed = self.kind in ("journal", "unfinished") and (unfinished_run(array) is not None) != marked
+        changed |= self.kind == "scratch" and not is_scratch_folder(self.path)
         if os.path.lexists(self.path) and (changed or os.path.islink(self.path)):
             raise TargetError(f"{self.path} is not removed: it has changed since it was found")
 
@@ -108,6 +119,7 @@ def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
     NotFoundError
         Where there is no such folder.
     """
+    check_path(path, "the folder")
     root = os.path.realpath(path)
     if not os.path.isdir(root):
         raise NotFoundError(f"no such folder: {path}")
@@ -158,7 +170,8 @@ def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
         if not entry.is_dir(follow_symlinks=False):
             yield from _partial(entry, array)
         elif kind := _kind(entry.name):
-            yield _folder(entry.path, kind)
+            if kind != "scratch" or is_scratch_folder(entry.path):
+                yield _folder(entry.path, kind)
         elif array is not None and found is not None and not found.group and entry.name == CHUNKS:
             yield from _partials(entry.path, array)
         elif entry.name != FOLDER:
@@ -179,7 +192,7 @@ def _kind(name: str) -> Kind | None:
     >>> _kind(".oocarrays-0123456789ab"), _kind(".oocarrays-calibrate-x1"), _kind(".oocarrays-mine")
     ('scratch', 'calibration', None)
     """
-    if SCRATCH.fullmatch(name):
+    if NAME.fullmatch(name):
         return "scratch"
     return "calibration" if CALIBRATION.fullmatch(name) else None
 
@@ -275,6 +288,25 @@ def _is_young(written: float) -> bool:
 
 def _young(folder: str) -> bool:
     return _is_young(_tree(folder)[1])
+
+
+def remove_unfinished(store: StoreLike) -> None:
+    """Remove an array or a group that its own run has only begun.
+
+    Raises
+    ------
+    StoreFailure
+        Where the store does not let us.
+    """
+    folder = local_folder(store)
+    try:
+        if folder is not None:
+            _remove_array(folder)
+        else:
+            place = store_path(store)
+            sync(place.store.delete_dir(place.path))
+    except OSError as error:
+        raise StoreFailure(f"cannot remove {store}: {error.strerror or error}") from error
 
 
 def _remove_array(folder: str) -> None:

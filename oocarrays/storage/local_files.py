@@ -26,6 +26,7 @@ from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.group_file import NO_GROUP
+from oocarrays.storage.presence import Policy
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""
@@ -43,6 +44,8 @@ class LocalFiles:
     """What the group says."""
     name: str
     """Where it is, as a person writes it."""
+    missing: Policy | None = None
+    """What is made of chunks that are missing where they are read."""
 
     @property
     def ranks(self) -> int:
@@ -80,7 +83,8 @@ class LocalFiles:
     def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
         """How the file of a rank is read, or written."""
         mode = "r+" if written else "r"
-        return array_file.describe(self.open(rank, mode=mode, unfinished=unfinished), written=written)
+        missing = None if written else self.missing
+        return array_file.describe(self.open(rank, mode=mode, unfinished=unfinished), written=written, missing=missing)
 
 
 def rank_name(rank: int) -> str:
@@ -114,7 +118,7 @@ def _place(store: StoreLike | zarr.Group) -> StoreLike:
     """A group's store as others open it, in any folder: the one that is named, which may be written to."""
     if isinstance(store, zarr.Group):
         return array_file.local_folder(store.store_path.store, store.store_path.path) or store.store_path
-    return array_file.absolute(store)
+    return store
 
 
 def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict[str, Any]:
@@ -153,7 +157,15 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
         raise TargetError(f"the target {store} exists and is no group of local array files; it is not overwritten")
 
 
-def create_group(store: StoreLike, descriptor: Descriptor, settings: Settings, run: str, *, overwrite: bool) -> None:
+def create_group(
+    store: StoreLike,
+    descriptor: Descriptor,
+    settings: Settings,
+    run: str,
+    *,
+    overwrite: bool,
+    durable: bool = True,
+) -> None:
     """Make the group, marked unfinished.
 
     Raises
@@ -163,10 +175,11 @@ def create_group(store: StoreLike, descriptor: Descriptor, settings: Settings, r
     """
     attributes = {**settings["attributes"], KEY: descriptor.as_json(), MARK: run}
     format: Any = settings["zarr_format"]
+    place: Any = array_file.document_store(store, durable=durable)
     try:
-        if overwrite and _replaced(store, attributes, descriptor, format):
+        if overwrite and _replaced(place, attributes, descriptor, format):
             return
-        zarr.create_group(store, zarr_format=format, attributes=attributes, overwrite=overwrite)  # type: ignore[arg-type]
+        zarr.create_group(place, zarr_format=format, attributes=attributes, overwrite=overwrite)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
@@ -192,7 +205,7 @@ def _replaced(store: StoreLike, attributes: dict[str, Any], descriptor: Descript
     return True
 
 
-def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool) -> None:
+def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool, *, durable: bool = True) -> None:
     """Make the file of one rank.
 
     Raises
@@ -204,13 +217,14 @@ def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool) -> 
     if folder is not None:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
     try:
-        zarr.create_array(place, **settings, overwrite=overwrite)  # type: ignore[arg-type]
+        made: Any = array_file.document_store(place, durable=durable)
+        zarr.create_array(made, **settings, overwrite=overwrite)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {place} exists; ask for overwrite to replace it") from None
     except OSError as error:
         raise write_error(str(place), error) from error
 
 
-def finish_group(store: StoreLike) -> str:
+def finish_group(store: StoreLike, *, durable: bool = True) -> str:
     """Take the unfinished mark away: every file is written."""
-    return group_file.finish_group(store, ())
+    return group_file.finish_group(store, (), durable=durable)

@@ -15,12 +15,13 @@ from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from oocarrays.storage.blobs import LocalBlobs, remove_tree
+from oocarrays.storage.durable import DocumentStore, replace, sync_path
 
-DOCUMENTS = (".zattrs", ".zarray", "zarr.json")
-"""Metadata of arrays in format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""
+DOCUMENTS = (".zattrs", ".zarray", ".zgroup", "zarr.json")
+"""Metadata of format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""
 
 
-def replace_local(folder: str, mark: str, old_run: str, settings: dict[str, Any]) -> None:
+def replace_local(folder: str, mark: str, old_run: str, settings: dict[str, Any], *, durable: bool = True) -> None:
     """Put the metadata of a new array without chunks where an array is.
 
     Parameters
@@ -31,22 +32,30 @@ def replace_local(folder: str, mark: str, old_run: str, settings: dict[str, Any]
         Its value in the old array, while that goes: no run's own.
     settings : dict
         Arguments of ``zarr.create_array``.
+    durable : bool
+        Whether each step is on the device before the next one begins.
     """
-    zarr.open_array(folder, mode="r+").attrs.put({mark: old_run})
+    zarr.open_array(DocumentStore(folder) if durable else folder, mode="r+").attrs.put({mark: old_run})
     for name in set(os.listdir(folder)).difference(DOCUMENTS):
         path = os.path.join(folder, name)
         remove_tree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
-    documents = _documents(settings)
-    for name in DOCUMENTS:
-        if name in documents:
-            LocalBlobs(folder).put(name, memoryview(documents[name]))
+    if durable:
+        sync_path(folder)
+    documents = put_new(folder, settings, durable=durable)
     for name in set(DOCUMENTS).difference(documents):
         if os.path.lexists(os.path.join(folder, name)):
             os.unlink(os.path.join(folder, name))
 
 
-def _documents(settings: dict[str, Any]) -> dict[str, bytes]:
-    """The metadata of a new array, as Zarr writes it."""
-    documents: dict[str, Buffer] = {}
-    zarr.create_array(MemoryStore(documents), **settings)
-    return {name: document.to_bytes() for name, document in documents.items()}
+def put_new(folder: str, settings: dict[str, Any], *, durable: bool) -> dict[str, bytes]:
+    """Put the metadata of a new array, as Zarr writes it, the mark first; returns it."""
+    made: dict[str, Buffer] = {}
+    zarr.create_array(MemoryStore(made), **settings)
+    documents = {name: made[name].to_bytes() for name in DOCUMENTS if name in made}
+    for name, document in documents.items():
+        if durable:
+            replace(os.path.join(folder, name), document)
+        else:
+            os.makedirs(folder, exist_ok=True)
+            LocalBlobs(folder).put(name, memoryview(document))
+    return documents

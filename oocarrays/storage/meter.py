@@ -23,6 +23,8 @@ COUNTERS = (
     "encoded_bytes",
     "kept_bytes",
     "skipped_chunks",
+    "missing_chunks",
+    "warned_chunks",
     "copied_objects",
     "copied_bytes",
     "messages",
@@ -74,6 +76,10 @@ class Meter:
     """Bytes of messages that were kept in scratch."""
     skipped_chunks: int
     """Chunks that hold the fill value only, and so are not stored."""
+    missing_chunks: int
+    """Chunks of sources that were not there, each time that one was wanted, and were taken for the fill value."""
+    warned_chunks: int
+    """Those of them that a person wants to be warned of."""
     copied_objects: int
     """Stored objects of a group's other arrays that were copied as they are."""
     copied_bytes: int
@@ -89,6 +95,7 @@ class Meter:
         """Seconds that all ranks together spent in each phase."""
         self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
         """What was done when: the last `MOST_SPANS` tasks."""
+        self._warned = False
         for name in COUNTERS:
             setattr(self, name, 0)
 
@@ -120,6 +127,13 @@ class Meter:
             for name in COUNTERS:
                 setattr(self, name, 0)
         return told
+
+    def to_warn(self) -> int:
+        """Chunks to warn of, the first time that there are any; 0 from then on."""
+        with self._lock:
+            count = 0 if self._warned else self.warned_chunks
+            self._warned = self._warned or count > 0
+        return count
 
     def put(self, told: Mapping[str, Any]) -> None:
         """Add what another meter has counted: `take` gave it."""

@@ -13,7 +13,7 @@ section 3.2: all that goes from one processor to another goes in one packet; 3.3
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise, product
 from typing import NamedTuple
@@ -33,13 +33,23 @@ WIDEST_BYTES = 2**20
 """Wide elements are not made wider than this; numpy could not count those of 2 GiB."""
 
 
-def pack(local: np.ndarray, transfer: Transfer, source: int, target: int) -> np.ndarray:
+Take = Callable[[int], np.ndarray]
+"""Memory of so many bytes."""
+
+
+def _new(nbytes: int) -> np.ndarray:
+    return np.empty(nbytes, np.uint8)
+
+
+def pack(local: np.ndarray, transfer: Transfer, source: int, target: int, take: Take = _new) -> np.ndarray:
     """The message from ``source`` to ``target``: a contiguous array of one axis, ``transfer.size(source, target)``.
 
     Parameters
     ----------
     local : array
         What ``source`` holds, ``transfer.source.local_shape(source)``.
+    take : callable
+        Gives memory for the message.
 
     Raises
     ------
@@ -54,7 +64,7 @@ def pack(local: np.ndarray, transfer: Transfer, source: int, target: int) -> np.
     >>> pack(np.array([0, 1, 2, 6, 7, 8]), transfer, 0, 1)
     array([2, 6, 7])
     """
-    return _packed(local, transfer, source, [target])[target]
+    return _packed(local, transfer, source, [target], take)[target]
 
 
 def pack_all(local: np.ndarray, transfer: Transfer, source: int) -> list[np.ndarray]:
@@ -170,13 +180,15 @@ class _Recipe(NamedTuple):
     parts: list[_Part]
 
 
-def _packed(local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int]) -> dict[int, np.ndarray]:
+def _packed(
+    local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int], take: Take = _new
+) -> dict[int, np.ndarray]:
     _check(local, transfer.source, source)
     recipes = _recipes(transfer, "source", source, local.itemsize, TILE_BYTES)
     data, messages, in_turns = _bytes(np.asarray(local, order="C")), {}, []
     for target in targets:
         size, parts = recipes[target]
-        sent = np.empty(size * local.itemsize, np.uint8)
+        sent = take(size * local.itemsize)
         messages[target] = sent.view(local.dtype)
         if size:
             in_turns += _copy_wide(parts, sent, data)

@@ -18,6 +18,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.access import element_runs
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.blobs import byte_view, write_error
+from oocarrays.storage.durable import written
 from oocarrays.storage.meter import Meter
 
 
@@ -69,6 +70,7 @@ class PieceWriter:
             try:
                 for at, start in zip(range(0, len(data), length), starts.tolist(), strict=True):
                     _write_all(file, data[at : at + length], start * piece.itemsize)
+                written(path)
             finally:
                 os.close(file)
         except OSError as error:

@@ -14,6 +14,7 @@ from typing import Any
 from oocarrays.mapping.selection import Axes, moved
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.local_files import LocalFiles
+from oocarrays.storage.presence import Presence
 
 
 class RankFiles:
@@ -40,6 +41,12 @@ class RankFiles:
             if rank not in self._opened:
                 self._opened[rank] = self.files.file(rank, written=self.written, unfinished=self.written)
             return self._opened[rank]
+
+    @property
+    def presences(self) -> tuple[Presence, ...]:
+        """Of those that are open in this process."""
+        with self._opening:
+            return tuple(file.presence for file in self._opened.values())
 
     def places(self, rank: int, axes: Axes) -> Axes:
         """Where elements of the array are in the file of the rank that has them."""

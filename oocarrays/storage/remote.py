@@ -13,7 +13,8 @@ import atexit
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.shown import cleaned, shown
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
@@ -32,6 +34,8 @@ PASSING = (408, 425, 429)
 """Refusals of HTTP that are worth another attempt, beside all that begin with 5."""
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
 """What libraries raise where there is nothing under a key."""
+LASTING = (*MISSING, PermissionError, ValueError, TypeError, NotImplementedError)
+"""What another attempt will not change."""
 STATUS = re.compile(r"\bstatus(?: code)?\D{0,16}([1-5]\d\d)\b", re.IGNORECASE)
 """How obstore tells a status."""
 LONGEST_REASON = 160
@@ -71,14 +75,14 @@ class RemoteStore(WrapperStore[Store]):
     Parameters
     ----------
     name : str
-        What a person calls it: its URL.
+        What a person calls it: its URL; user, password and signature are not kept in it.
     prefix : str
         What stands before every key.
     """
 
     def __init__(self, store: Store, name: str, patience: Patience, prefix: str = "") -> None:
         super().__init__(store)
-        self.name = name
+        self.name = shown(name)
         self.patience = patience
         self.prefix = prefix
 
@@ -108,9 +112,11 @@ class RemoteStore(WrapperStore[Store]):
                 with _under_way:
                     async with asyncio.timeout(self.patience.timeout):
                         return await call()
-            except (*MISSING, OocError):
+            except OocError:
                 raise
             except Exception as error:
+                if isinstance(error, MISSING) and not _lacks_a_bucket(error):
+                    raise
                 wait = next(waits, None) if is_passing(error) else None
                 if wait is None:
                     raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
@@ -156,9 +162,7 @@ class RemoteStore(WrapperStore[Store]):
         """
         try:
             return await self._tried("list", prefix, lambda: self._store.is_empty(self.prefix + prefix))
-        except MISSING as error:
-            if _lacks_a_bucket(error):
-                raise StoreFailure(f"cannot list {self}: {reason(error)}") from error
+        except MISSING:
             return True
 
     def list(self) -> AsyncIterator[str]:
@@ -185,7 +189,10 @@ class RemoteStore(WrapperStore[Store]):
         async def collected() -> list[str]:  # type: ignore[valid-type]
             return [name.removeprefix(less) async for name in names()]
 
-        for name in await self._tried("list", prefix, collected):  # type: ignore[attr-defined]
+        found: Any = ()
+        with suppress(*MISSING):
+            found = await self._tried("list", prefix, collected)
+        for name in found:
             yield name
 
 
@@ -289,16 +296,14 @@ def is_passing(error: BaseException) -> bool:
     status = status_of(error)
     if status is not None:
         return status >= 500 or status in PASSING
-    if isinstance(error, PermissionError | ValueError | TypeError | NotImplementedError):
+    if isinstance(error, LASTING) or isinstance(error.__cause__, MISSING):  # a reference to a file that is gone
         return False
     return not is_refused(error)
 
 
 def is_refused(error: BaseException) -> bool:
     """Whether the store does not let us, or does not know who we are."""
-    if isinstance(error, PermissionError) or status_of(error) in (401, 403):
-        return True
-    return any(type(each).__name__ in _REFUSALS for each in _chain(error))
+    return isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, _REFUSALS)
 
 
 _REFUSALS = (
@@ -307,17 +312,24 @@ _REFUSALS = (
     "PermissionDeniedError",
     "UnauthenticatedError",
     "TokenRetrievalError",
+    "ExpiredToken",
+    "InvalidToken",
 )
-"""Errors of botocore and obstore, which need not be installed."""
+"""Errors of botocore and obstore, which need not be installed; and what S3 says with a status of 400."""
 
 
 def _lacks_a_bucket(error: BaseException) -> bool:
-    return any("NoSuchBucket" in f"{type(each).__name__} {each}" for each in _chain(error))
+    return _says(error, ("NoSuchBucket",))
+
+
+def _says(error: BaseException, words: Iterable[str]) -> bool:
+    """Whether an error, or one that led to it, has a name or a text with one of some words in it."""
+    return any(word in f"{type(each).__name__} {each}" for each in _chain(error) for word in words)
 
 
 def reason(error: BaseException) -> str:
     """Why a request failed, in part of a line."""
-    words = _first_line(error)
+    words = _first_line(cleaned(error))
     if is_refused(error):
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
@@ -330,5 +342,5 @@ def reason(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
+    text = shown(lines[0]) if lines else type(error).__name__
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"

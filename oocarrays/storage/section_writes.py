@@ -12,25 +12,25 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-import zarr
 
 from oocarrays.errors import CorruptChunkError, InputError, SelectionError
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.sieve_writes import SectionWritePlan, WriteMethod, plan_section_write, runs_of
-from oocarrays.storage.access import ChunkReader, ChunkWriter, cut, fill_bits, is_fill
-from oocarrays.storage.array_file import ArrayFile
+from oocarrays.storage.access import ChunkReader, ChunkWriter, Index, cut, fill_bits, is_fill
+from oocarrays.storage.array_file import ArrayFile, open_array
 from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view, on_sectors
 from oocarrays.storage.chunk_locks import ChunkLocks
 from oocarrays.storage.codec import Chain
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pages import empty
+from oocarrays.storage.presence import Missing
 from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shard_writes import Sharded
 from oocarrays.storage.write_units import Buffers, Unit
@@ -106,24 +106,42 @@ def check_writable(file: ArrayFile) -> None:
 
 
 def replacing(file: ArrayFile) -> ArrayFile:
-    """The same file, its chunks replaced at once: zarrs writes them where they are."""
+    """The same file, which is there, its chunks replaced at once: zarrs writes them where they are.
+
+    Raises
+    ------
+    RunError
+        Where an array on this machine has gone.
+    """
+    if file.folder is not None:
+        file.presence.check()
     if file.chain.pipeline != "zarrs":
         return file
     place = file.zarr.store_path
-    again = zarr.open_array(place.store, path=place.path, mode="r+")
-    return replace(file, zarr=again, chain=Chain(pipeline="zarr"))
+    return replace(file, zarr=open_array(place, mode="r+", unfinished=True), chain=Chain(pipeline="zarr"))
 
 
 def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarray) -> Iterator[Unit]:
     return (Unit(file.stored.grid, parts, axes, values) for parts in plan.units())
 
 
-def each_of(work: Callable[[Unit], None], units: Iterable[Unit], at_once: int) -> None:
-    """Do the work of each unit, so many of them at a time."""
+def each_of(work: Writer, units: Iterable[Unit], at_once: int) -> None:
+    """Do the work of each unit, so many of them at a time, and tell of chunks that were to be changed and are missing.
+
+    Raises
+    ------
+    RunError
+        Where they are missing because the array is.
+    """
     if at_once == 1:
         for unit in units:
             work(unit)
-        return
+    else:
+        _together(work, units, at_once)
+    work.missing.tell()
+
+
+def _together(work: Writer, units: Iterable[Unit], at_once: int) -> None:
     with ThreadPoolExecutor(at_once, "write") as pool:
         under_way: deque[Future[None]] = deque()
         for unit in units:
@@ -137,12 +155,19 @@ def each_of(work: Callable[[Unit], None], units: Iterable[Unit], at_once: int) -
 # ---------------------------------------------------------------------- the ways to write a chunk
 
 
-class _Writer(Protocol):
+class Writer(Protocol):
+    """A way to write chunks."""
+
+    file: ArrayFile
+    """What is written."""
+    missing: Missing
+    """What was to be changed and was not there."""
+
     def __call__(self, unit: Unit) -> None:
         """Write what is written of one unit."""
 
 
-def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> _Writer:
+def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> Writer:
     if plan.method == "direct":
         return InPlace(file, plan.window, meter)
     if file.chain.shard is not None:
@@ -157,6 +182,7 @@ class Whole:
 
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         self.file, self._locks, self._receipts = file, ChunkLocks(file), receipts
+        self.missing = Missing(file.presence, meter)
         self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
         self._buffers = Buffers(file.stored.grid.chunks, file.dtype)
@@ -174,7 +200,7 @@ class Whole:
             self._buffers.give(buffer)
 
     def _read(self, unit: Unit, buffer: np.ndarray) -> None:
-        ((_, chunk),) = self._reader.whole([unit.index], [buffer])
+        ((_, chunk),) = self._reader.whole_or(self.missing, [unit.index], [buffer])
         if chunk is not None:
             buffer[tuple(slice(n) for n in chunk.shape)] = chunk
 
@@ -192,6 +218,7 @@ class InWindows:
         receipts: Unkept = UNKEPT,
     ) -> None:
         self.file, self.meter, self._locks, self._receipts = file, meter, ChunkLocks(file), receipts
+        self.missing = Missing(file.presence, meter)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
         assert file.folder is not None, "only local files are read and written in part"
         self.blobs = LocalBlobs(file.folder, past_cache=past_cache)
@@ -206,7 +233,7 @@ class InWindows:
     def rewrite(self, unit: Unit) -> None:
         """Replace a chunk whose lock is held."""
         key, buffer = self.file.chunk_key(unit.index), self._buffers.take()
-        old = None if unit.whole else self._open(key)
+        old = None if unit.whole else self._open(unit.index)
         try:
             pieces = self._pieces(unit, old, buffer)
             if len(self.windows) == 1:
@@ -228,10 +255,12 @@ class InWindows:
             self._receipts.put(key, data)
             yield offset, data
 
-    def _open(self, key: str) -> LocalBlob | None:
+    def _open(self, index: Index) -> LocalBlob | None:
+        key = self.file.chunk_key(index)
         try:
             blob = self.blobs.open(key)
         except MissingBlob:
+            self.missing.add(index)
             return None
         nbytes, due = blob.size, self.file.stored.chunk_bytes
         if nbytes != due:
@@ -279,18 +308,21 @@ class InWindows:
 
 
 class InPlace(InWindows):
-    """Writes each run of an uncompressed chunk where it is; chunks that are wholly written, or missing, as others."""
+    """Writes each run of an uncompressed chunk where it is; chunks that are wholly written or missing, or are another
+    file's, too, as others."""
 
     def rewrite(self, unit: Unit) -> None:
         """Change a chunk whose lock is held."""
-        old = None if unit.whole else self._open(self.file.chunk_key(unit.index))
-        if old is None:
+        key = self.file.chunk_key(unit.index)
+        if unit.whole or not self.blobs.is_its_own(key):
             super().rewrite(unit)
             return
-        old.close()
+        old = self._open(unit.index)
+        if old is not None:
+            old.close()
         starts, data, ends = self._runs(unit)
         runs = zip(starts, [0, *ends], ends, strict=False)
-        self.blobs.change(self.file.chunk_key(unit.index), ((at, data[start:stop]) for at, start, stop in runs))
+        self.blobs.change(key, ((at, data[start:stop]) for at, start, stop in runs))
         self.meter.add(write_requests=len(starts), written_bytes=len(data))
 
     def _runs(self, unit: Unit) -> tuple[list[int], memoryview, list[int]]:

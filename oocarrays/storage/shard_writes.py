@@ -24,6 +24,7 @@ from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.presence import Missing
 from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shards import NOT_STORED, lay_out
 from oocarrays.storage.write_units import Buffers, Unit
@@ -35,6 +36,7 @@ class Sharded:
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         assert file.chain.shard is not None, "only shards are written chunk by chunk"
         self.file, self.meter, self._layout, self._receipts = file, meter, file.chain.shard, receipts
+        self.missing = Missing(file.presence, meter)
         self._blobs, self._locks = blobs_of(file.zarr), ChunkLocks(file)
         self._box = Section((0,) * len(self._layout.chunks), self._layout.chunks)
         self._chunks = Buffers(self._layout.chunks, file.dtype)
@@ -46,6 +48,8 @@ class Sharded:
         key = self.file.chunk_key(unit.index)
         with self._locks.held(unit.index):
             old = None if unit.whole else self._read(key)
+            if old is None and not unit.whole:
+                self.missing.add(unit.index)
             out, chunk = self._outs.take(), self._chunks.take()
             nbytes, stored = lay_out(self._layout, self._stored(unit, old, chunk), out)
             if stored:

@@ -28,6 +28,7 @@ from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import HUGE_BYTES, allocate, want
 from oocarrays.storage.past_cache import cold_ranges, read_past_cache
 from oocarrays.storage.places import Places
+from oocarrays.storage.presence import Missing, noticing
 from oocarrays.storage.ranges import NOT_READY, read_ranges
 from oocarrays.storage.shards import ShardedBlobs
 
@@ -92,6 +93,7 @@ class SectionReader:
         self.out = out
         self.meter = meter
         self._past_cache = past_cache
+        self._missing = Missing(file.presence, meter)
         self._bytes = out.reshape(-1).view(np.uint8) if plan.packed else np.empty(0, np.uint8)
         self._steps = tuple(math.prod(out.shape[axis + 1 :]) * out.itemsize for axis in range(out.ndim))
 
@@ -100,9 +102,13 @@ class SectionReader:
     def read_local(self, threads: int) -> None:
         """Read from local files, with so many threads."""
         places = Places(self.file, self.meter, scattered=self.plan.scattered)
-        if self._is_little() or threads < 2:
-            self._work(self.plan.batches(), places, IN_FLIGHT)
-            return
+        with noticing(self.file.presence, self.meter) as self._missing:
+            if self._is_little() or threads < 2:
+                self._work(self.plan.batches(), places, IN_FLIGHT)
+            else:
+                self._work_together(places, threads)
+
+    def _work_together(self, places: Places, threads: int) -> None:
         shared = Shared(self.plan.batches())
         with ThreadPoolExecutor(threads, "sieve") as pool:
             work = [pool.submit(self._work, shared, places, max(IN_FLIGHT // threads, 1)) for _ in range(threads)]
@@ -133,9 +139,14 @@ class SectionReader:
             for asked in waiting:
                 asked.close()
 
+    def _open(self, asked: Asked, places: Places) -> None:
+        """Find the chunks of a batch."""
+        asked.open(places)
+        self._missing.add(*asked.missing)
+
     def _ask(self, asked: Asked, places: Places, free: list[np.ndarray]) -> bool:
         """Copy what the cache has of the first part, and let the device bring the rest; whether nothing is left."""
-        asked.open(places)
+        self._open(asked, places)
         asked.buffer, part = taken_buffer(free, asked.batch.buffer_bytes), asked.batch.parts[0]
         asked.left = self._read(asked.into(part, self._bytes), self._begun(asked, part), wait=False)
         if asked.left:
@@ -205,12 +216,17 @@ class SectionReader:
         blobs: Any = blobs_of(self.file.zarr, requests=self.plan.under_way(requests))
         if self.file.chain.shard:
             blobs = ShardedBlobs(blobs, self.file.chain.shard, self.meter)
-        come = blobs.fetched(self._wanted())
+        with noticing(self.file.presence, self.meter) as self._missing:
+            self._take_all(blobs.fetched(self._wanted()))
+
+    def _take_all(self, come: Iterator[np.ndarray | None]) -> None:
         free: list[np.ndarray] = []
-        for batch in self.plan.batches():
-            for part in batch.parts:
-                buffer = taken_buffer(free, batch.buffer_bytes)
-                self._take(batch, part, buffer, self._receive(batch, part, buffer, come))
+        for each in self.plan.batches():
+            for number, part in enumerate(each.parts):
+                buffer = taken_buffer(free, each.buffer_bytes)
+                missing = self._receive(each, part, buffer, come)
+                self._missing.add(*(() if number else missing))
+                self._take(each, part, buffer, missing)
                 free = [] if buffer is None else [buffer]
 
     def _wanted(self) -> Iterator[tuple[Any, RangeByteRequest]]:

@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.storage.blobs import MissingBlob, write_error
-from oocarrays.storage.underway import Putting, Wanted, fetched
+from oocarrays.storage.underway import Putting, Wanted, fetched, got
 
 
 class StoreBlob:
@@ -26,13 +26,10 @@ class StoreBlob:
         self.requests = requests
 
     def _get(self, byte_range: ByteRequest) -> np.ndarray:
-        try:
-            buffer = sync(self.store.get(self.key, default_buffer_prototype(), byte_range))
-        except OSError as error:
-            raise StoreFailure(f"cannot read {self.key} of {self.store}: {error}") from error
-        if buffer is None:
+        data = sync(got(self.store, self.key, byte_range))
+        if data is None:
             raise MissingBlob(self.key)
-        return np.frombuffer(buffer.as_buffer_like(), np.uint8)
+        return data
 
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill ``out`` from ``offset`` on, in one request."""
@@ -89,6 +86,13 @@ class StoreBlobs:
     def open(self, key: str, read_ahead: bool = False) -> StoreBlob:
         """The chunk under ``key``; whether it is there shows at the first read."""
         return StoreBlob(self.store, self._key(key), self.requests)
+
+    def exists(self, key: str) -> bool:
+        """Whether a chunk is stored under ``key``."""
+        try:
+            return sync(self.store.exists(self._key(key)))
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self._key(key)} of {self.store}: {error}") from error
 
     def fetched(self, wanted: Iterable[Wanted | None]) -> Iterator[np.ndarray | None]:
         """The bytes under keys, in their order, the next ones asked for before they are taken; None for None."""

@@ -16,11 +16,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
-from zarr.abc.store import RangeByteRequest, Store
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from oocarrays.errors import StoreFailure
+from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.remote import reason
 
 T = TypeVar("T")
 Wanted = tuple[str, RangeByteRequest | None]
@@ -41,11 +42,20 @@ class Submitting:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
-async def _got(store: Store, wanted: Wanted) -> np.ndarray | None:
+async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.ndarray | None:
+    """What is under a key of any store, or a range of it, as bytes; None where nothing is.
+
+    Raises
+    ------
+    StoreFailure
+        Where the store does not give it, whatever it raises.
+    """
     try:
-        buffer = await store.get(wanted[0], default_buffer_prototype(), wanted[1])
-    except OSError as error:
-        raise StoreFailure(f"cannot read {wanted[0]} of {store}: {error}") from error
+        buffer = await store.get(key, default_buffer_prototype(), part)
+    except OocError:
+        raise
+    except Exception as error:  # a store of a user's own raises what it likes
+        raise StoreFailure(f"cannot read {key} of {store}: {reason(error)}") from error
     return None if buffer is None else np.frombuffer(buffer.as_buffer_like(), np.uint8)
 
 
@@ -74,7 +84,7 @@ def fetched(store: Store, wanted: Iterable[Wanted | None], most: int) -> Iterato
         for each in wanted:
             if len(waiting) >= most:
                 yield waiting.popleft().result()
-            waiting.append(_nothing() if each is None else submit(_got(store, each)))
+            waiting.append(_nothing() if each is None else submit(got(store, *each)))
         while waiting:
             yield waiting.popleft().result()
     finally:

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, ObjectStore, StorePath
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
-from oocarrays.errors import InputError, NotFoundError, UnsupportedError
-from oocarrays.storage.remote import Patience, RemoteStore
+from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnsupportedError
+from oocarrays.storage.remote import Patience, RemoteStore, reason
+from oocarrays.storage.shown import cleaned, shown
 
 Library = Literal["obstore", "fsspec"]
 EXTRAS = {
@@ -68,7 +70,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     Parameters
     ----------
     place : path, URL, Store or any other
-        ``file://`` becomes a path.
+        ``file://`` becomes a path, and what is relative is so to the folder that this process is in now.
     options : mapping
         What fsspec calls storage options; where its keys are schemes, each has its own.
 
@@ -81,21 +83,79 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
 
     Examples
     --------
-    >>> store_of("file:///data/a%20b.zarr"), store_of("a.zarr")
-    ('/data/a b.zarr', 'a.zarr')
+    >>> store_of("file:///data/a%20b.zarr"), store_of("/data/../a.zarr")
+    ('/data/a b.zarr', '/a.zarr')
     """
     if isinstance(place, FsspecStore | ObjectStore):
         return RemoteStore(place, _name_of(place), ways.patience)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
+    if isinstance(place, str | os.PathLike):
+        check_path(place)
     if not isinstance(place, str) or "://" not in place:
-        return place
+        return absolute(place)
     scheme = place.partition("://")[0].lower()
     if scheme in ("file", "local"):
         return unquote(urlsplit(place).path)
     mine = options_of(scheme, options)
     store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
     return RemoteStore(store, place.rstrip("/"), ways.patience)
+
+
+def absolute(place: Any) -> Any:
+    """The same place for a process that works in another folder, as this one may later: anything else as it is.
+
+    >>> absolute("/data/./a.zarr"), absolute("s3://bucket/a.zarr")
+    ('/data/a.zarr', 's3://bucket/a.zarr')
+    """
+    if isinstance(place, str | os.PathLike):
+        return place if "://" in str(place) else os.path.abspath(place)
+    if isinstance(place, LocalStore):
+        return place if place.root.is_absolute() else _with(place, root=place.root.absolute())
+    if isinstance(place, ZipStore) and place.read_only:  # one that is written is not opened twice
+        return place if place.path.is_absolute() else _with(place, path=place.path.absolute())
+    if isinstance(place, WrapperStore):
+        inner = absolute(place._store)
+        return place if inner is place._store else _with(place, _store=inner)
+    if isinstance(place, StorePath):
+        store = absolute(place.store)
+        return place if store is place.store else StorePath(store, place.path)
+    if isinstance(place, zarr.Array | zarr.Group):
+        there = absolute(place.store_path)
+        return place if there is place.store_path else _node_at(place, there)
+    return place
+
+
+def _with(store: Store, **changed: Any) -> Store:
+    """A store, of whatever kind, with some of its attributes changed."""
+    again = copy(store)
+    vars(again).update(changed)
+    return again
+
+
+def _node_at(node: zarr.Array | zarr.Group, there: StorePath) -> zarr.Array | zarr.Group:
+    """An open array or group in a place that is named otherwise."""
+    if isinstance(node, zarr.Array):
+        return zarr.Array(replace(node.async_array, store_path=there))
+    return zarr.Group(replace(node._async_group, store_path=there))
+
+
+def check_path(path: Any, name: str = "the path") -> None:
+    """Refuse what cannot be a path on any machine, and what only looks like one.
+
+    Raises
+    ------
+    InputError
+        It names the path.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise InputError(f"{name} is of type {type(path).__name__}: it takes a path, or a URL") from None
+    if not text or "\0" in text:
+        raise InputError(f"{name} {text!r} is {'no path: it has a zero byte' if text else 'empty'}")
+    if "::" in text and "://" not in text:
+        raise InputError(f"{name} {text!r} has '::', by which URLs are chained and which no folder may have here")
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
@@ -110,6 +170,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
         return place
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
+    check_path(place, "scratch")
     return os.path.abspath(place)
 
 
@@ -149,12 +210,13 @@ def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> S
     chosen = ways.library == "obstore"
     if not find_spec("obstore"):
         if chosen:
-            raise UnsupportedError(f"{url} is to be opened by obstore: pip install 'oocarrays[obstore]'")
+            raise UnsupportedError(f"{shown(url)} is to be opened by obstore: pip install 'oocarrays[obstore]'")
         return None
     if not chosen and (config is None or _has_profile(scheme, options)) and _knows(scheme):
         return None
     if config is None:
-        raise InputError(f"storage_options={options!r} has what obstore does not know: pip install 'oocarrays[s3]'")
+        strange = _names(options)
+        raise InputError(f"storage_options= has {strange}, which obstore does not know: pip install 'oocarrays[s3]'")
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
@@ -168,7 +230,7 @@ def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> S
     try:
         store = opener(url, config=config, client_options=client, retry_config={"max_retries": 0})
     except (BaseError, ValueError, TypeError) as error:
-        raise InputError(f"{url} cannot be opened: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{shown(url)} cannot be opened: {shown(str(error).splitlines()[0])}") from cleaned(error)
     return ObjectStore(store)
 
 
@@ -186,6 +248,12 @@ def obstore_config(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | 
     if any(name not in OBSTORE_NAMES for name in flat):
         return None
     return {OBSTORE_NAMES[name]: value for name, value in flat.items() if value is not None}
+
+
+def _names(options: Mapping[str, Any]) -> str:
+    """The names of what obstore does not know, without their values."""
+    flat = {**options, **options.get("client_kwargs", {})}
+    return ", ".join(sorted(set(flat) - {*OBSTORE_NAMES, "client_kwargs"})) or "options"
 
 
 def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
@@ -227,20 +295,22 @@ def _by_fsspec(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> St
         raise UnsupportedError(_missing(url, scheme)) from None
     except ValueError:
         raise UnsupportedError(
-            f"{url}: no store is known by {scheme}://; there are s3, gs, az, http(s), memory, file"
+            f"{shown(url)}: no store is known by {scheme}://; there are s3, gs, az, http(s), memory, file"
         ) from None
     try:
         return FsspecStore.from_url(url, storage_options=_fsspec_options(scheme, options, ways))
     except FileNotFoundError as error:
-        raise NotFoundError(f"no such store: {url}") from error
-    except (ImportError, ValueError, TypeError) as error:
-        raise InputError(f"{url} cannot be opened: {str(error).splitlines()[0]}") from error
+        raise NotFoundError(f"no such store: {shown(url)}") from cleaned(error)
+    except OSError as error:
+        raise StoreFailure(f"{shown(url)} cannot be reached: {shown(reason(error))}") from cleaned(error)
+    except Exception as error:  # noqa: BLE001  libraries raise what they like where options are odd
+        raise InputError(f"{shown(url)} cannot be opened: {shown(reason(error))}") from cleaned(error)
 
 
 def _missing(url: str, scheme: str) -> str:
     extra = EXTRAS.get(scheme)
     more = " or 'oocarrays[obstore]'" if scheme in BY_OBSTORE else ""
-    return f"{url} needs a package that is not installed: pip install 'oocarrays[{extra or scheme}]'{more}"
+    return f"{shown(url)} needs a package that is not installed: pip install 'oocarrays[{extra or scheme}]'{more}"
 
 
 def _fsspec_options(scheme: str, options: dict[str, Any], ways: Ways) -> dict[str, Any]:

@@ -7,33 +7,53 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, Worker
 from distributed.protocol import deserialize, serialize
-from oocarrays.graphs import nearby
-from oocarrays.graphs.nearby import LEAST_BYTES, Message, introduce
+from oocarrays.graphs import nearby, shared
+from oocarrays.graphs.nearby import LOOK, READ, Message, introduce
 from oocarrays.graphs.placement import known_workers
+from oocarrays.graphs.shared import LEAST_BYTES, Rooms
 
+import oocarrays as ooc
 from oocarrays.errors import RunError
-from tests.graphs.clusters import cluster
+from tests.graphs.clusters import cluster, within
 
 NEAR = {end: {"address": f"tcp://10.1.2.3:{port}"} for end, port in (("sender", 1), ("recipient", 2))}
 FAR = {"sender": {"address": "tcp://10.1.2.3:1"}, "recipient": {"address": "tcp://10.1.2.4:1"}}
 
 
-def numbers() -> Message:
-    """More than goes over a socket anyway, of several kinds, one of them empty."""
+def numbers(rooms: Rooms | None = None) -> Message:
+    """More than goes over a socket anyway, of several kinds, one of them empty; packed in rooms, if given."""
     pairs = np.zeros(3, [("a", "i4"), ("b", "f8")])
     pairs["a"] = 1, 2, 3
-    return Message([np.arange(LEAST_BYTES, dtype="i4").reshape(-1, 2), np.empty((0, 4)), pairs])
+    arrays = [np.arange(LEAST_BYTES, dtype="i4").reshape(-1, 2), np.empty((0, 4)), pairs]
+    if rooms is None:
+        return Message(arrays)
+    room, packed, start = rooms.take(2**20), [], 64
+    for array in arrays:
+        view = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        view[...] = array
+        packed.append(view)
+        start += array.nbytes + 64
+    return Message(packed)
+
+
+def packed_numbers() -> Message:
+    return numbers(Rooms())
 
 
 def sums(message: Message) -> tuple[int, int, int, bool]:
     first, empty, pairs = message.arrays
     return int(first.sum()), len(empty), int(pairs["a"].sum()), all(array.flags.writeable for array in message.arrays)
+
+
+def came_by_look(message: Message) -> bool:
+    return isinstance(shared._owner_of(message.arrays[0]), shared.Look)
 
 
 EXPECTED = (LEAST_BYTES * (LEAST_BYTES - 1) // 2, 0, 6, True)
@@ -45,36 +65,116 @@ def client() -> Iterator[Client]:
         yield made
 
 
-def passed_on(client: Client) -> tuple[int, int, int, bool]:
+@pytest.fixture(params=[(LOOK,), (READ,), ()], ids=["look", "read", "sockets"])
+def ways(request: pytest.FixtureRequest, client: Client) -> Iterator[frozenset[str]]:
+    """Some ways in which the workers get each other's messages, of those that work here."""
+    works = ways_that_work()
+    if not works >= set(request.param):
+        pytest.skip(f"{request.param} does not work on this system")
+    client.run(nearby.use, request.param)
+    yield frozenset(request.param)
+    client.run(nearby.use, works)
+
+
+def passed_on(client: Client, make: object = numbers) -> tuple[int, int, int, bool]:
     """What the second worker makes of the first one's message."""
     one, other = sorted(known_workers(client))
-    message = client.submit(numbers, workers=one, pure=False)
+    message = client.submit(make, workers=one, pure=False)
     found: tuple[int, int, int, bool] = client.submit(sums, message, workers=other, pure=False).result(timeout=30)
     return found
 
 
-def near_on(client: Client) -> set[bool]:
-    return set(client.run(lambda: nearby._near).values())
+def ways_that_work() -> frozenset[str]:
+    """Those in which this process gets its own messages: a worker's children and siblings are no nearer."""
+    tried = nearby._tried()
+    return frozenset(
+        way for way, works in ((LOOK, nearby._is_seen(tried[1])), (READ, nearby._is_readable(tried[0]))) if works
+    )
 
 
-def test_a_message_is_the_same_over_a_socket_and_out_of_memory(client: Client) -> None:
+def ways_on(client: Client) -> frozenset[str]:
+    (found,) = set(client.run(lambda: nearby._ways).values())
+    return found
+
+
+def test_workers_are_introduced_in_all_ways_that_work_here(client: Client) -> None:
     with dask.config.set({"oocarrays.same-machine": False}):
         introduce(client)
-    assert near_on(client) == {False}
-    assert passed_on(client) == EXPECTED
+    assert not ways_on(client)
     introduce(client)
-    assert near_on(client) == {nearby._is_readable(nearby._here())}
-    assert passed_on(client) == EXPECTED
+    works = ways_that_work()
+    assert ways_on(client) == ({READ} if READ in works else works)
+
+
+@pytest.mark.parametrize("make", [numbers, packed_numbers])
+def test_a_message_is_the_same_in_all_ways(client: Client, ways: frozenset[str], make: object) -> None:
+    assert passed_on(client, make) == EXPECTED
+
+
+def test_what_is_packed_in_a_room_is_looked_at_where_it_is(client: Client, ways: frozenset[str]) -> None:
+    one, other = sorted(known_workers(client))
+    message = client.submit(packed_numbers, workers=one, pure=False)
+    seen = client.submit(came_by_look, message, workers=other, pure=False).result(timeout=30)
+    assert seen == (LOOK in ways)
+
+
+def test_no_worker_asks_to_be_more_open_than_it_was(client: Client) -> None:
+    introduce(client)
+    assert passed_on(client, packed_numbers) == EXPECTED
+    for path in Path(nearby.__file__).parent.glob("*.py"):
+        assert "prctl" not in path.read_text()
+    for modes in client.run(_modes_of_segments).values():
+        assert set(modes) <= {0o600}
+
+
+def _modes_of_segments(dask_worker: Worker) -> list[int]:
+    return [os.fstat(segment.file).st_mode & 0o777 for segment in [*shared._segments, shared.probe()]]
+
+
+@pytest.mark.parametrize("schedule", ["pex", "rex", "gen"])
+def test_an_exchange_is_right_in_all_ways(client: Client, ways: frozenset[str], schedule: str) -> None:
+    rows = np.arange(512 * 512, dtype="i4").reshape(512, 512)
+    held = ooc.distribute(rows, "(block, *)", ranks=2, scheduler=client)
+    moved = ooc.redistribute(held, "(*, cyclic)", schedule=schedule)
+    np.testing.assert_array_equal(within(moved.to_dask().compute), rows)
+
+
+def test_rechunks_leave_no_shared_memory(client: Client, ways: frozenset[str], tmp_path: Path) -> None:
+    values = np.arange(1024 * 1024, dtype="f4").reshape(1024, 1024)
+    ooc.create_array(tmp_path / "a.zarr", shape=values.shape, dtype="f4", chunks=(64, 1024))[...] = values
+    job = ooc.rechunk(
+        tmp_path / "a.zarr", tmp_path / "b.zarr", chunks=(1024, 64), scheduler=client, method="two-phase", ranks=2
+    )
+    np.testing.assert_array_equal(within(job.run), values)
+    del job
+    client.run(_collect)
+    left = client.run(lambda: [len(segment) for segment in shared._segments if segment is not shared.probe()])
+    assert sum(map(sum, left.values())) <= 2**21
+
+
+def _collect() -> None:
+    import gc
+
+    gc.collect()
+
+
+def use(monkeypatch: pytest.MonkeyPatch, *ways: str) -> None:
+    monkeypatch.setattr(nearby, "_ways", frozenset(ways))
+    monkeypatch.setattr(shared, "_on", LOOK in ways)
 
 
 def test_a_large_message_between_ends_of_one_machine_is_only_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearby, "_near", True)
+    use(monkeypatch, LOOK, READ)
     assert serialize(numbers(), context=NEAR)[1] == []
+    assert serialize(packed_numbers(), context=NEAR)[1] == []
     for context in (FAR, None):
         assert sum(memoryview(frame).nbytes for frame in serialize(numbers(), context=context)[1]) > LEAST_BYTES
     assert serialize(Message([np.arange(3)]), context=NEAR)[1] != []
-    monkeypatch.setattr(nearby, "_near", False)
+    use(monkeypatch, LOOK)
     assert serialize(numbers(), context=NEAR)[1] != []
+    assert serialize(packed_numbers(), context=NEAR)[1] == []
+    use(monkeypatch)
+    assert serialize(packed_numbers(), context=NEAR)[1] != []
 
 
 def test_a_process_that_is_gone_is_a_lost_connection() -> None:
@@ -82,11 +182,16 @@ def test_a_process_that_is_gone_is_a_lost_connection() -> None:
     gone.wait()
     with pytest.raises(ConnectionError, match=f"process {gone.pid} cannot be read"):
         deserialize({"serializer": "dask", **header(gone.pid)}, [])
+    with pytest.raises(ConnectionError, match=f"process {gone.pid} cannot be read"):
+        shared.look(shared.probe().where._replace(process=gone.pid), 0, 1)
 
 
 def test_a_process_that_is_not_the_sender_is_one_line() -> None:
     with pytest.raises(RunError, match=r"set oocarrays\.same-machine to False"):
         deserialize({"serializer": "dask", **header(os.getpid())}, [])
+    where = shared.probe().where._replace(owner=b"0" * shared.TOKEN_BYTES)
+    with pytest.raises(RunError, match=r"set oocarrays\.same-machine to False"):
+        nearby._looks([(where, shared.HEAD_BYTES, (1,), "|u1")])
 
 
 def header(process: int) -> dict[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +19,13 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
+import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, SelectionError, UnsupportedError
 from oocarrays.mapping import ranges
+from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.sieve_writes import can_change, plan_section_write
-from oocarrays.storage.array_file import ArrayFile, describe
+from oocarrays.storage.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.meter import MemoryWatch, Meter
 from oocarrays.storage.section_writes import write_section
 from tests import printed
@@ -188,3 +192,22 @@ def test_no_more_is_held_than_planned(tmp_path: Path, coding: str) -> None:
         plan = write_section(file, axes, values, buffer_bytes=2**22 if coding == "plain" else None)
     assert plan.held_bytes <= 2**22 or coding != "plain"
     assert watch.peak_bytes <= plan.held_bytes + 2**22
+
+
+@pytest.mark.parametrize("copy", ["hard link", "symbolic link"])
+def test_direct_writes_of_a_copy_by_links_leave_the_original(tmp_path: Path, copy: str) -> None:
+    values = np.arange(64, dtype="i4").reshape(8, 8)
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(4, 8), compressors=None)
+    link = {"hard link": os.link, "symbolic link": os.symlink}[copy]
+    shutil.copytree(tmp_path / "a.zarr", tmp_path / "b.zarr", copy_function=link)
+    os.unlink(tmp_path / "b.zarr" / "zarr.json")
+    shutil.copy(tmp_path / "a.zarr" / "zarr.json", tmp_path / "b.zarr" / "zarr.json")
+    file = describe(open_array(tmp_path / "b.zarr", mode="r+"), written=True)
+    section = Section((1, 2), (7, 5))
+    write_section(file, section.axes, np.full(section.shape, -1, "i4"), method="direct")
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "a.zarr"), values)
+    values[section.slices] = -1
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "b.zarr"), values)
+    before = os.stat(tmp_path / "b.zarr" / "c" / "0" / "0").st_ino
+    write_section(file, section.axes, np.full(section.shape, -2, "i4"), method="direct")
+    assert os.stat(tmp_path / "b.zarr" / "c" / "0" / "0").st_ino == before

@@ -1,0 +1,162 @@
+"""What is given for a parameter, made what it stands for; or refused in one line that names it, and what is taken.
+
+    ranks=np.int64(4)    4        shape=7    (7,)       grid=[2, 1]    (2, 1)
+    ranks="four"         InputError: ranks='four' must be a whole number, at least 1
+
+Each kind of value has its one door here, on the lowest floor, so that whoever takes one asks the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from oocarrays.errors import InputError
+
+MOST_EXTENT = 2**63 - 1
+"""Elements that an axis has at most: what indices in memory can count."""
+NO_TYPE = (TypeError, ValueError, SyntaxError, AttributeError, LookupError, OverflowError, RecursionError)
+"""What numpy raises at what is no type: some texts it reads as Python."""
+Choice = TypeVar("Choice")
+
+
+def whole(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> int:
+    """An integer, of whatever type.
+
+    >>> whole(np.uint8(4), "ranks", 1)
+    4
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where it is none, or less than ``least``.
+    """
+    number = _index(given)
+    if number is None or (least is not None and number < least):
+        limit = "" if least is None else f", at least {least}"
+        raise error(f"{name}={given!r} must be a whole number{limit}")
+    return number
+
+
+def wholes(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> tuple[int, ...]:
+    """Integers: of a list, a tuple, an array or whatever has them in an order.
+
+    >>> wholes(np.array([2, 1]), "grid", 1)
+    (2, 1)
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where it holds anything else, or less than ``least``.
+    """
+    numbers = [_index(each) for each in listed(given, name, error=error)]
+    if any(number is None or (least is not None and number < least) for number in numbers):
+        limit = "" if least is None else f", at least {least}"
+        raise error(f"{name}={given!r} must be whole numbers{limit}")
+    return tuple(number for number in numbers if number is not None)
+
+
+def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputError) -> tuple[int, ...]:
+    """The extent of each axis: one number for one axis.
+
+    >>> extents(7), extents([2, 3])
+    ((7,), (2, 3))
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where one is no whole number, less than 0, or more than there are indices.
+    """
+    shape = (number,) if (number := _index(given)) is not None else wholes(given, name, error=error)
+    if any(not 0 <= n <= MOST_EXTENT for n in shape):
+        raise error(f"{name}={given!r}: every extent must be a whole number, at least 0 and less than 2**63")
+    return shape
+
+
+def listed(given: Any, name: str, *, error: type[InputError] = InputError) -> list[Any]:
+    """What a list, a tuple, an array or any other iterable holds; text and mappings are none.
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where it is none.
+    """
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+        raise error(f"{name}={given!r} is not a sequence, such as a list")
+    return list(given)
+
+
+def named(given: Any, name: str, *, error: type[InputError] = InputError) -> dict[str, Any]:
+    """A mapping whose keys are text.
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where it is none.
+    """
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise error(f"{name}={given!r} is not a mapping from names, such as {{'units': 'K'}}")
+    return dict(given)
+
+
+def chosen(given: Any, name: str, choices: Iterable[Choice], *, error: type[InputError] = InputError) -> Choice:
+    """One of some values, of the same type as they are.
+
+    >>> chosen("r", "mode", ("r", "r+"))
+    'r'
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where it is none of them.
+    """
+    choices = tuple(choices)
+    for choice in choices:
+        if isinstance(given, type(choice) if isinstance(choice, str) else int | np.integer) and given == choice:
+            return choice
+    words = [repr(choice) for choice in choices]
+    raise error(f"{name}={given!r} is not {' or '.join(words) if len(words) < 3 else 'one of ' + ', '.join(words)}")
+
+
+def flag(given: Any, name: str) -> bool:
+    """True or False: ``overwrite="no"`` would be true.
+
+    Raises
+    ------
+    InputError
+        Where it is neither.
+    """
+    if not isinstance(given, bool | np.bool_) and not (isinstance(given, int) and given in (0, 1)):
+        raise InputError(f"{name}={given!r} is neither True nor False")
+    return bool(given)
+
+
+def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
+    """A type of elements of a fixed size.
+
+    >>> element_type("f4")
+    dtype('float32')
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where numpy knows no such type, or its elements have no fixed size.
+    """
+    try:
+        known: np.dtype = np.dtype(given)
+    except NO_TYPE as refused:
+        raise error(f"{name}={given!r} is no type of numpy's elements, such as 'float32': {refused}") from None
+    if known.hasobject or known.itemsize == 0:
+        raise error(f"{name}={given!r} has elements of no fixed size; take a type such as 'float32'")
+    return known
+
+
+def _index(given: Any) -> int | None:
+    """The integer that something is, if it is one."""
+    try:
+        return operator.index(given)
+    except TypeError:
+        return None

@@ -1,0 +1,56 @@
+"""Text that people and files may see: places and errors without what opens the places.
+
+https://me:secret@host/a.zarr?X-Amz-Signature=…   ──►   https://host/a.zarr?…
+"""
+
+from __future__ import annotations
+
+import re
+
+USER = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://([^/\s?#'\"]*)@")
+QUERY = re.compile(r"(\bhttps?://[^\s?'\"]*)\?[^\s'\")>]+")
+PARAMETER = re.compile(
+    r"((?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature|sig|(?:access_|api_)?token)=)"
+    r"[^\s&'\")>]+",
+    re.IGNORECASE,
+)
+NAMED = re.compile(
+    r"(\b(?:user(?:name)?|[a-z_]*password|[a-z_]*secret[a-z_]*|[a-z_]*token|access_key(?:_id)?)['\"]?\s*[:=]\s*"
+    r"(?:Some\(\s*)?['\"])[^'\"]+",
+    re.IGNORECASE,
+)
+"""Values beside their names, as libraries print what they were given."""
+CONTAINERS = ("az", "abfs", "abfss", "wasb", "wasbs")
+"""Schemes in which a container stands where others have a user."""
+
+
+def shown(text: object) -> str:
+    """A place, or a text with places in it, without users, passwords and signatures.
+
+    >>> shown("https://me:secret@host/a.zarr?X-Amz-Signature=0f"), shown("s3://bucket/a?b@c"), shown("/data/me:x@y")
+    ('https://host/a.zarr?…', 's3://bucket/a?b@c', '/data/me:x@y')
+    >>> shown("abfs://container@account.dfs.core.windows.net/a"), shown("cannot read zip://a::ftp://me:x@host/b.zip")
+    ('abfs://container@account.dfs.core.windows.net/a', 'cannot read zip://a::ftp://host/b.zip')
+    """
+    text = QUERY.sub(r"\1?…", USER.sub(_without_user, str(text)))
+    return NAMED.sub(r"\1…", PARAMETER.sub(r"\1…", text))
+
+
+def _without_user(found: re.Match[str]) -> str:
+    scheme, user = found.groups()
+    return found.group() if scheme in CONTAINERS and ":" not in user else f"{scheme}://"
+
+
+def cleaned(error: BaseException) -> BaseException:
+    """An error of another library, and those that it came of, without what opens places in their words.
+
+    >>> cleaned(OSError(5, "GET https://me:secret@host/a failed"))
+    OSError(5, 'GET https://host/a failed')
+    """
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        each.args = tuple(shown(word) if isinstance(word, str) else word for word in each.args)
+        each = each.__cause__ or each.__context__
+    return error

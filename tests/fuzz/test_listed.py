@@ -1,0 +1,169 @@
+"""Odd input that once raised what is none of ours, or hung: each says in one line what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oocarrays as ooc
+from oocarrays.cli import WRONG_INPUT
+from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError, SelectionError
+from oocarrays.storage.journal import FOLDER, PLAN
+from tests.fuzz import commands, watched, world
+
+SOON = 60
+"""Seconds in which an answer is there on a machine that does other things, too."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fuzz") / "world"
+    world.build(folder)
+    return folder
+
+
+@pytest.fixture
+def here(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with everything in it, good and bad, in which the test works."""
+    shutil.copytree(built, tmp_path / "world", symlinks=True)
+    monkeypatch.chdir(tmp_path / "world")
+    for name, value in watched.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path / "world"
+
+
+COMMANDS = [
+    "info zip://x",
+    "info wreck0.zarr",
+    "info wreck1.zarr",
+    "info github://a:b@c/x",
+    "info a\0.zarr",
+    "info a\nb.zarr",
+    "info x::y.zarr",
+    "info " + "x" * 5000,
+    "demo --folder=file.txt --size=1MiB",
+    "demo --folder=a\0 --size=1MiB",
+    "clean .\n",
+    "clean \0",
+    "rechunk wreck0.zarr new.zarr --chunks=2",
+    "rechunk a.zarr new\0.zarr --chunks=2,2",
+    "rechunk a.zarr new\n/x::y.zarr --chunks=2,2",
+    "rechunk a.zarr new.zarr --chunks=2,2 --scheduler=tls://x:1",
+    "rechunk a.zarr new.zarr --chunks=2,2 --scheduler=ucx://x:1",
+    "rechunk evil.zarr new.zarr --chunks=../../evil=2",
+    "resume ftp://127.0.0.1/x",
+    "resume wreck1.zarr",
+    "read a.zarr ... --out=\0",
+    "schedule " + "x" * 5000 + " --ranks=4",
+]
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=[line[:50].replace("\0", "NUL") for line in COMMANDS])
+@pytest.mark.usefixtures("here")
+def test_commands_say_in_one_line_what_is_wrong(line: str) -> None:
+    began = time.monotonic()
+    assert commands.run(line.split(" ")) in (1, WRONG_INPUT)
+    assert time.monotonic() - began < SOON
+
+
+def test_what_is_left_is_found_beside_documents_that_nest_too_deep(here: Path) -> None:
+    """Among them documents of 200,000 brackets."""
+    assert commands.run(["clean", "."]) == 0
+
+
+def test_a_journal_that_nests_too_deep_is_none(here: Path) -> None:
+    [journal] = here.glob(f"unfinished.zarr/{FOLDER}/{PLAN}")
+    journal.write_text("[" * 200_000)
+    with pytest.raises(JournalError, match="is cut short, or no journal's"):
+        ooc.resume("unfinished.zarr")
+
+
+def _created(**options: Any) -> Callable[[], Any]:
+    return lambda: ooc.create_array("new.zarr", **{"shape": (12, 10), "dtype": "f4"} | options)
+
+
+def _rechunked(**options: Any) -> Callable[[], Any]:
+    return lambda: ooc.rechunk("a.zarr", "new.zarr", **{"chunks": (12, 2), "scheduler": "threads"} | options)
+
+
+def _assigned(key: Any) -> Callable[[], Any]:
+    def assign() -> None:
+        ooc.open_array("a.zarr", mode="r+")[key] = 7
+
+    return assign
+
+
+CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "scheduler of numbers": (_rechunked(scheduler=(16, 16)), PlacementError, r"scheduler=\(16, 16\) is not a client"),
+    "schedule of a number": (_rechunked(schedule=1), InputError, "schedule=1 is unknown"),
+    "schedule of files": (
+        lambda: ooc.scatter_files("a.zarr", "(block, *)", "new.zarr", ranks=2, schedule=1, scheduler="threads"),
+        InputError,
+        "schedule=1 is unknown",
+    ),
+    "shape of text": (_created(shape="nan"), InputError, "shape='nan' is not a sequence"),
+    "shape of text in a tuple": (_created(shape=("4",)), InputError, r"shape=\('4',\) must be whole numbers"),
+    "attributes of text": (_created(attributes="x"), InputError, "attributes='x' is not a mapping"),
+    "ragged key": (_assigned([1, [2]]), SelectionError, r"\[1, \[2\]\] is no index"),
+    "orientation of an array": (_created(orientation=np.array([1, 2])), InputError, "orientation=array"),
+    "orientation of a rechunk": (_rechunked(orientation=np.array([1, 2])), InputError, "orientation=array"),
+    "dtype of a layout": (_created(dtype="(block, *)"), InputError, r"dtype='\(block, \*\)' is no type"),
+    "dtype of half a character": (_created(dtype="\udc80"), InputError, "is no type"),
+    "dtype of a command": (
+        lambda: ooc.count_requests((8, 8), "(block, *)", ranks=2, dtype="(block, *)"),
+        InputError,
+        "is no type",
+    ),
+    "zarr_format in a tuple": (_created(zarr_format=(1,)), InputError, r"zarr_format=\(1,\) is not 2 or 3"),
+    "zarr_format of a rechunk": (_rechunked(zarr_format=(1,)), InputError, r"zarr_format=\(1,\) is not 2 or 3"),
+    "no mode": (lambda: ooc.open_array("a.zarr", mode=""), InputError, "mode='' is not 'r' or 'r\\+'"),
+    "chunks without end": (_rechunked(chunks="1e400"), InputError, "chunks='1e400'"),
+    "memory without end": (_rechunked(memory=float("inf")), InputError, "memory=inf is not a size"),
+    "key that leads out": (lambda: ooc.open_group("evil.zarr")["../../evil"], KeyError, "evil"),
+    "overwrite of text": (_rechunked(overwrite="no"), InputError, "overwrite='no' is neither True nor False"),
+    "zero byte": (lambda: ooc.open_array("a\0.zarr"), InputError, "has a zero byte"),
+    "more than can be counted": (lambda: ooc.open_array("endless.zarr"), NotFoundError, r"less than 2\*\*63"),
+    "nothing": (lambda: ooc.open_array(""), InputError, "is empty"),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_calls_say_what_is_wrong(here: Path, case: str) -> None:
+    call, kind, says = CALLS[case]
+    shutil.copytree("a.zarr", "endless.zarr")
+    document = json.loads(Path("endless.zarr/zarr.json").read_text())
+    Path("endless.zarr/zarr.json").write_text(json.dumps(document | {"shape": [10**20, 10]}))
+    with pytest.raises(kind, match=says) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    assert not (here / "new.zarr").exists()
+
+
+@pytest.mark.parametrize("named", ["../../evil", "..", "a/../../evil", "a//b"])
+def test_a_group_whose_document_names_what_lies_outside_is_read_by_what_is_there(here: Path, named: str) -> None:
+    """Its consolidated metadata are not believed, and no error of Zarr's comes out."""
+    document = (here / "evil.zarr/zarr.json").read_text().replace("../../evil", named)
+    (here / "evil.zarr/zarr.json").write_text(document)
+    with contextlib.suppress(InputError):
+        assert list(ooc.open_group("evil.zarr")) == ["one"]
+
+
+def test_a_scheduler_that_is_gone_is_missed_soon(here: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(PlacementError, match="no scheduler answers"):
+        ooc.rechunk("a.zarr", "new.zarr", chunks=(12, 2), scheduler="tcp://127.0.0.1:9")
+    assert time.monotonic() - began < SOON
+
+
+def test_a_message_is_one_line_of_text_whatever_it_names() -> None:
+    error = InputError("a\nb\udc80\0" + "x" * 10_000)
+    assert str(error).startswith(r"a b\udc80\0xxx")
+    assert len(str(error)) < 2100

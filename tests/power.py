@@ -1,0 +1,213 @@
+"""A disk that may lose power at any moment: what runs do to it is kept in order, and what it may hold then is laid out.
+
+    name ─┬─ old ── new ── newer        a name in a folder, or the bytes of a file: what it has been, in order
+          │         ▲
+          └─ synced ┘                   what is on the device: from there on any may be what is left, each for itself
+
+What POSIX promises, and no more: a file's bytes are there when it was synced, a name when its folder was; until then
+each name and each file may be as at any time since, and of bytes that were not synced any part may be missing or zero.
+The folder is looked at before and after every call that changes names or syncs: there is no need to know who writes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oocarrays.storage import durable
+
+CHANGES = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")
+Node = int
+"""A file or a folder, whatever its names."""
+Place = tuple[Node, str | None]
+"""A name in a folder; or, without one, the bytes of a file."""
+Value = Node | bytes | None
+"""What a name leads to, None where it leads nowhere; or bytes."""
+State = dict[str, bytes | None]
+"""Files with their bytes, and folders, by their paths."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When power may be lost: just before a sync has ended."""
+
+    now: int
+    """The newest version of anything then."""
+    synced: dict[Place, int]
+    """The version that is on the device at least."""
+
+
+@dataclass
+class Disk:
+    """What a folder holds and has held."""
+
+    root: Path
+    versions: dict[Place, list[tuple[int, Value]]] = field(default_factory=dict)
+    moments: list[Moment] = field(default_factory=list)
+    _kept: dict[tuple[int, int], Node] = field(default_factory=dict)
+    _open: list[int] = field(default_factory=list)
+    _stamps: dict[Node, tuple[int, int]] = field(default_factory=dict)
+    _synced: dict[Place, int] = field(default_factory=dict)
+    _clock: int = 0
+    _mutex: Any = field(default_factory=threading.RLock)
+
+    # ------------------------------------------------------------------ looking
+
+    def look(self) -> int:
+        """Keep what has changed; returns when that was."""
+        with self._mutex:
+            self._clock += 1
+            self._look_into(str(self.root))
+            return self._clock
+
+    def _look_into(self, folder: str) -> Node:
+        node, there = self._node(folder), {}
+        for entry in list(os.scandir(folder)):
+            with suppress(FileNotFoundError):  # another thread was faster
+                there[entry.name] = self._look_into(entry.path) if entry.is_dir() else self._look_at(entry.path)
+        known = {name for at, name in self.versions if at == node and name is not None}
+        for name in known | set(there):
+            self._set((node, name), there.get(name))
+        return node
+
+    def _look_at(self, path: str) -> Node:
+        node, status = self._node(path), os.stat(path)
+        if self._stamps.get(node) != (stamp := (status.st_mtime_ns, status.st_size)) or status.st_size < 4096:
+            self._stamps[node] = stamp
+            self._set((node, None), Path(path).read_bytes())
+        return node
+
+    def _node(self, path: str) -> Node:
+        """Its number, which is never given again, for it stays open."""
+        status = os.stat(path)
+        inode = status.st_dev, status.st_ino
+        if inode not in self._kept:
+            self._open.append(os.open(path, os.O_RDONLY))
+            self._kept[inode] = len(self._kept)
+        return self._kept[inode]
+
+    def _set(self, place: Place, value: Value) -> None:
+        past = self.versions.setdefault(place, [])
+        if (past[-1][1] if past else None) != value:
+            past.append((self._clock, value))
+
+    # ------------------------------------------------------------------ what happens to it
+
+    def sync(self, file: int | None) -> None:
+        """Put an open file or folder on the device; without one, all that there is."""
+        began = self.look()
+        with self._mutex:
+            self.lose_power()
+            status = file is not None and os.fstat(file)
+            node = self._kept.get((status.st_dev, status.st_ino)) if status else None
+            for place in self.versions:
+                if file is None or place[0] == node:
+                    self._synced[place] = began
+
+    def lose_power(self) -> None:
+        """Keep that power may be lost now."""
+        self.moments.append(Moment(self.look(), dict(self._synced)))
+
+    def close(self) -> None:
+        """Close what was kept open."""
+        for file in self._open:
+            os.close(file)
+
+    # ------------------------------------------------------------------ what may be left
+
+    def states(self, seed: int, draws: int) -> Iterator[State]:
+        """What may be left at each moment, each but once: all of it, none, names only, bytes only, and at random."""
+        seen: set[Any] = set()
+        for number, moment in enumerate(self.moments):
+            ways: list[Callable[[Place, list[Value]], Value]] = [
+                lambda _, may: may[0],
+                lambda _, may: may[-1],
+                lambda place, may: may[-1] if place[1] is not None else may[0],
+                lambda place, may: may[0] if place[1] is not None else may[-1],
+            ]
+            rng = random.Random(f"{seed}-{number}")
+            ways += [partial(_drawn, rng, 0.0), partial(_drawn, rng, 0.9)] * draws
+            for way in ways:
+                state = dict(self._state(0, "", moment, way))
+                key = frozenset(state.items())
+                if key not in seen:
+                    seen.add(key)
+                    yield state
+
+    def _state(
+        self, folder: Node, path: str, moment: Moment, way: Callable[[Place, list[Value]], Value]
+    ) -> Iterator[tuple[str, bytes | None]]:
+        for place in list(self.versions):
+            if place[0] != folder or place[1] is None:
+                continue
+            child, name = way(place, self._may(place, moment)), f"{path}{place[1]}"
+            if not isinstance(child, int):
+                continue
+            if (child, None) in self.versions:
+                yield name, way((child, None), self._may((child, None), moment))  # type: ignore[misc]
+            else:
+                yield name, None
+                yield from self._state(child, f"{name}/", moment, way)
+
+    def _may(self, place: Place, moment: Moment) -> list[Value]:
+        """What a place may hold, the oldest first."""
+        past, synced = self.versions[place], moment.synced.get(place, 0)
+        before = [value for when, value in past if when <= synced]
+        after = [value for when, value in past if synced < when <= moment.now]
+        old: Value = before[-1] if before else (None if place[1] is not None else b"")
+        torn = [bad for new in after if isinstance(new, bytes) for bad in (b"", bytes(len(new)), new[: len(new) // 2])]
+        return [old, *torn, *after]
+
+    def restore(self, state: State) -> None:
+        """Have the folder hold what was left."""
+        shutil.rmtree(self.root)
+        self.root.mkdir()
+        for path, data in state.items():
+            if data is None:
+                (self.root / path).mkdir()
+            else:
+                (self.root / path).write_bytes(data)
+
+
+def _drawn(rng: random.Random, newest: float, place: Place, may: list[Value]) -> Value:
+    """What a place holds, by lot: the newest as often as that, or any."""
+    return may[-1] if rng.random() < newest else rng.choice(may)
+
+
+@contextmanager
+def watched(root: Path, *, whole: bool) -> Iterator[Disk]:
+    """A folder whose changes are kept; ``whole``: all of its file system can be synced at once."""
+    disk = Disk(root)
+    disk.sync(None)
+    disk.moments.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CHANGES:
+            patch.setattr(os, name, _looking(disk, getattr(os, name)))
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, disk.sync)
+        patch.setattr(durable, "is_synced_whole", lambda folder: whole)
+        patch.setattr(durable, "sync_file_system", lambda folder: disk.sync(None))
+        yield disk
+        disk.lose_power()
+    disk.close()
+
+
+def _looking(disk: Disk, call: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*args: Any, **options: Any) -> Any:
+        with disk._mutex:
+            disk.look()
+            result = call(*args, **options)
+            disk.look()
+            return result
+
+    return called

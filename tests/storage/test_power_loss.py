@@ -1,0 +1,167 @@
+"""Power is lost at any moment: of what POSIX may leave, what is marked finished is right, and the rest goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.errors import OocError, TargetError
+from oocarrays.plan import candidates
+from oocarrays.plan.rechunk import METHODS
+from oocarrays.storage.array_file import is_finished
+from oocarrays.storage.durable import Syncer
+from tests.power import Disk, watched
+
+DATA = np.arange(1.0, 33.0).reshape(4, 8)
+OLD = -DATA
+MEMORY = "64MiB"
+
+
+@pytest.fixture(autouse=True)
+def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small arrays have many parts, too."""
+    monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+
+
+def rechunk(folder: Path, **options: Any) -> ooc.RechunkJob:
+    made = {"chunks": (4, 2), "memory": MEMORY, "ranks": 2} | options
+    return ooc.rechunk(folder / "s.zarr", folder / "disk" / "t.zarr", **made)
+
+
+def twice(block: np.ndarray) -> np.ndarray:
+    return 2 * block
+
+
+def doubled(folder: Path, **options: Any) -> Any:
+    return ooc.map_slabs(twice, folder / "s.zarr", folder / "disk" / "t.zarr", memory=MEMORY, ranks=2, **options)
+
+
+def prepare(folder: Path) -> None:
+    (folder / "disk").mkdir()
+    zarr.create_array(folder / "s.zarr", data=DATA, chunks=(1, 8), compressors=None)
+
+
+def record(folder: Path, begin: Callable[..., Any], *, whole: bool = True) -> Disk:
+    """What a run does to the disk."""
+    with watched(folder / "disk", whole=whole) as disk:
+        begin(folder).run()
+    return disk
+
+
+def recovered(folder: Path, begin: Callable[..., Any], go_on: Callable[[], Any], right: list[np.ndarray]) -> str:
+    """Go on with what is left, or begin again; how that went."""
+    target = folder / "disk" / "t.zarr"
+    if is_finished(target):
+        return "finished" if any(holds(target, each) for each in right) else "wrong though finished"
+    try:
+        go_on().run()
+        how = "resumed"
+    except OocError:
+        try:
+            begin(folder, overwrite=True).run()
+        except TargetError:
+            return "refused"
+        how = "begun again"
+    return how if holds(target, right[0]) else f"wrong when {how}"
+
+
+def holds(target: Path, data: np.ndarray) -> bool:
+    """Whether an array can be read, and is right."""
+    try:
+        return np.array_equal(ooc.open_array(target)[...], data)
+    except OocError:
+        return False
+
+
+def outcomes(
+    folder: Path,
+    disk: Disk,
+    begin: Callable[..., Any],
+    *right: np.ndarray,
+    resume: Any = None,
+    draws: int = 1,
+    until: str = "",
+) -> Counter[str]:
+    """What came of every state that may be left, or of those up to the first of a kind."""
+    found: Counter[str] = Counter()
+    go_on = partial(ooc.resume, folder / "disk" / "t.zarr") if resume is None else resume
+    with dask.config.set({"oocarrays.durable": False}):  # nobody loses power again
+        for state in disk.states(seed=16, draws=draws):
+            disk.restore(state)
+            found[recovered(folder, begin, go_on, list(right))] += 1
+            if found[until]:
+                break
+    return found
+
+
+def check(found: Counter[str]) -> None:
+    print(found)
+    assert set(found) == {"finished", "resumed", "begun again"}, found
+
+
+def check_rechunk(folder: Path, method: str, whole: bool, draws: int, **options: Any) -> None:
+    prepare(folder)
+    begin = partial(rechunk, method=method, **options)
+    check(outcomes(folder, record(folder, begin, whole=whole), begin, DATA, draws=draws))
+
+
+each_way = pytest.mark.parametrize("whole", [True, False], ids=["file system", "file by file"])
+
+
+@each_way
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rechunk(tmp_path: Path, method: str, whole: bool) -> None:
+    """One draw a moment here; 25 of them, by hand, found nothing else in 2,000 states."""
+    check_rechunk(tmp_path, method, whole, 1)
+
+
+@pytest.mark.once
+@each_way
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rechunk_into_format_2(tmp_path: Path, method: str, whole: bool) -> None:
+    check_rechunk(tmp_path, method, whole, 2, zarr_format=2, compressors=None)
+
+
+@pytest.mark.filterwarnings("ignore:Both zarr.json:zarr.errors.ZarrUserWarning")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_rechunk_over_another_array(tmp_path: Path, zarr_format: int) -> None:
+    prepare(tmp_path)
+    zarr.create_array(tmp_path / "disk" / "t.zarr", data=OLD, chunks=(2, 2), zarr_format=zarr_format)
+    begin = partial(rechunk, overwrite=True)
+    check(outcomes(tmp_path, record(tmp_path, begin), rechunk, DATA, OLD))
+
+
+def test_a_pass_over_slabs(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    resume = partial(doubled, tmp_path, resume=True)
+    check(outcomes(tmp_path, record(tmp_path, doubled), doubled, 2 * DATA, resume=resume))
+
+
+def early(self: Syncer, say: Callable[[], None], *, ahead: int = 1) -> None:
+    say()
+
+
+@each_way
+def test_what_is_written_down_too_early_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+    prepare(tmp_path)
+    monkeypatch.setattr(Syncer, "then", early)
+    until = "wrong when resumed"
+    found = outcomes(tmp_path, record(tmp_path, rechunk, whole=whole), rechunk, DATA, draws=8, until=until)
+    assert found[until], found
+
+
+def test_without_syncing_a_finished_target_may_be_wrong(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    with dask.config.set({"oocarrays.durable": False}):
+        disk = record(tmp_path, rechunk)
+    until = "wrong though finished"
+    assert outcomes(tmp_path, disk, rechunk, DATA, draws=20, until=until)[until]

@@ -1,0 +1,95 @@
+"""Arrays of any shape that Zarr can name: their plans are made at once, and what cannot be done is said in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dask
+import pytest
+import zarr
+from oocarrays.graphs import rechunk as graph_module
+
+import oocarrays as ooc
+from oocarrays.cli import main
+from oocarrays.errors import InputError
+from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.sections import SectionPlan
+from oocarrays.plan.sieve_writes import plan_section_write
+
+N = 10**15
+
+
+def made(tmp_path: Path, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Path:
+    path = tmp_path / "source.zarr"
+    zarr.create_array(path, shape=shape, chunks=chunks, dtype="f4", compressors=None)
+    return path
+
+
+def test_a_graph_is_built_once_a_run_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    build = graph_module.GraphBuilder.build
+    monkeypatch.setattr(graph_module.GraphBuilder, "build", lambda *args: built.append(1) or build(*args))
+    source = made(tmp_path, (8, 8), (2, 8))
+    job = ooc.rechunk(source, tmp_path / "target.zarr", chunks=(8, 2), scheduler="threads")
+    job.explain(), repr(job)
+    assert not built
+    job.run()
+    assert len(built) == 1
+    again = ooc.rechunk(source, tmp_path / "again.zarr", chunks=(8, 2), scheduler="threads")
+    assert len(again.__dask_graph__()) == again.plan.tasks
+    assert dask.compute(again)[0].chunks == (8, 2)
+    assert len(built) == 2
+
+
+def test_a_graph_of_too_many_tasks_is_refused_and_its_plan_is_not(tmp_path: Path) -> None:
+    source = made(tmp_path, (2**40, 256), (1, 256))
+    job = ooc.map_slabs(abs, source, tmp_path / "target.zarr", height=2**16, memory="1TB", scheduler="threads")
+    assert job.plan.count == 2**24
+    assert "16777216 of height 65536" in job.explain()
+    for refused in (job.run, job.__dask_graph__):
+        with pytest.raises(InputError, match="tasks, more than the 4000000 that can be run"):
+            refused()
+    assert not (tmp_path / "target.zarr").exists()
+
+
+def test_a_huge_section_is_counted_by_kinds_of_chunks() -> None:
+    stored = Stored(grid=ChunkGrid((N,), (1000,)), itemsize=8, local=True)
+    read = SectionPlan(stored=stored, axes=(range(7, N - 7),))
+    assert (read.chunks, read.requests, read.asked_bytes) == (10**12, 10**12, 8 * (N - 14))
+    assert read.held_bytes > 0
+    write = plan_section_write(stored, (range(7, N - 7, 3),))
+    assert (write.touched, write.whole, write.read_requests) == (10**12, 0, 10**12)
+    one = Stored(grid=ChunkGrid((2**40, 2**20), (2**40, 2**20)), itemsize=8, local=True)
+    assert SectionPlan(stored=one, axes=(range(2**40), range(8))).requests == 2**40
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("requests --shape 1024x1024 --ranks 99999999999999999999", "ranks=99999999999999999999"),
+        ("requests --shape 2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2x2 --ranks 2", "31 axes"),
+        ("schedule lex --ranks 99999999999999999999 --json", "ranks=99999999999999999999"),
+        ("schedule lex --ranks 60000 --json", "--ranks 60000"),
+        ("demo --size 9223372036854775807", "--size 9223372036854775807"),
+    ],
+)
+def test_numbers_that_nobody_could_go_through_are_refused_in_one_line(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) != 0
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+
+
+def test_ranks_that_there_cannot_be_are_refused(tmp_path: Path) -> None:
+    source = made(tmp_path, (8, 8), (2, 8))
+    with pytest.raises(InputError, match="ranks=100000000000000000000"):
+        ooc.scatter_files(source, "(block, *)", tmp_path / "files", ranks=10**20)
+
+
+def test_requests_of_huge_layouts_are_exact() -> None:
+    counted = ooc.count_requests((N,), "(cyclic(7))", ranks=4, chunk=(10,))
+    blocks, edges = -(-N // 7), (N - 1) // 10 - (N - 1) // 70  # edges of chunks that are not those of a block, too
+    assert counted.distribution_requests == blocks
+    assert counted.transaction_requests == blocks + edges
