@@ -19,7 +19,7 @@ from zarr.storage import StorePath
 
 from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import remove_tree, write_all
-from oocarrays.storage.durable import sync_path, written
+from oocarrays.storage.durable import replace, sync_path, written
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""
@@ -72,9 +72,7 @@ class LocalEntries:
 
     def replace(self, key: str, data: bytes) -> None:
         """Put ``data`` under ``key``, in the place of what is there."""
-        partial = f"{key}.{uuid.uuid4().hex}.partial"
-        self.create(partial, data)
-        os.replace(self._path(partial), self._path(key))
+        replace(self._path(key), data)
 
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Names and contents of what is below ``key``; None for what has gone meanwhile."""
