@@ -6,8 +6,10 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -44,6 +46,7 @@ from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.presence import Policy
 
 WRONG_INPUT, FAILED = 2, 1
+INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 CODECS = {
     "none": (),
     "zstd": zarr.codecs.ZstdCodec(),
@@ -63,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
     options = _parser().parse_args(_with_negative_chunks(sys.argv[1:] if arguments is None else arguments))
     try:
-        with _warnings_in_a_line():
+        with _terminated_as_interrupted(), _warnings_in_a_line():
             return int(options.command(options) or 0)
     except InputError as error:
         print(f"oocarrays: {error}", file=sys.stderr)
@@ -71,9 +74,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OocError as error:
         print(f"oocarrays: {error}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt:
-        print(f"oocarrays: interrupted{_what_now(options)}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.args[0] if interrupt.args else signal.SIGINT
+        print(f"oocarrays: {INTERRUPTED[number]}{_what_now(options)}", file=sys.stderr)
+        return 128 + int(number)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM, by which batch systems end a job, end a command as Ctrl-C does: in order, and with a word."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @contextmanager
