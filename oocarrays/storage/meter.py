@@ -130,6 +130,8 @@ class Meter:
 
     def to_warn(self) -> int:
         """Chunks to warn of, the first time that there are any; 0 from then on."""
+        if not self.warned_chunks:
+            return 0
         with self._lock:
             count = 0 if self._warned else self.warned_chunks
             self._warned = self._warned or count > 0
