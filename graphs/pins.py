@@ -20,6 +20,10 @@ from distributed.core import Status
 
 ARRIVAL_SECONDS = 600
 """Seconds for which a graph is awaited: one that was only looked at never comes."""
+TOPICS = "oocarrays-"
+"""How the names of topics of runs begin."""
+TOLD_RUNS = 100
+"""Runs whose events a scheduler keeps for who asks later: Dask keeps as many computations."""
 
 
 class Pins(SchedulerPlugin):
@@ -59,6 +63,7 @@ class Pins(SchedulerPlugin):
         if isinstance(former, Pins):
             self._homes, self._homeless, self._mine = former._homes, former._homeless, former._mine
             scheduler.remove_plugin(self.name)
+        forget_old_runs(scheduler)
         scheduler.loop.call_later(ARRIVAL_SECONDS, self._give_up_graph)
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
@@ -131,3 +136,12 @@ class Pins(SchedulerPlugin):
     def _leave(self) -> None:
         if not (self._mine or self._awaited) and self._scheduler.plugins.get(self.name) is self:
             self._scheduler.remove_plugin(self.name)
+
+
+def forget_old_runs(scheduler: Scheduler) -> None:
+    """Let go of what the oldest runs told: a scheduler keeps every topic for ever, and has no way to end one."""
+    topics = getattr(getattr(scheduler, "_broker", None), "_topics", {})
+    running = {plugin._topic for plugin in scheduler.plugins.values() if isinstance(plugin, Pins)}
+    ended = [name for name in topics if name.startswith(TOPICS) and name not in running]
+    for name in ended[:-TOLD_RUNS]:
+        del topics[name]

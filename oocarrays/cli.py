@@ -7,10 +7,12 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +44,7 @@ from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 
 WRONG_INPUT, FAILED = 2, 1
+INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 CODECS = {
     "none": (),
     "zstd": zarr.codecs.ZstdCodec(),
@@ -61,16 +64,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
     options = _parser().parse_args(_with_negative_chunks(sys.argv[1:] if arguments is None else arguments))
     try:
-        return int(options.command(options) or 0)
+        with _terminated_as_interrupted():
+            return int(options.command(options) or 0)
     except InputError as error:
         print(f"oocarrays: {error}", file=sys.stderr)
         return WRONG_INPUT
     except OocError as error:
         print(f"oocarrays: {error}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt:
-        print(f"oocarrays: interrupted{_what_now(options)}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.args[0] if interrupt.args else signal.SIGINT
+        print(f"oocarrays: {INTERRUPTED[number]}{_what_now(options)}", file=sys.stderr)
+        return 128 + int(number)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM, by which batch systems end a job, end a command as Ctrl-C does: in order, and with a word."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _what_now(options: argparse.Namespace) -> str:

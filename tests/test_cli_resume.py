@@ -209,6 +209,21 @@ def test_an_interruption_before_anything_was_written_names_nothing(
         assert capsys.readouterr() == ("", "oocarrays: interrupted\n")
 
 
+def test_a_batch_system_ends_a_command_as_ctrl_c_does(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def begun_and_terminated(*args: object, **options: object) -> None:
+        zarr.create_array(work / "t.zarr", shape=(4,), dtype="i4", attributes={"oocarrays:unfinished": "c0ffee"})
+        signal.raise_signal(signal.SIGTERM)
+
+    former = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("oocarrays.cli.rechunk", begun_and_terminated)
+    assert main(["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"]) == 128 + signal.SIGTERM
+    said = "oocarrays: terminated; what was written stays, go on with: oocarrays resume t.zarr\n"
+    assert capsys.readouterr() == ("", said)
+    assert signal.getsignal(signal.SIGTERM) == former
+
+
 # ---------------------------------------------------------------------- a cluster
 
 

@@ -43,6 +43,7 @@ from oocarrays.storage.codec import (
     most_shard_bytes,
 )
 from oocarrays.storage.making_room import replace_local
+from oocarrays.storage.nested import lie_together
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
@@ -412,7 +413,7 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
-    if here and there and (f"{here}/".startswith(f"{there}/") or f"{there}/".startswith(f"{here}/")):
+    if here and there and lie_together(here, there):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
 
 

@@ -35,6 +35,7 @@ from oocarrays.storage.array_file import (
     store_path,
 )
 from oocarrays.storage.blobs import write_error
+from oocarrays.storage.nested import lie_together
 
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)
 
@@ -170,7 +171,7 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         here, there = (place.path, target.path) if target.store == place.store else (None, None)
     if here is not None and here == there:
         raise TargetError(f"the target {store} is the source itself")
-    if here is not None and there is not None and _one_in_the_other(here, there):
+    if here is not None and there is not None and lie_together(here, there):
         raise TargetError(f"the target {store} and the source {group_location(source)} lie one inside the other")
     if is_empty(store):
         return
@@ -178,15 +179,6 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
     if not holds_group(store):
         raise TargetError(f"the target {store} exists and is not a Zarr group; it is not overwritten")
-
-
-def _one_in_the_other(a: str, b: str) -> bool:
-    """Whether one path is the other, or leads to it.
-
-    >>> _one_in_the_other("/a/b", "/a/b/c"), _one_in_the_other("/a/b", "/a/bc"), _one_in_the_other("", "x")
-    (True, False, True)
-    """
-    return f"{a}/".lstrip("/").startswith(f"{b}/".lstrip("/")) or f"{b}/".lstrip("/").startswith(f"{a}/".lstrip("/"))
 
 
 def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool) -> None:

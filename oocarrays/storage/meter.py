@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from oocarrays.storage.control_group import control_group_left
+
 COUNTERS = (
     "read_requests",
     "read_bytes",
@@ -181,8 +183,8 @@ class MemoryWatch:
 
 
 def available_bytes() -> int:
-    """Bytes of memory that this process may still take: what the machine has free, within the control group's limit."""
-    limits = [_meminfo_available(), _control_group_left()]
+    """Bytes of memory that this process may still take: free on the machine, and left by its control groups."""
+    limits = [_meminfo_available(), control_group_left()]
     return min(limit for limit in limits if limit is not None)
 
 
@@ -195,13 +197,3 @@ def _meminfo_available() -> int:
     except OSError:
         pass
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-
-
-def _control_group_left() -> int | None:
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as most:
-            limit = most.read().strip()
-        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as now:
-            return None if limit == "max" else max(int(limit) - int(now.read()), 0)
-    except (OSError, ValueError):
-        return None

@@ -182,6 +182,28 @@ def test_nothing_is_left_on_the_cluster(three: Client, field: Path, method: str,
     until(lambda: gc.collect() >= 0 and run() is None)
 
 
+def test_a_scheduler_keeps_the_events_of_few_runs(three: Client, field: Path) -> None:
+    def kept(dask_scheduler: Any) -> list[str]:
+        return [name for name in dask_scheduler._broker._topics if name.startswith("oocarrays-")]
+
+    def keep_few(dask_scheduler: Any, runs: int) -> int:
+        from oocarrays.graphs import pins
+
+        former, pins.TOLD_RUNS = pins.TOLD_RUNS, runs
+        return former
+
+    former = three.run_on_scheduler(keep_few, runs=2)
+    try:
+        jobs = [job_of(field, overwrite=True) for _ in range(5)]
+        for job in jobs:
+            within(job.run)
+        told = three.run_on_scheduler(kept)
+    finally:
+        three.run_on_scheduler(keep_few, runs=former)
+    assert [job._run.topic for job in jobs[-2:]] == told[-2:]
+    assert len(told) <= 3
+
+
 def test_a_failed_job_can_be_run_again(three: Client, field: Path) -> None:
     chunk = field / "c" / "11" / "0"
     good = chunk.read_bytes()
