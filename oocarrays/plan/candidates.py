@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations, product
@@ -39,8 +39,8 @@ MAX_TASKS = 9_000
 BATCH_BYTES = 64 * MIB
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
-MOST_ORDERS = 8
-"""Axes from which regions are grown first, at most, where there are many."""
+MOST_AXES = 8
+"""Axes that are looked at, at most, where there are many: from which regions are grown, along which they are shared."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
 TRAVEL_COPIES = 2
@@ -252,8 +252,13 @@ def _regions(
 
 
 def _splits(counts: tuple[int, ...], region: tuple[int, ...]) -> tuple[int, ...]:
-    left = tuple(axis for axis, (n, r) in enumerate(zip(counts, region, strict=True)) if r < n)
+    left = _some(tuple(axis for axis, (n, r) in enumerate(zip(counts, region, strict=True)) if r < n))
     return left or (max(range(len(counts)), key=counts.__getitem__, default=0),)
+
+
+def _some(axes: Sequence[int]) -> tuple[int, ...]:
+    """All axes, or where they are many some of them, evenly."""
+    return tuple(axes[:: max(ceil_div(len(axes), MOST_AXES), 1)])
 
 
 def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -261,7 +266,8 @@ def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     if len(axes) <= 3:
         yield from permutations(axes)
         return
-    for first in range(0, len(axes), ceil_div(len(axes), MOST_ORDERS)):
+    for axis in _some(axes):
+        first = axes.index(axis)
         forward = axes[first:] + axes[:first]
         yield forward
         yield forward[::-1]
@@ -276,7 +282,7 @@ def _boxes(counts: tuple[int, ...], order: tuple[int, ...], chunks: int, ranks: 
     parts = [ceil_div(n, r) for n, r in zip(counts, region, strict=True)]
     even = tuple(map(ceil_div, counts, parts))
     yield even
-    for axis in sorted(order):
+    for axis in _some(sorted(order)):
         more = ceil_div(parts[axis], ranks) * ranks
         yield (*even[:axis], ceil_div(counts[axis], more), *even[axis + 1 :])
 
