@@ -155,7 +155,7 @@ def is_near(header: dict[str, Any]) -> bool:
     return "process" in header or "look" in header
 
 
-def _looks(header: dict[str, Any]) -> list[np.ndarray]:
+def _looks(header: Sequence[Any]) -> list[np.ndarray]:
     """The arrays of a message in another process, as it has them: a look at all of one file at a time.
 
     Raises

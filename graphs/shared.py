@@ -200,7 +200,7 @@ class Rooms:
     def _lent(self, memory: np.ndarray | Segment, nbytes: int) -> np.ndarray:
         """A view of memory to which all views of it will refer."""
         shared = isinstance(memory, Segment)
-        data: Any = memory if shared else memory.data
+        data: Any = memory.data if isinstance(memory, np.ndarray) else memory
         room = np.frombuffer(data, np.uint8, nbytes, HEAD_BYTES if shared else 0)
         self._all = [each for each in self._all if each[0] is not memory] + [(memory, weakref.ref(room))]
         return room
