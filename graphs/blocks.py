@@ -38,7 +38,7 @@ from oocarrays.plan.as_json import to_json
 from oocarrays.plan.blocks import BlocksPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkWriter
-from oocarrays.storage.array_file import MARK, ArrayFile
+from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
 from oocarrays.storage.meter import Meter
@@ -212,6 +212,11 @@ class ScratchWork(Work):
         """That of the run that goes on: who hears the one hears both."""
         return self.run_topic
 
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """Scratch: a run that stopped goes on with what is there."""
+        return [self.scratch]
+
     def _create(self) -> ScratchWork:
         """Make the scratch array, unless every block is there: before a worker was lost, or the run was stopped."""
         with self._opening:
@@ -254,6 +259,7 @@ class ScratchWork(Work):
     def _join(self) -> None:
         """Every block is there: give scratch its name."""
         if not self._is_whole():
+            self.syncer.finish()
             os.rename(os.path.join(self.scratch, PARTIAL_NAME), os.path.join(self.scratch, SCRATCH_NAME))
 
     def _is_whole(self) -> bool:
