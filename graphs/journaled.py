@@ -11,7 +11,9 @@ the run has ended. The client takes away what says so.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import zarr
@@ -30,6 +32,11 @@ CLAIM_SECONDS = 5
 
 class EndingRun(Work):
     """One run that says that it ends, and takes the mark off its target: once, however often its tasks are done."""
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """The target."""
+        return [self.destination.store]
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:
@@ -121,6 +128,24 @@ class JournaledRun(EndingRun):
     def _content_now(self) -> dict[str, Any]:
         """What the journal keeps, with how that is which is read: nothing has been read yet."""
         return self.content | {CHUNKS_READ: fingerprints(self.read_from), "again": self.trust.again}
+
+    def look_back(self) -> None:
+        """Start over where what is read has changed since the job failed: a chunk that was corrupt may be mended.
+
+        Raises
+        ------
+        JournalError
+            Where the job goes on with what another process has left: there it is a person who decides.
+        """
+        if self.trust.as_is or unfinished_run(self.destination.store) != self.id or not self.journal.is_there():
+            return
+        _, content = self.journal.read()
+        try:
+            check_sources(self.read_from, content, self.destination.store, TRUSTED, given=self.moved)
+        except JournalError:
+            if self.resumes:
+                raise
+            self.trust = replace(self.trust, again=uuid.uuid4().hex)
 
     def _check_read(self) -> None:
         """Refuse to finish with a source that has changed while it was read; only folders are looked into again.

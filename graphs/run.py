@@ -160,6 +160,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
     def _execute(self) -> Any:
         if self._cluster:
             self._find_workers(self._cluster)
+        self._run.look_back()
         self._built = None  # keys are new in each run, and what an earlier one has done is left out
         self._whole()
         start = time.perf_counter()
@@ -169,7 +170,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
 
     def _ended(self, name: str) -> Any:
         """What a person gets, when they have been told what was missing."""
-        warn_of_missing(self.meter, " and ".join(each.name for each in self._sources() if each.missing == "warn"))
+        tell_missing(self._run)
         return self._result(name)
 
     def _sources(self) -> Sequence[Presence]:
@@ -289,7 +290,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return type(self).__name__, self._key[0]
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _first, (self._ended,)
+        return _first, (self._result if self._cluster else self._ended,)  # that of a cluster travels to a worker
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._persisted, ()
@@ -328,12 +329,19 @@ def hearing(
             if told not in moves:  # the tasks of every array of a group are moved, in the same way
                 moves.append(told)
         elif "ended" in told:
+            if (run := there()) is not None:
+                tell_missing(run)
             if found := ends.get(told["ended"]):  # not here: a store may let its answer wait, and a cluster does not
                 threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
         elif (run := there()) is not None:
             run.meter.put(told)
 
     return hear
+
+
+def tell_missing(run: Work) -> None:
+    """Warn of the chunks that the sources of a run lack, where that is asked for."""
+    warn_of_missing(run.meter, " and ".join(each.name for each in run.reads() if each.missing == "warn"))
 
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:

@@ -83,8 +83,8 @@ class Work:
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """Where it writes, in this process: stores, and folders of scratch that is gone on with."""
-        return [self.destination.store]
+        """Stores, and folders of scratch, that are on their device before anything is written down in a journal."""
+        return []
 
     def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
         """Write down that a part is done, once it is on its device.
@@ -95,6 +95,9 @@ class Work:
         self.syncer.then(partial(self.journal.record, part, stored), ahead=self.plan.ranks)
         if self.processes is not None:
             self.syncer.wait()
+
+    def look_back(self) -> None:
+        """Look, before a job is run once more, whether it can go on with what it has done."""
 
     @property
     def stores(self) -> dict[str, Any]:

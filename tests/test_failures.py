@@ -365,7 +365,7 @@ def break_at(nth: int, action: Callable[[], None], patch: pytest.MonkeyPatch) ->
                 action()
             yield chunk
 
-    patch.setattr(ChunkWriter, "write_all", lambda self, chunks: write_all(self, broken(chunks)))
+    patch.setattr(ChunkWriter, "write_all", lambda self, chunks, *more: write_all(self, broken(chunks), *more))
 
 
 def fail() -> None:
@@ -441,7 +441,7 @@ def deadly(chunks):
             os.kill(os.getpid(), signal.SIGKILL)
         yield chunk
 
-ChunkWriter.write_all = lambda self, chunks: write_all(self, deadly(chunks))
+ChunkWriter.write_all = lambda self, chunks, *more: write_all(self, deadly(chunks), *more)
 source, target, method = sys.argv[1:]
 ooc.rechunk(source, target, chunks=(64, 6), memory="64MiB", method=method).run()
 """
