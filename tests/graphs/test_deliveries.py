@@ -29,7 +29,7 @@ def travelled(delivery: Delivery, context: dict[str, Any]) -> Delivery:
 
 @pytest.mark.parametrize("name", ROOMS)
 def test_a_delivery_between_ends_of_one_machine_lies_in_the_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearby, "_near", True)
+    monkeypatch.setattr(nearby, "_ways", frozenset({nearby.READ}))
     expected = np.zeros((400, 700, 4), "i4")
     sent = expected[ROOMS[name]] = np.arange(expected[ROOMS[name]].size, dtype="i4").reshape(
         expected[ROOMS[name]].shape
@@ -48,7 +48,7 @@ def test_a_delivery_between_ends_of_one_machine_lies_in_the_part(name: str, monk
 
 
 def test_a_part_that_is_done_or_elsewhere_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearby, "_near", True)
+    monkeypatch.setattr(nearby, "_ways", frozenset({nearby.READ}))
     data, place = np.ones((200, 300)), np.s_[:200, :300]
     part = Part(np.zeros((400, 400)), "second")
     part.expect()

@@ -216,10 +216,10 @@ def count_written(written: Counter, patch: pytest.MonkeyPatch) -> None:
     """Count chunks written, by file and index."""
     write_all = ChunkWriter.write_all
 
-    def spy(self: Any, chunks: Any) -> None:
+    def spy(self: Any, chunks: Any, *more: Any) -> None:
         kept = list(chunks)
         written.update((self.file.name, index) for index, _ in kept)
-        write_all(self, kept)
+        write_all(self, kept, *more)
 
     patch.setattr(ChunkWriter, "write_all", spy)
 
