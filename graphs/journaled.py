@@ -140,6 +140,8 @@ class JournaledRun(EndingRun):
         if self.trust.as_is or unfinished_run(self.destination.store) != self.id or not self.journal.is_there():
             return
         _, content = self.journal.read()
+        if content.get("again", "") != self.trust.again:
+            return
         try:
             check_sources(self.read_from, content, self.destination.store, TRUSTED, given=self.moved)
         except JournalError:

@@ -25,8 +25,7 @@ import zarr
 from zarr.core.sync import sync
 
 from oocarrays.errors import JournalError, StoreFailure
-from oocarrays.storage.array_file import ATTRIBUTES, local_folder, place_name
-from oocarrays.storage.entries import PARTIAL
+from oocarrays.storage.array_file import ATTRIBUTES, PARTIAL, local_folder, place_name
 from oocarrays.storage.journal import FOLDER
 from oocarrays.storage.remote import RemoteStore
 

@@ -115,13 +115,15 @@ def test_a_prefix_that_is_deleted_meanwhile_is_no_fill_value_and_the_run_can_be_
 ) -> None:
     source, target = make(s3, s3.url("moved"), **CODINGS[coding]), s3.url(f"of-moved-{library}-{coding}")
     job = plan(s3, source, target)
+    objects = {key: s3.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in s3.keys("moved/")}
     with (
         Meanwhile(lambda: remove(s3, BUCKET, "moved/")),
         pytest.raises(ooc.errors.RunError, match="cubes/moved is gone"),
     ):
         job.run()
     assert unfinished_run(placer(s3.direct)(target)) == job.run_id
-    make(s3, source, **CODINGS[coding])
+    for key, data in objects.items():
+        s3.client.put_object(Bucket=BUCKET, Key=key, Body=data)
     again = ooc.resume(target, storage_options=s3.options)
     np.testing.assert_array_equal(again.run()[...], DATA)
 
