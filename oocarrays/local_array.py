@@ -35,6 +35,7 @@ from oocarrays.storage.local_files import LocalFiles, open_local_files
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.sections import read_section
+from oocarrays.storage.urls import absolute
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -314,7 +315,7 @@ def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | s
     workers = home_addresses(descriptor.layout.ranks, names)
     disks = Disks(client=client, workers=workers)
     disks.addresses()
-    return replace(descriptor, folders=folders, workers=workers), disks
+    return replace(descriptor, folders=str(absolute(folders)), workers=workers), disks
 
 
 def open_local(
