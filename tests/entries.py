@@ -95,11 +95,11 @@ def _gathered(source: Any, folder: Path, how: How) -> Reads:
 
 
 def _local_slabs(source: Any, folder: Path, how: How) -> Reads:
-    return _job(ooc.map_slabs(_double, _as_local(source), "target.zarr", **how))
+    return _job(ooc.map_slabs(_double, ooc.open_array(_as_local(source)), "target.zarr", **how))
 
 
 def _local(read: Callable[[Any, How], Reads]) -> Callable[..., Reads]:
-    return lambda source, folder, how: read(ooc.open_array(_as_local(source), mode="r+"), how)
+    return lambda source, folder, how: read(ooc.open_array(_as_local(source)), how)
 
 
 def _multicast(a: Any, how: How) -> Reads:
@@ -111,7 +111,8 @@ def _shifted(source: Any, folder: Path, how: How) -> Reads:
     """What is within, and what came into the halos."""
     whole = f"{source}-whole"
     os.rename(source, whole)
-    a = ooc.scatter_files(whole, "(block, *)", source, ranks=2, depth=(1, 0), **THREADS).run()
+    ooc.scatter_files(whole, "(block, *)", source, ranks=2, depth=(1, 0), **THREADS).run()
+    a = ooc.open_array(source, mode="r+")
     job = ooc.shift(a, **how)
 
     def read() -> np.ndarray:
