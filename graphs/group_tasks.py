@@ -189,6 +189,8 @@ class GroupRun(EndingRun):
             self._begin_anew(members)
         if self.has_ended():
             return self
+        for member in members:
+            member.look()  # what is not there has no fingerprint
         mine = array_file.unfinished_run(self.destination.store) == self.id
         if not mine:
             self._create_group(members)

@@ -139,6 +139,7 @@ class JournaledRun(EndingRun):
         """
         if self.trust.as_is or unfinished_run(self.destination.store) != self.id or not self.journal.is_there():
             return
+        self.look()
         _, content = self.journal.read()
         if content.get("again", "") != self.trust.again:
             return

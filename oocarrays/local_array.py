@@ -33,8 +33,10 @@ from oocarrays.plan.in_core import Slabs
 from oocarrays.storage.descriptor import KEY, Descriptor
 from oocarrays.storage.local_files import LocalFiles, open_local_files
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.presence import Presence
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.sections import read_section
+from oocarrays.storage.urls import absolute
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -63,19 +65,21 @@ class LocalArrays:
         self._files = files
         self._mode = mode
         self._disks = disks or Disks()
-        self._dtype, self._stored = self._look()
+        self._dtype, self._stored, known = self._look()
+        self._files = replace(files, known=known)
 
-    def _look(self) -> tuple[np.dtype, tuple[Stored, ...]]:
-        """Look at every file: a descriptor that lies is refused now."""
+    def _look(self) -> tuple[np.dtype, tuple[Stored, ...], tuple[Presence, ...]]:
+        """Look at every file: a descriptor that lies is refused now. Of what is written all may become fill values."""
         found = [self._disks.call(rank, _facts, self._files, rank) for rank in range(self.ranks)]
         dtype = found[0][0]
-        other = next((rank for rank, (known, _) in enumerate(found) if known != dtype), None)
+        other = next((rank for rank, (known, *_) in enumerate(found) if known != dtype), None)
         if other is not None:
             raise DescriptorError(
                 f"the descriptor of {self.store} is of one array; the file of rank 0 has dtype {dtype}, "
                 f"that of rank {other} {found[other][0]}"
             )
-        return dtype, tuple(stored for _, stored in found)
+        _, stored, there = zip(*found, strict=True)
+        return dtype, stored, tuple(replace(each, had_chunks=each.had_chunks and self._mode == "r") for each in there)
 
     @property
     def files(self) -> LocalFiles:
@@ -279,9 +283,9 @@ def _common(wanted: Axes, held: Axes, start: tuple[int, ...]) -> Iterator[tuple[
         yield among, tuple(moved(there, by) for (_, there), by in zip(along, start, strict=True))
 
 
-def _facts(files: LocalFiles, rank: int) -> tuple[np.dtype, Stored]:
+def _facts(files: LocalFiles, rank: int) -> tuple[np.dtype, Stored, Presence]:
     file = files.file(rank)
-    return file.dtype, file.stored
+    return file.dtype, file.stored, file.presence
 
 
 def _documents(files: LocalFiles) -> dict[str, Any]:
@@ -314,7 +318,7 @@ def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | s
     workers = home_addresses(descriptor.layout.ranks, names)
     disks = Disks(client=client, workers=workers)
     disks.addresses()
-    return replace(descriptor, folders=folders, workers=workers), disks
+    return replace(descriptor, folders=str(absolute(folders)), workers=workers), disks
 
 
 def open_local(

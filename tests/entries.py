@@ -82,6 +82,63 @@ def _for_ranks(method: str) -> Callable[..., Reads]:
     return planned
 
 
+def _as_local(source: Any) -> Any:
+    """The array as local array files, which take its place."""
+    whole = f"{source}-whole"
+    os.rename(source, whole)
+    ooc.scatter_files(whole, "(block, *)", source, ranks=2, **THREADS).run()
+    return source
+
+
+def _gathered(source: Any, folder: Path, how: How) -> Reads:
+    return _job(ooc.gather_files(_as_local(source), "target.zarr", **how))
+
+
+def _local_slabs(source: Any, folder: Path, how: How) -> Reads:
+    return _job(ooc.map_slabs(_double, ooc.open_array(_as_local(source)), "target.zarr", **how))
+
+
+def _local(read: Callable[[Any, How], Reads]) -> Callable[..., Reads]:
+    return lambda source, folder, how: read(ooc.open_array(_as_local(source)), how)
+
+
+def _multicast(a: Any, how: How) -> Reads:
+    sent = ooc.multicast(a, np.s_[:], **how)
+    return lambda: sent.compute()[1]
+
+
+def _shifted(source: Any, folder: Path, how: How) -> Reads:
+    """What is within, and what came into the halos."""
+    whole = f"{source}-whole"
+    os.rename(source, whole)
+    ooc.scatter_files(whole, "(block, *)", source, ranks=2, depth=(1, 0), **THREADS).run()
+    a = ooc.open_array(source, mode="r+")
+    job = ooc.shift(a, **how)
+
+    def read() -> np.ndarray:
+        job.run()
+        return a[...]
+
+    return read
+
+
+def _distributed(layout: str) -> Callable[..., Reads]:
+    """An array that is laid out as Dask has it, and perhaps in another way."""
+
+    def planned(source: Any, folder: Path, how: How) -> Reads:
+        x = ooc.distribute(ooc.open_array(source).to_dask((8, 80)), "(block, *)", ranks=2, **how)
+        return x.redistribute(layout).compute if layout else x.compute
+
+    return planned
+
+
+def _resumed(source: Any, folder: Path, how: How) -> Reads:
+    """A run that stopped before its first chunk, gone on with."""
+    job = ooc.rechunk(source, "target.zarr", chunks=ROWS, memory="64MiB", **how)
+    job._run._create()
+    return _job(ooc.resume("target.zarr", **how))
+
+
 def _double(block: np.ndarray) -> np.ndarray:
     return block * 1
 
@@ -100,6 +157,12 @@ JOBS: dict[str, Callable[..., Reads]] = {
     "scatter_files": _scattered,
     "read_sections, independent": _for_ranks("independent"),
     "read_sections, two-phase": _for_ranks("two-phase"),
+    "gather_files": _gathered,
+    "map_slabs, local": _local_slabs,
+    "shift": _shifted,
+    "multicast": _local(_multicast),
+    "distribute": _distributed(""),
+    "redistribute": _distributed("(*, block)"),
 }
 """Where work is planned, and done by tasks."""
 
@@ -121,6 +184,8 @@ AT_ONCE: dict[str, Callable[..., Reads]] = {
     "a.prefetch": _opened(lambda a, how: a.prefetch(np.s_[...]).result()),
     "slabs": _loop,
     "partitions": _partitioned,
+    "local a[...]": _local(lambda a, how: lambda: a[...]),
+    "resume": _resumed,
     "to_dask": _lazy((5, 80)),
     "to_dask, scratch": _lazy((96, 1), memory="64KiB"),
 }
@@ -139,9 +204,11 @@ def removed(source: Path) -> None:
 
 
 def emptied(source: Path) -> None:
-    """Take all chunks away, and leave what says that it is an array."""
+    """Take all chunks away, and leave what says that it is an array, or that arrays are there."""
     for entry in source.iterdir():
-        if entry.name[0] in "c0123456789":
+        if entry.name.startswith("rank-"):
+            emptied(entry)
+        elif entry.name[0] in "c0123456789":
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 

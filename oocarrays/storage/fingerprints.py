@@ -12,6 +12,7 @@ time. What a store does not list has no fingerprint.
 from __future__ import annotations
 
 import os
+import stat
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -150,13 +151,23 @@ def _files(folder: str) -> Iterator[Listed]:
         with suppress(FileNotFoundError, NotADirectoryError), _scanned(os.path.join(folder, below)) as entries:
             for entry in entries:
                 key = f"{below}{entry.name}"
-                if key in NO_CHUNKS or PARTIAL.search(entry.name):
+                status = None if key in NO_CHUNKS or PARTIAL.search(entry.name) else _status(entry)
+                if status is None:
                     continue
-                if entry.is_dir():
+                if stat.S_ISDIR(status.st_mode):
                     waiting.append(f"{key}/")
                 else:
-                    status = entry.stat()
                     yield key, status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Of a file or folder, or what a link leads to; None where it has gone meanwhile."""
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreFailure(f"cannot look at {entry.path}: {error.strerror}") from error
 
 
 def _scanned(folder: str) -> Any:

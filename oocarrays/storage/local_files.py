@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import zarr
@@ -26,7 +26,7 @@ from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.blobs import write_error
 from oocarrays.storage.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.group_file import NO_GROUP
-from oocarrays.storage.presence import Policy
+from oocarrays.storage.presence import Policy, Presence
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""
@@ -46,6 +46,8 @@ class LocalFiles:
     """Where it is, as a person writes it."""
     missing: Policy | None = None
     """What is made of chunks that are missing where they are read."""
+    known: tuple[Presence, ...] = ()
+    """The file of each rank as it was when all were opened; empty where nobody has looked."""
 
     @property
     def ranks(self) -> int:
@@ -84,7 +86,12 @@ class LocalFiles:
         """How the file of a rank is read, or written."""
         mode = "r+" if written else "r"
         missing = None if written else self.missing
-        return array_file.describe(self.open(rank, mode=mode, unfinished=unfinished), written=written, missing=missing)
+        known = self.known[rank] if self.known and not written else None
+        if known:
+            known.check()
+        array = self.open(rank, mode=mode, unfinished=unfinished)
+        file = array_file.describe(array, written=written, missing=missing)
+        return replace(file, presence=known) if known else file
 
 
 def rank_name(rank: int) -> str:

@@ -112,8 +112,10 @@ def absolute(place: Any) -> Any:
         return place if "://" in str(place) else os.path.abspath(place)
     if isinstance(place, LocalStore):
         return place if place.root.is_absolute() else _with(place, root=place.root.absolute())
-    if isinstance(place, ZipStore) and place.read_only:  # one that is written is not opened twice
-        return place if place.path.is_absolute() else _with(place, path=place.path.absolute())
+    if isinstance(place, ZipStore) and not place.path.is_absolute():
+        if place.read_only:
+            return _with(place, path=place.path.absolute())
+        place.path = place.path.absolute()  # one that is written is not opened twice
     if isinstance(place, WrapperStore):
         inner = absolute(place._store)
         return place if inner is place._store else _with(place, _store=inner)

@@ -72,3 +72,13 @@ def test_workers_tell_their_client_what_is_missing(two: Client, source: Path, tm
         within(ooc.rechunk(source, tmp_path / "t", missing="error", **how).run)
     with pytest.raises(RunError, match=r"lacks 1 chunk, and missing='error': \(3, 0\)"):
         within(lambda: two.compute(ooc.open_array(source, missing="error").to_dask((96, 10))).result())
+
+
+def test_folders_on_workers_disks_are_those_of_the_client(
+    two: Client, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ooc.scatter_files(source, "(block, *)", "l", ranks=2, folders="rel/{rank}.zarr", scheduler=two)
+    monkeypatch.chdir(tmp_path / "else" / "where")
+    a = within(job.run)
+    np.testing.assert_array_equal(within(lambda: a[...]), DATA)
+    assert sorted(path.name for path in (tmp_path / "work" / "rel").iterdir()) == ["0.zarr", "1.zarr"]
