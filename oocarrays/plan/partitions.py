@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import overload
 
 from oocarrays.mapping.grid import ChunkGrid
@@ -46,7 +45,7 @@ class Partitions(Sequence[Section]):
         return self._section(tuple(reversed(index)))
 
     def __iter__(self) -> Iterator[Section]:
-        return map(self._section, product(*map(range, self.box.counts)))
+        return map(self.__getitem__, range(self.box.count))  # product would list what it goes through
 
     def _section(self, index: tuple[int, ...]) -> Section:
         chunks = self.box.section(index)
