@@ -350,7 +350,8 @@ def _before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
     """
     if isinstance(taken, np.ndarray):
         return np.searchsorted(taken, bounds)
-    return np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
+    counts: np.ndarray = np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
+    return counts
 
 
 def _chunks(spans: tuple[np.ndarray, np.ndarray], chunk: int) -> int:
