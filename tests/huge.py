@@ -45,7 +45,8 @@ def cases(folder: Path) -> dict[str, Callable[[], object]]:
         ooc.create_array(
             local, shape=LONG[0], dtype="f4", chunks=1000, layout="block", ranks=4, placement="local", depth=1
         )
-        return ooc.shift(ooc.open_array(local, mode="r+"), scheduler="threads", memory="2GiB").plan.halos.borders(1)[0].shape
+        opened = ooc.open_array(local, mode="r+")
+        return ooc.shift(opened, scheduler="threads", memory="2GiB").plan.halos.borders(1)[0].shape
 
     def gather() -> object:
         return ooc.gather_files(folder / "local", folder / "whole.zarr", scheduler="threads")

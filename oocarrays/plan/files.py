@@ -122,7 +122,7 @@ class FilesPlan:
         """
         there = self.ranks if self.processes is None else ceil_div(self.ranks, self.processes)
         most = [[np.diff(places) for places in along] for along in self._places]
-        every = math.prod(int(sum(along).max(initial=0)) for along in most)
+        every = math.prod(int(np.sum(along, axis=0).max(initial=0)) for along in most)
         one = math.prod(max(int(each.max(initial=0)) for each in along) for along in most)
         held = 2 * every
         if self.processes:
