@@ -25,13 +25,13 @@ from zarr.storage import MemoryStore, WrapperStore
 from oocarrays.errors import (
     CorruptChunkError,
     DiskFullError,
-    InputError,
     KernelError,
     OocError,
     PlacementError,
     RunError,
     StoreFailure,
 )
+from oocarrays.plan.limits import check_count
 from oocarrays.storage import array_file
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
@@ -46,8 +46,6 @@ Graph = tuple[dict[Any, Any], Key]
 Run = TypeVar("Run", bound=Work)
 LOOK_SECONDS = 5
 """Seconds between two looks at the workers of a run."""
-MOST_TASKS = 4_000_000
-"""Tasks of a graph, at most: Dask keeps and orders them in some 10 GB."""
 BUILDING = threading.RLock()
 """Held while a graph is built: all who look at a job see one."""
 
@@ -346,21 +344,6 @@ def tell_missing(run: Work) -> None:
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
-
-
-def check_count(tasks: int) -> None:
-    """Refuse a graph that could not be built, or not be run if it were.
-
-    Raises
-    ------
-    InputError
-        Where it has more than `MOST_TASKS`.
-    """
-    if tasks > MOST_TASKS:
-        raise InputError(
-            f"this job has {tasks} tasks, more than the {MOST_TASKS} that can be run: "
-            "give more memory, larger chunks, or do the array in parts"
-        )
 
 
 def check_reach(stores: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.notebook import plan_html
 from oocarrays.plan.group import GroupPlan
+from oocarrays.plan.limits import check_priced
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.plan.shown import lend
 from oocarrays.storage import array_file
@@ -284,9 +285,11 @@ def _planned(
         order=order,
     )
     array_file.check_target(opened, target, overwrite=overwrite)
+    made_of = array_file.preview(made, target)
+    check_priced(made_of, "the target")
     plan = plan_rechunk(
         file.stored,
-        array_file.preview(made, target),
+        made_of,
         ranks=ranks,
         method=method,
         remote_scratch=not isinstance(scratch, str),

@@ -10,6 +10,7 @@ chosen is, where it can be, a multiple of those.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,13 @@ from dask.utils import parse_bytes
 
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.grid import ChunkGrid, ceil_div
+from oocarrays.plan.limits import check_count
 
 ChunksLike = int | str | Sequence[Any] | Mapping[Any, Any]
 """An int or text for every axis, a sequence with one of these or the blocks' lengths for each axis, or a dict."""
 
+MOST_LISTED = 2**20
+"""Chunks of an axis that Dask is shown, at most, where it chooses a length: it lists them, and more are like these."""
 SIZE = re.compile(r"auto|\d+(\.\d+)?\s*[a-zA-Z]+")
 """What is written where a length is to be chosen."""
 
@@ -75,6 +79,8 @@ def block_lengths(
     ------
     ChunksError
         As of `regular_chunks`.
+    InputError
+        Where there are more blocks than a graph can have tasks: Dask lists the length of each.
 
     Examples
     --------
@@ -90,6 +96,9 @@ def block_lengths(
             raise ChunksError(f"chunks={chunks!r}: blocks {lengths} add up to {sum(lengths)}; the axis has {n}")
     longest = [c if b is None else max(*b, 1) for c, b in zip(asked, listed, strict=True)]
     regular = regular_chunks(longest, grid, dtype, names)
+    counts = [ceil_div(n, c) if b is None else len(b) for b, n, c in zip(listed, grid.shape, regular, strict=True)]
+    shown = " × ".join(map(str, regular))
+    check_count(math.prod(counts), f"a lazy array in blocks of {shown}", "give larger chunks=")
     axes = zip(listed, grid.shape, regular, strict=True)
     return tuple(blocks_of(n, c) if lengths is None else tuple(map(int, lengths)) for lengths, n, c in axes)
 
@@ -189,7 +198,8 @@ def _chosen(lengths: tuple[Any, ...], grid: ChunkGrid, dtype: np.dtype) -> tuple
         raise ChunksError(f"sizes {', '.join(sorted(sizes))} differ; a chunk has one size")
     from dask.array.core import normalize_chunks
 
-    extents = tuple(max(n, 1) for n in grid.shape)
+    axes = zip(lengths, grid.shape, grid.chunks, strict=True)
+    extents = tuple(max(min(n, there * MOST_LISTED if isinstance(c, str) else c), 1) for c, n, there in axes)
     there = tuple(blocks_of(n, c) for n, c in zip(extents, grid.chunks, strict=True))
     limit = _size(sizes.pop()) if sizes else None
     auto = tuple("auto" if isinstance(c, str) else min(c, n) for c, n in zip(lengths, extents, strict=True))

@@ -21,7 +21,7 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
 from oocarrays.graphs.resume_slabs import asked_of, kernel_name, left_by, slab_content, trust_of
-from oocarrays.graphs.run import Cluster, Graph, check_count
+from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.slab_tasks import SlabTarget
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.sweeps import unlike
@@ -29,6 +29,7 @@ from oocarrays.job import Job
 from oocarrays.local_array import LocalArrays
 from oocarrays.mapping.boundary import checked_boundary
 from oocarrays.plan.iterate import IteratePlan, plan_iterate
+from oocarrays.plan.limits import check_count
 from oocarrays.plan.slab_cuts import checked
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike

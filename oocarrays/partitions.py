@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ def partitions_of(a: OutOfCoreArray, layout: Any = None, *, grid: Any = None, **
     return (read(within=section).as_partition(section) for section in cut)
 
 
-def _fitting(a: OutOfCoreArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> tuple[Section, ...]:
+def _fitting(a: OutOfCoreArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> Sequence[Section]:
     """Boxes of whole chunks that take half of the memory, or as much as can be: the rest is for reading them."""
     stored = a._file.stored
     means = means_of(cluster_of(scheduler, workers), memory)

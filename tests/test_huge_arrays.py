@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import dask
@@ -13,7 +16,8 @@ import oocarrays as ooc
 from oocarrays.cli import main
 from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.sections import SectionPlan
+from oocarrays.plan import files
+from oocarrays.plan.sections import SectionPlan, gap_bytes
 from oocarrays.plan.sieve_writes import plan_section_write
 
 N = 10**15
@@ -93,3 +97,78 @@ def test_requests_of_huge_layouts_are_exact() -> None:
     blocks, edges = -(-N // 7), (N - 1) // 10 - (N - 1) // 70  # edges of chunks that are not those of a block, too
     assert counted.distribution_requests == blocks
     assert counted.transaction_requests == blocks + edges
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a child with little memory and processor time says of each case of `tests/huge.py`."""
+    child = Path(__file__).with_name("huge.py")
+    asked = [sys.executable, str(child), str(tmp_path_factory.mktemp("huge"))]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-500:]
+    lines = (line.split(" = ", 1) for line in done.stdout.splitlines() if line.startswith("= "))
+    return {name.removeprefix("= "): said for name, said in lines}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lazy", "InputError: a lazy array in blocks of 1000 has 1000000000000 tasks, more than the 4000000"),
+        ("lazy square", "InputError: a lazy array in blocks of 4096 × 4096 has 274877906944 tasks"),
+        ("scatter", "InputError: this scatter has "),
+        ("scatter square", "InputError: this scatter has "),
+        ("scatter hourly", f"(10950, {2 * 4 * 262800 * 721 * 1440}, True)"),
+        ("shift", "(1,)"),
+        ("gather", "InputError: this gather has "),
+        ("write rows", "InputError: a collective write of 1048576 chunks has "),
+        ("read strided", "InputError: a collective read or write has 1000000000 "),
+        ("read all", "BudgetError: memory="),
+        ("partition", "("),
+        ("everything", "InputError: a section of shape (1000000000000000,) takes 4000000000000000 bytes"),
+        ("element", "0.0"),
+        ("rechunk", "InputError: "),
+        ("auto", "(33554000,)"),
+        ("info", "0"),
+        ("dry run", "0"),
+    ],
+)
+def test_huge_arrays_are_planned_or_refused_in_one_line(told: dict[str, str], name: str, said: str) -> None:
+    assert told[name].startswith(said)
+
+
+@pytest.mark.parametrize("way", ["scatter", "gather"])
+@pytest.mark.parametrize("layout", ["(block, *)", "(block, block)", "(cyclic(2), block)"])
+def test_what_axes_count_of_rounds_is_what_going_through_them_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, layout: str
+) -> None:
+    monkeypatch.setattr(files, "ROUND_BYTES", 512)
+    source = made(tmp_path, (23, 17), (3, 4))
+    ranks = {"ranks": 4, "chunks": (5, 3), "compressors": (), "scheduler": "threads"}
+    job = ooc.scatter_files(source, layout, tmp_path / "files", **ranks)
+    plan = job.plan
+    if way == "gather":
+        job.run()
+        plan = ooc.gather_files(tmp_path / "files", tmp_path / "back", chunks=(3, 4), scheduler="threads").plan
+    rounds = list(plan.rounds)
+    assert len(rounds) == len(plan.rounds) > 3
+    assert [plan.rounds[i] for i in range(len(rounds))] == rounds
+    places = [[plan.block(rank, box) for box in rounds] for rank in range(4)]
+    elements = sum(block.size for each in places for block in each if block)
+    assert plan.traffic.copied_bytes == 2 * 4 * elements
+    counted = [
+        sum(len(list(plan.grids[rank].indices(block.place))) for block in each if block)
+        for rank, each in enumerate(places)
+    ]
+    assert list(plan.touched) == counted
+    if way == "gather":
+        stored = [replace(plan.local, grid=grid) for grid in plan.grids]
+        gap = gap_bytes("auto", plan.local, plan.costs, files.REQUESTS)
+        sections = [
+            SectionPlan(
+                stored=stored[rank], axes=block.place.axes, gap=gap, buffer_bytes=files.BUFFER_BYTES, packed=True,
+                costs=plan.costs,
+            )
+            for rank, each in enumerate(places) for block in each if block
+        ]  # fmt: skip
+        assert plan.traffic.read_requests == sum(section.requests for section in sections)
+        assert plan.traffic.read_bytes == sum(section.asked_bytes for section in sections)

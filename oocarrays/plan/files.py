@@ -28,7 +28,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.domains import file_domains
-from oocarrays.plan.partitions import partitions
+from oocarrays.plan.limits import check_count
+from oocarrays.plan.partitions import Partitions, partitions
 from oocarrays.plan.schedule import Schedule, complete_exchange, is_auto
 from oocarrays.plan.sections import BUFFER_BYTES, SectionPlan, gap_bytes
 
@@ -72,7 +73,7 @@ class FilesPlan:
     """Which rank holds what."""
     depth: Depth
     """Elements of the halo along each axis, on either side."""
-    rounds: tuple[Section, ...]
+    rounds: Partitions
     """Boxes of whole chunks of the global file."""
     schedule: Schedule
     """The order in which ranks exchange, where they are on workers."""
@@ -120,7 +121,9 @@ class FilesPlan:
         that for each of its ranks, beside what its domains have for all. And a chunk in hand on both sides.
         """
         there = self.ranks if self.processes is None else ceil_div(self.ranks, self.processes)
-        every, one = max(map(self._every, self.rounds), default=0), max(map(self._one, self.rounds), default=0)
+        most = [[np.diff(places) for places in along] for along in self._places]
+        every = math.prod(int(np.sum(along, axis=0).max(initial=0)) for along in most)
+        one = math.prod(max(int(each.max(initial=0)) for each in along) for along in most)
         held = 2 * every
         if self.processes:
             held = min(there * self._domain, every) + 2 * min(there * one, every)
@@ -135,17 +138,13 @@ class FilesPlan:
             return whole.chunk_bytes + whole.decode_workspace + whole.index_workspace + changed
         read = local.chunk_bytes + local.decode_workspace
         if not local.coded:
-            read = max((section.held_bytes for section in self._sections), default=0)
+            read = max((section.held_bytes for section, _ in self._sections), default=0)
         written = whole.chunk_bytes + whole.encode_workspace + whole.behind_workspace
         return read + local.index_workspace + written
 
     def _every(self, box: Section) -> int:
         """Elements that all ranks together have of a box."""
         return math.prod(map(sum, self._along(box)))
-
-    def _one(self, box: Section) -> int:
-        """Elements that one rank has of a box, at most."""
-        return math.prod(map(max, self._along(box)))
 
     def _along(self, box: Section) -> list[list[int]]:
         """Elements that each place of the process grid has of a box, along each axis."""
@@ -170,9 +169,32 @@ class FilesPlan:
         return max((sum(map(self._every, domain)) for domain in boxes), default=0)
 
     @cached_property
+    def _places(self) -> list[list[np.ndarray]]:
+        """How many elements each place of the process grid has before each edge of the boxes, along each axis.
+
+        Boxes are the product of what the axes are cut in, and so is what ranks have of them: none is gone through.
+        """
+        edges = [[*self.rounds.edges(axis), extent] for axis, extent in enumerate(self.layout.shape)]
+        return [
+            [_before(taken, np.array(bounds)) for taken in along]
+            for along, bounds in zip(self._taken, edges, strict=True)
+        ]
+
+    def _spans(self, rank: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Where what a rank has of the boxes begins and ends in its file, along each axis; boxes of nothing are out."""
+        spans = []
+        for axis, (place, start) in enumerate(zip(self.layout.coordinates(rank), self.part(rank).start, strict=True)):
+            edges = self._places[axis][place] + start
+            some = edges[1:] > edges[:-1]
+            spans.append((edges[:-1][some], edges[1:][some]))
+        return spans
+
+    @cached_property
     def touched(self) -> tuple[int, ...]:
         """Chunks of each rank's file that are written, or read, in all rounds together."""
-        return tuple(sum(self._chunks_of(rank, box) for box in self.rounds) for rank in range(self.ranks))
+        if not self.rounds.box.count:
+            return (0,) * self.ranks
+        return tuple(math.prod(map(_chunks, self._spans(rank), self.grids[rank].chunks)) for rank in range(self.ranks))
 
     @cached_property
     def changed(self) -> tuple[int, ...]:
@@ -187,26 +209,28 @@ class FilesPlan:
         place = self.part(rank).of_box(box)[1]
         return math.prod(map(len, self.grids[rank].touched(place))) if place.size else 0
 
-    def section(self, number: int, rank: int) -> SectionPlan | None:
-        """How a rank reads its own of a round in a gather, where byte ranges can be read; None where it has nothing."""
-        block = self.block(rank, self.rounds[number])
-        if block is None:
-            return None
-        stored = replace(self.local, grid=self.grids[rank])
-        return SectionPlan(
-            stored=stored, axes=block.place.axes, gap=gap_bytes("auto", stored, self.costs, REQUESTS),
-            buffer_bytes=BUFFER_BYTES, packed=stored.local, costs=self.costs,
-        )  # fmt: skip
-
     @cached_property
-    def _sections(self) -> list[SectionPlan]:
-        each = (self.section(number, rank) for number in range(len(self.rounds)) for rank in range(self.ranks))
-        return [section for section in each if section]
+    def _sections(self) -> list[tuple[SectionPlan, int]]:
+        """How ranks read their own in a gather, where byte ranges can be read: one of those alike, and how many."""
+        found = []
+        for rank, grid in enumerate(self.grids if self.rounds.box.count else ()):
+            along = map(_alike, self._spans(rank), grid.chunks, grid.shape)
+            stored = replace(self.local, grid=grid)
+            for kinds in product(*along):
+                plan = SectionPlan(
+                    stored=stored, axes=tuple(axis for axis, _ in kinds), buffer_bytes=BUFFER_BYTES,
+                    gap=gap_bytes("auto", stored, self.costs, REQUESTS), packed=stored.local, costs=self.costs,
+                )  # fmt: skip
+                found.append((plan, math.prod(times for _, times in kinds)))
+        return found
 
     @property
     def _asked(self) -> tuple[int, int]:
         """Requests, and bytes that they bring, of uncompressed local files."""
-        return sum(section.requests for section in self._sections), sum(s.asked_bytes for s in self._sections)
+        return (
+            sum(section.requests * times for section, times in self._sections),
+            sum(section.asked_bytes * times for section, times in self._sections),
+        )
 
     @cached_property
     def messages(self) -> int:
@@ -221,7 +245,7 @@ class FilesPlan:
     @cached_property
     def traffic(self) -> Traffic:
         """What moves; exact where nothing is coded and no chunk is missing."""
-        moved = sum(map(self._every, self.rounds)) * self.whole.itemsize
+        moved = math.prod(sum(map(len, along)) for along in self._taken) * self.whole.itemsize
         whole = self.whole.grid.count, self.whole.grid.count * self.whole.chunk_bytes
         touched, changed = ((sum(n), self._bytes_of(n)) for n in (self.touched, self.changed))
         if self.way == "scatter":
@@ -242,7 +266,7 @@ class FilesPlan:
             written_bytes=int(written_bytes * self.costs.stored_ratio(written)),
             messages=self.messages if self.processes else 0,
             exchanged_bytes=moved if self.processes else 0,
-            tasks=(2 * rounds + 2) * self.ranks + 2,
+            tasks=_tasks(rounds, self.ranks),
         )
 
     @cached_property
@@ -291,15 +315,19 @@ def plan_files(
         Where not one chunk at a time fits; it names the least budget that would do.
     ScheduleError
         Where the schedule forwards what is for others.
+    InputError
+        Where there are more rounds than can be run.
     """
     order = complete_exchange(layout.ranks) if is_auto(schedule) else Schedule.of(schedule, layout.ranks)
     if order.forwards:
         raise ScheduleError(f"schedule={schedule!r} forwards what is for others; array files take one that does not")
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
     while True:
+        rounds = partitions(whole.grid, max(room, 1))
+        check_count(_tasks(rounds.box.count, layout.ranks), f"this {way}", "give larger chunks")
         plan = FilesPlan(
             way=way, whole=whole, local=local, grids=tuple(grids), layout=layout, depth=depth,
-            rounds=partitions(whole.grid, max(room, 1)), schedule=order, budget=budget, processes=processes,
+            rounds=rounds, schedule=order, budget=budget, processes=processes,
             costs=costs,
         )  # fmt: skip
         if plan.peak_bytes <= budget:
@@ -307,6 +335,45 @@ def plan_files(
         if room <= 1:
             raise BudgetError(budget, plan.peak_bytes, f"this {way}")
         room //= 2
+
+
+def _tasks(rounds: int, ranks: int) -> int:
+    """Tasks of a graph, where messages are not tasks."""
+    return (2 * rounds + 2) * ranks + 2
+
+
+def _before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
+    """How many of what is taken, ascending, lie before each of some bounds.
+
+    >>> _before(range(1, 20, 4), np.array([0, 5, 12])), _before(np.array([2, 3, 7]), np.array([3, 8]))
+    (array([0, 1, 3]), array([1, 3]))
+    """
+    if isinstance(taken, np.ndarray):
+        return np.searchsorted(taken, bounds)
+    counts: np.ndarray = np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
+    return counts
+
+
+def _chunks(spans: tuple[np.ndarray, np.ndarray], chunk: int) -> int:
+    """Chunks that some spans touch along an axis, those of two spans twice.
+
+    >>> _chunks((np.array([0, 5]), np.array([5, 8])), 4)
+    3
+    """
+    lower, upper = spans
+    return int((-(-upper // chunk) - lower // chunk).sum())
+
+
+def _alike(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -> list[tuple[range, int]]:
+    """Of spans that lie alike in chunks, and alike before the end of a file, one and how many they are.
+
+    >>> _alike((np.array([0, 5, 10]), np.array([5, 10, 15])), 5, 20)
+    [(range(0, 5), 3)]
+    """
+    lower, upper = spans
+    key = np.stack([lower % chunk, upper - lower, upper > extent // chunk * chunk], axis=1)
+    _, first, times = np.unique(key, axis=0, return_index=True, return_counts=True)
+    return [(range(int(lower[i]), int(upper[i])), int(n)) for i, n in zip(first, times, strict=True)]
 
 
 def message_size(blocks: Sequence[Block | None]) -> int:

@@ -29,7 +29,7 @@ from oocarrays.mapping.halo import AxisWindow, Lent, Strip, axis_window
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import Depth, check_depth
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, index_of, lengths
+from oocarrays.mapping.selection import Axes, Taken, index_of, lengths
 from oocarrays.plan.schedule import Schedule
 
 Place = tuple[Any, ...]
@@ -185,15 +185,30 @@ def _upward(among: slice) -> range:
 @lru_cache(maxsize=4096)
 def _kept(axis: Axis, rank: int, depth: int, boundary: Boundary) -> tuple[int, int]:
     """Between which of its places a rank lends nothing along an axis."""
-    lent = np.zeros(axis.size(rank), bool)
+    size, lent = axis.size(rank), []
     for other in range(axis.ranks):
         found = axis_window(axis, other, depth, boundary).lent.get(rank)  # type: ignore[arg-type]
         if found and other != rank:
-            lent[np.asarray(found.taken)] = True
+            lent += _runs(found.taken)
         for _, among in found.strips[1:] if found and other == rank else ():
-            lent[among] = True
-    kept = np.flatnonzero(~lent)
-    return (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
+            lent += _runs(range(size)[among])
+    first, last = 0, size
+    for lower, upper in sorted(lent):
+        first = max(first, upper) if lower <= first else first
+    for lower, upper in sorted(lent, key=lambda run: run[1], reverse=True):
+        last = min(last, lower) if upper >= last else last
+    return (first, last) if first < last else (0, 0)
+
+
+def _runs(taken: Taken) -> list[tuple[int, int]]:
+    """Intervals that hold just what is taken.
+
+    >>> _runs(range(4, 1, -1)), _runs(range(0, 4, 2))
+    ([(2, 5)], [(0, 1), (2, 3)])
+    """
+    if isinstance(taken, range) and abs(taken.step) == 1:
+        return [(min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1)] if taken else []
+    return [(int(i), int(i) + 1) for i in taken]
 
 
 def frame(outer: Section, inner: Section) -> list[Section]:

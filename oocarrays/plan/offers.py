@@ -26,10 +26,11 @@ from oocarrays.plan.collective import BUFFER_BYTES, CollectivePlan, Method, Offe
 from oocarrays.plan.collective_cost import Means, fixed_bytes, independent_offer, two_phase_offer
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.domains import Deal, DiskOf, Partition, spaced
+from oocarrays.plan.limits import MOST_TASKS
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.prediction import cheapest, flat_constants
 from oocarrays.plan.schedule import Schedule, is_auto
-from oocarrays.plan.wanted import AccessTable
+from oocarrays.plan.wanted import AccessTable, chunks_of
 
 TRIES = 5
 """Sizes of a buffer that are tried, until what is held keeps the budget."""
@@ -101,6 +102,7 @@ def plan_collective(
         disk_of=disk_of,
     )
     table = AccessTable(stored.grid, requests)
+    _check_parts(requests, stored, means)
     sets = chosen_aggregators(aggregators, len(requests))
     plans = list(_plans(stored, table, _methods(method), _partitions(partition), sets, means))
     if means.schedule == "auto" and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
@@ -110,6 +112,16 @@ def plan_collective(
         raise BudgetError(budget, _price(chosen).held_bytes, "this collective read")
     offers = sorted((_price(plan) for plan in plans), key=lambda offer: offer.seconds)
     return _with(chosen, offers=tuple(offers))
+
+
+def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None:
+    """Refuse parts that no memory holds before their chunks are gone through, where there are many."""
+    if sum(chunks_of(stored.grid, axes) for axes in requests) <= MOST_TASKS:
+        return
+    parts = [math.prod(lengths(axes)) * stored.itemsize for axes in requests]
+    least = max(sum(parts[worker :: means.workers]) for worker in range(means.workers)) if means.workers else sum(parts)
+    if least > means.budget:
+        raise BudgetError(means.budget, least, "this collective read")
 
 
 def _cheapest(plans: Sequence[CollectivePlan], budget: int) -> CollectivePlan:

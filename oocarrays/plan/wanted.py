@@ -27,6 +27,7 @@ from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
 from oocarrays.mapping.union import Union, product_of
+from oocarrays.plan.limits import check_count
 
 Place = tuple[slice | np.ndarray, ...]
 """Where elements are along each axis; their product is where they are in an array."""
@@ -156,6 +157,7 @@ class AccessTable:
     def __init__(self, grid: ChunkGrid, requests: Sequence[Axes]) -> None:
         self.grid = grid
         self.requests = tuple(requests)
+        check_boxes(self.requests, grid)
         self.whole = Section((0,) * len(grid.shape), grid.shape)
         self._along = [_Along(taken) for taken in zip(*requests, strict=True)] if grid.shape else []
         self._known: dict[Section, Shared] = {}
@@ -217,6 +219,24 @@ class AccessTable:
     def are_shared(self) -> bool:
         """Whether any chunk is wanted by two ranks."""
         return sum(chunks_of(self.grid, axes) for axes in self.requests) > self.chunks.count
+
+
+def check_boxes(requests: Sequence[Axes], grid: ChunkGrid) -> None:
+    """Refuse sections of more boxes of chunks than can be listed.
+
+    Raises
+    ------
+    InputError
+        There.
+    """
+    boxes = sum(_boxes(axes, grid.chunks) for axes in requests)
+    check_count(boxes, "a collective read or write", "take contiguous sections")
+
+
+def _boxes(axes: Axes, chunks: Sequence[int]) -> int:
+    """Boxes of chunks of which some is taken, at most: where a step is longer than a chunk each has its own."""
+    along = zip(axes, chunks, strict=True)
+    return math.prod(len(a) if not isinstance(a, range) or a.step > c else min(len(a), 1) for a, c in along)
 
 
 def chunks_of(grid: ChunkGrid, axes: Axes) -> int:

@@ -25,10 +25,12 @@ from oocarrays.plan.collective_writes import BUFFER_BYTES, CollectiveWritePlan, 
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.coverage import Coverage
 from oocarrays.plan.domains import Domain, Share, file_domains
+from oocarrays.plan.limits import check_rounds
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.offers import Aggregators, chosen_aggregators
 from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
 from oocarrays.plan.schedule import Schedule, is_auto
+from oocarrays.plan.wanted import check_boxes, chunks_of
 
 
 def plan_collective_write(
@@ -76,6 +78,9 @@ def plan_collective_write(
     chosen = _method(method, shared=coverage.shared)
     ways = [_own(coverage)]
     if chosen == "two-phase":
+        check_boxes(requests, stored.grid)
+        chunks = sum(chunks_of(stored.grid, axes) for axes in requests)
+        check_rounds(chunks, max(buffer_bytes // max(stored.chunk_bytes, 1), 1))
         ways = [_shared_out(coverage, some, dealing) for some in chosen_aggregators(aggregators, len(requests))]
     plan = CollectiveWritePlan(
         stored=stored,

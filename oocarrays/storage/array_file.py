@@ -34,6 +34,7 @@ from oocarrays.errors import NotFoundError, StoreFailure, TargetError, Unfinishe
 from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
+from oocarrays.plan.limits import check_priced
 from oocarrays.storage.blobs import STAGING_BYTES, write_error
 from oocarrays.storage.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.codec import (
@@ -285,6 +286,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
 def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
     """How an open array is read by a run, which looks at its beginning and end whether it is there with its chunks."""
     file = describe(array, missing=missing)
+    check_priced(file.stored, location(array))
     there = file.presence
     if isinstance(there.place, str) or _names_below(file) > PAGE:
         return file

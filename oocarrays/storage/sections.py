@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs
@@ -66,7 +67,7 @@ def read_section(
     past_cache : bool
         Whether what the system's cache lacks of plain local chunks is read past it.
     """
-    out = np.empty(lengths(axes), file.dtype) if out is None else out
+    out = _room(lengths(axes), file.dtype) if out is None else out
     meter = meter or Meter()
     plan = section_plan(file, axes, out, method=method, buffer_bytes=buffer_bytes, requests=requests, costs=costs)
     if not plan.chunks:
@@ -108,6 +109,14 @@ def _plan(stored: Stored, axes: Axes, gap: float, buffer_bytes: int, packed: boo
 
 _kept = lru_cache(KEPT_PLANS)(_plan)
 """The same plan again for the same small section, which takes as long to plan as to read."""
+
+
+def _room(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:  # numpy says the latter of more bytes than there are addresses
+        nbytes = math.prod(shape) * dtype.itemsize
+        raise InputError(f"a section of shape {shape} takes {nbytes} bytes of memory: read it in parts") from error
 
 
 def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int) -> None:

@@ -1,0 +1,65 @@
+"""The most tasks that a graph can have: plans of more are arithmetic, and are refused where one would be listed."""
+
+from __future__ import annotations
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.grid import Stored
+
+MOST_TASKS = 4_000_000
+"""Tasks of a graph, at most: Dask keeps and orders them in some 10 GB."""
+
+MOST_ROUNDS = 100_000
+"""Rounds of a collective write, at most: what is written in each is found out when it is planned."""
+MOST_BITS = 512
+"""Bits of the bytes of an array, at most: predicted seconds are floats, of 1024, and are made of products of these."""
+
+
+def check_count(tasks: int, what: str = "this job", advice: str = "give more memory, larger chunks") -> None:
+    """Refuse a graph that could not be built, or not be run if it were.
+
+    Parameters
+    ----------
+    what : str
+        Names in the message what has the tasks.
+    advice : str
+        Says there how it would have fewer.
+
+    Raises
+    ------
+    InputError
+        Where it has more than `MOST_TASKS`.
+
+    >>> check_count(4_000_000)
+    """
+    if tasks > MOST_TASKS:
+        raise InputError(
+            f"{what} has {tasks} tasks, more than the {MOST_TASKS} that can be run: {advice}, or do the array in parts"
+        )
+
+
+def check_rounds(chunks: int, at_once: int) -> None:
+    """Refuse a collective write of more rounds than could be gone through in planning it.
+
+    Raises
+    ------
+    InputError
+        Where there are more than `MOST_ROUNDS`.
+    """
+    rounds = -(-chunks // at_once)
+    if rounds > MOST_ROUNDS:
+        raise InputError(
+            f"a collective write of {chunks} chunks has {rounds} rounds, more than the {MOST_ROUNDS} that can be "
+            "planned: give fewer at a time, or sections that share no chunk with method='independent'"
+        )
+
+
+def check_priced(stored: Stored, name: str) -> None:
+    """Refuse an array of which nobody can say what it takes to go through it.
+
+    Raises
+    ------
+    InputError
+        Where its bytes are a number of more than `MOST_BITS`.
+    """
+    if (bits := stored.padded_bytes.bit_length()) > MOST_BITS:
+        raise InputError(f"{name} of shape {stored.grid.shape} has 2**{bits - 1} bytes, more than 2**{MOST_BITS}")
