@@ -168,8 +168,12 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
 
     def _ended(self, name: str) -> Any:
         """What a person gets, when they have been told what was missing."""
-        tell_missing(self._run)
+        warn_of_missing(self.meter, self._warned_of())
         return self._result(name)
+
+    def _warned_of(self) -> str:
+        """The sources of which a person wants to be told what they lack."""
+        return " and ".join(each.name for each in self._sources() if each.missing == "warn")
 
     def _sources(self) -> Sequence[Presence]:
         """What is read, and not made by the run."""
@@ -261,7 +265,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         """
         if self._cluster and self._is_fresh():
             client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
-            client.subscribe_topic(self._run.topic, hearing(self._run, self.moves, {suffix: ends}))
+            client.subscribe_topic(self._run.topic, hearing(self._run, self.moves, {suffix: ends}, self._warned_of()))
             for suffix, addresses in self._homes().items():
                 pin(client, suffix, addresses, self._run.topic)
         return self._graph
@@ -310,7 +314,7 @@ def forget(ends: Sequence[tuple[Journal, str]]) -> None:
 
 
 def hearing(
-    run: Work, moves: list[dict[str, Any]], ends: Mapping[str, Sequence[tuple[Journal, str]]]
+    run: Work, moves: list[dict[str, Any]], ends: Mapping[str, Sequence[tuple[Journal, str]]], warned_of: str = ""
 ) -> Callable[[tuple[float, dict[str, Any]]], None]:
     """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run.
 
@@ -318,6 +322,8 @@ def hearing(
     ----------
     ends : mapping
         What is to be forgotten when the last task of a graph has been done, by the suffix of its keys.
+    warned_of : str
+        The sources of which a person is told then what they lack.
     """
     there = weakref.ref(run)
 
@@ -328,18 +334,13 @@ def hearing(
                 moves.append(told)
         elif "ended" in told:
             if (run := there()) is not None:
-                tell_missing(run)
+                warn_of_missing(run.meter, warned_of)
             if found := ends.get(told["ended"]):  # not here: a store may let its answer wait, and a cluster does not
                 threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
         elif (run := there()) is not None:
             run.meter.put(told)
 
     return hear
-
-
-def tell_missing(run: Work) -> None:
-    """Warn of the chunks that the sources of a run lack, where that is asked for."""
-    warn_of_missing(run.meter, " and ".join(each.name for each in run.reads() if each.missing == "warn"))
 
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:

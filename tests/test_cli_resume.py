@@ -105,9 +105,9 @@ def test_odd_names_are_told_as_they_are(work: Path, runs: Server, name: str, cap
 
 
 WRONG = {
-    "nothing there": (["nowhere.zarr"], r"nothing to resume: no unfinished array in nowhere\.zarr"),
-    "a finished array": (["source.zarr"], r"nothing to resume: no unfinished array in source\.zarr"),
-    "a file": (["file.txt"], r"nothing to resume: no unfinished array in file\.txt"),
+    "nothing there": (["nowhere.zarr"], r"nothing to resume: no unfinished array in .*/nowhere\.zarr"),
+    "a finished array": (["source.zarr"], r"nothing to resume: no unfinished array in .*/source\.zarr"),
+    "a file": (["file.txt"], r"nothing to resume: no unfinished array in .*/file\.txt"),
     "no target": ([], r"TARGET"),
     "unknown option": (["source.zarr", "--fast"], r"--fast"),
     "no journal": (["bare.zarr"], r"bare\.zarr has no journal: nothing to resume"),
@@ -275,7 +275,7 @@ def test_a_source_that_workers_do_not_see_costs_no_worker(work: Path, address: s
     with Client(address, set_as_default=False) as client:
         job = ooc.rechunk("source.zarr", "target.zarr", chunks=(1024, 64), memory="64MiB", scheduler=client)
         (work / "source.zarr").rename("elsewhere.zarr")
-        with pytest.raises(RunError, match=r"no such store: .*source\.zarr.* on this worker: .* shared") as caught:
+        with pytest.raises(RunError, match=r"source\.zarr is gone, or this process does not see it") as caught:
             job.run()
         assert "\n" not in str(caught.value)
         assert len(known_workers(client)) == 2

@@ -100,4 +100,4 @@ def test_python_m_does_what_the_command_does(source: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "96 × 80" in done.stdout
     wrong = subprocess.run([sys.executable, "-m", "oocarrays", "info", "nowhere"], capture_output=True, text=True)
-    assert (wrong.returncode, wrong.stderr) == (2, "oocarrays: no such store: nowhere\n")
+    assert (wrong.returncode, wrong.stderr) == (2, f"oocarrays: no such store: {Path('nowhere').absolute()}\n")

@@ -104,7 +104,10 @@ def of_another_source(target: Path, run: str, content: dict[str, Any]) -> str:
 JOURNALS: dict[str, tuple[Callable[[Path, str, dict[str, Any]], str], str]] = {
     "other target chunks": (of_other_chunks, r"plans for chunks \(1024, 32\)"),
     "other source chunks": (of_another_source, r"plans for chunks"),
-    "of another run": (lambda _, run, content: sealed("c0ffee", content), "is of run c0ffee, the array of run"),
+    "of another run": (
+        lambda _, run, content: sealed("c0ffeec0ffee", content),
+        "is of run c0ffeec0ffee, the array of run",
+    ),
     "a plan of nothing": (lambda _, run, content: sealed(run, content | {"plan": {}}), "plan lacks"),
     "no source": (lambda _, run, content: sealed(run, {"plan": content["plan"]}), "lacks scratch, source"),
     "changed": (lambda _, run, content: sealed(run, content).replace("two-phase", "kept"), "digest does not fit"),
@@ -167,8 +170,8 @@ def test_a_mark_counts_whatever_its_value_is(field: Path, target: Path, mark: An
     assert array_facts(zarr.open_array(target)).unfinished is not None
     with pytest.raises(NotFoundError, match="no journal"):
         ooc.resume(target)
-    Journal(target).begin("c0ffee", {})
-    with pytest.raises(JournalError, match="of run c0ffee"):
+    Journal(target).begin("c0ffeec0ffee", {})
+    with pytest.raises(JournalError, match="of run c0ffeec0ffee"):
         ooc.resume(target)
     with pytest.raises(TargetError, match="exists"):
         plan(field, target, "independent")

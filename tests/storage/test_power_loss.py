@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -63,7 +64,9 @@ def recovered(folder: Path, begin: Callable[..., Any], go_on: Callable[[], Any],
     if is_finished(target):
         return "finished" if any(holds(target, each) for each in right) else "wrong though finished"
     try:
-        go_on().run()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*are written again", RuntimeWarning)
+            go_on().run()
         how = "resumed"
     except OocError:
         try:

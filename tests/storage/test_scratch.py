@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,8 +46,8 @@ def left_unfinished(folder: Path) -> Path:
     """A target whose run was stopped when its first part had been recorded."""
     record = Journal.record
 
-    def stop(self: Journal, part: tuple[int, ...]) -> None:
-        record(self, part)
+    def stop(self: Journal, *done: Any) -> None:
+        record(self, *done)
         raise KeyboardInterrupt
 
     source, target = folder / "source.zarr", folder / "target.zarr"
