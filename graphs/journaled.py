@@ -56,6 +56,8 @@ class EndingRun(Work):
         else:
             self._check_read()
             self.syncer.finish()
+            if self.failure:  # while that took its time
+                raise self.failure
             if self.ends:
                 self.journal.say_ended(self.id, gives)
             self._finish_targets()
