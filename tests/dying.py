@@ -83,9 +83,13 @@ class Child:
         (self.folder / "go").touch()
         return self.wait()
 
-    def signal(self, number: int) -> None:
-        """Send it a signal."""
-        os.kill(self.pid, number)
+    def interrupt(self) -> None:
+        """Send it SIGINT until it hears: Python may not see one that comes just before its main thread waits."""
+        deadline = time.monotonic() + 60
+        while not (self.folder / "interrupted").exists():
+            assert time.monotonic() < deadline, f"it never was interrupted: {self.err}"
+            os.kill(self.pid, signal.SIGINT)
+            time.sleep(0.5)
 
     @property
     def plan(self) -> Any:

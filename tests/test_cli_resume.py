@@ -190,8 +190,7 @@ def interrupt(runs: Server, *words: str) -> str:
     """What a command says to Ctrl-C in its middle."""
     child = runs.start("main", *words, "--quiet", at="entry", after=3, wait=True)
     child.until_there()
-    child.signal(signal.SIGINT)
-    child.until_there("interrupted")
+    child.interrupt()
     assert child.go_on() == 130, child.err
     return child.err
 
