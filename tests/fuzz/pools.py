@@ -40,7 +40,7 @@ DIALLED = ["tls://x:1", "tcp://127.0.0.1:9", "127.0.0.1:9"]
 """Schedulers that are waited for, since they may come."""
 NUMBERS: list[Any] = [
     0, -1, 1, 3, 2**31, 2**63, 2**64, 10**20, -(10**20), 0.5, -0.0, 1e300, float("nan"), float("inf"), 10**400, True,
-    1j, np.int64(3), np.float32(2.5), np.uint8(0), np.bool_(True), np.datetime64("nat"), np.array(2),
+    1j, np.int64(3), np.float32(2.5), np.uint8(0), np.bool_(True), np.datetime64("nat", "s"), np.array(2),
 ]
 # fmt: on
 
