@@ -12,6 +12,7 @@ from dask.task_spec import Task, TaskRef
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oocarrays.graphs.nearby import Message
+from oocarrays.graphs.shared import Rooms
 from oocarrays.graphs.steps import Exchange, Key, arrived_parts, carried_parts, messages_of, sent_parts
 
 from oocarrays.plan.schedule import Schedule
@@ -47,7 +48,7 @@ class Letters:
         return message
 
     def carry(self, turn: int, stage: int, rank: int, carried: Any, *messages: Any) -> Any:
-        return carried_parts(self.schedule, stage, rank, carried, messages)
+        return carried_parts(self.schedule, stage, rank, carried, messages, Rooms())
 
     def receive(self, turn: int, stage: int, rank: int, region: dict | None, *messages: Any) -> dict:
         came = arrived_parts(rank, messages)
