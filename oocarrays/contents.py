@@ -22,7 +22,7 @@ from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.report import missing_text, shape_text, shortened
+from oocarrays.report import bytes_text, missing_text, shape_text, shortened
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import MARK, WRECKED, StoreLike, mark_of, said
 from oocarrays.storage.formats import DIMENSIONS, dimension_names
@@ -316,7 +316,7 @@ def _group_text(group: GroupFacts) -> str:
         f"group of {len(arrays)} array{'' if len(arrays) == 1 else 's'}",
         f"format {group.zarr_format}",
         *(["consolidated"] if group.consolidated else []),
-        format_bytes(sum(array.nbytes for array in arrays)),
+        bytes_text(sum(array.nbytes for array in arrays)),
         *([f"{format_bytes(sum(stored))} stored"] if stored else []),
     ]
     return ", ".join(parts)
@@ -330,7 +330,7 @@ def _array_row(array: ArrayFacts) -> tuple[str, ...]:
         shortened(array.dtype, quoted=False, most=24),
         chunks_text(array),
         shape_text(array.shards) if array.shards else "–",
-        format_bytes(array.nbytes),
+        bytes_text(array.nbytes),
         "–" if array.stored_bytes is None else format_bytes(array.stored_bytes),
         ", ".join(array.codecs) or "–",
         f"lacks {missing_text(array.missing_chunks, array.all_chunks)} chunks" if array.missing_chunks else "",
@@ -356,7 +356,7 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
         ("codecs", ", ".join(array.codecs) or "none"),
         ("fill value", array.fill_value),
         ("dimension names", ", ".join(map(str, names)) if names else "none"),
-        ("bytes", f"{format_bytes(array.nbytes)} ({array.nbytes})"),
+        ("bytes", f"{bytes_text(array.nbytes)} ({array.nbytes})"),
         *([] if stored is None else [("bytes stored", f"{format_bytes(stored)} ({stored})")]),
         *([] if stored is None else [("chunks missing", missing_text(array.missing_chunks, array.all_chunks))]),
         *((f"attribute {name}", repr(value)) for name, value in array.attributes.items()),

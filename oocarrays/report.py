@@ -25,6 +25,15 @@ BAR_WIDTH = 30
 LINE_WIDTH = 100
 
 
+def bytes_text(nbytes: int) -> str:
+    """Show a size of any number of bytes: arrays may be named that have more than a float can hold.
+
+    >>> bytes_text(2**20), bytes_text(2**1261 + 1)
+    ('1.00 MiB', '2**1261 B')
+    """
+    return format_bytes(nbytes) if nbytes < 2**512 else f"2**{nbytes.bit_length() - 1} B"
+
+
 def cache_text(past_cache: bool) -> str:
     """How local files are read and written.
 
@@ -93,7 +102,7 @@ def array_line(array: OutOfCoreArray) -> str:
     shards = f", shards {shape_text(array.zarr.shards)}" if array.zarr.shards else ""
     return (
         f"<oocarrays.OutOfCoreArray {shape_text(array.shape)}{named} {array.dtype}, "
-        f"chunks {shape_text(array.chunks)}{shards}, {format_bytes(array.nbytes)}, {array.store}>"
+        f"chunks {shape_text(array.chunks)}{shards}, {bytes_text(array.nbytes)}, {array.store}>"
     )
 
 
