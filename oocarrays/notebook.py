@@ -16,7 +16,7 @@ from oocarrays.contents import ArrayFacts, chunks_text
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.blocks import BlockLengths, BlocksPlan
 from oocarrays.plan.rechunk import RechunkPlan
-from oocarrays.report import considered_rows, plan_rows, shape_text, shortened
+from oocarrays.report import bytes_text, considered_rows, plan_rows, shape_text, shortened
 
 SIZE = 120
 """Pixels of the longest side of a picture."""
@@ -96,7 +96,7 @@ def _array_rows(array: ArrayFacts) -> list[tuple[str, ...]]:
     grids = [ChunkGrid(array.shape, piece) for piece in (array.chunks, array.shards) if piece is not None]
     names = array.dimension_names
     return [
-        ("Bytes", format_bytes(array.nbytes), *(format_bytes(grid.chunk_size * array.itemsize) for grid in grids)),
+        ("Bytes", bytes_text(array.nbytes), *(format_bytes(grid.chunk_size * array.itemsize) for grid in grids)),
         ("Shape", shape_text(array.shape), chunks_text(array), *([shape_text(array.shards)] if array.shards else [])),
         ("Count", "", *(str(grid.count) for grid in grids)),
         *([("Dimensions", ", ".join(map(str, names)))] if names else []),
@@ -151,7 +151,7 @@ def lazy_html(plan: BlocksPlan, rows: Sequence[tuple[str, ...]], *, title: str, 
     target = plan.rechunk.target
     longest = ChunkGrid(plan.shape, tuple(max((*axis, 1)) for axis in plan.blocks))
     text = [
-        ("Bytes", format_bytes(target.nbytes), format_bytes(longest.chunk_size * target.itemsize)),
+        ("Bytes", bytes_text(target.nbytes), format_bytes(longest.chunk_size * target.itemsize)),
         ("Shape", shape_text(plan.shape), shape_text(longest.chunks)),
         ("Count", "", str(plan.count)),
     ]
@@ -179,7 +179,7 @@ def _side(word: str, place: str, stored: Stored) -> str:
     shape, shards = stored.grid.shape, stored.shard_chunks is not None
     grids = [ChunkGrid(shape, stored.shard_chunks or stored.grid.chunks), *([stored.grid] if shards else [])]
     rows = [
-        ("Bytes", format_bytes(stored.nbytes), *(format_bytes(grid.chunk_size * stored.itemsize) for grid in grids)),
+        ("Bytes", bytes_text(stored.nbytes), *(format_bytes(grid.chunk_size * stored.itemsize) for grid in grids)),
         ("Shape", shape_text(shape), *(shape_text(grid.chunks) for grid in grids)),
         ("Count", "", *(str(grid.count) for grid in grids)),
         ("Codec", stored.codec or "none"),
