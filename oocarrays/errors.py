@@ -33,7 +33,7 @@ class OocError(Exception):
     def __str__(self) -> str:
         line = " ".join(super().__str__().split("\n")).replace("\r", " ").replace("\0", "\\0")
         line = line.encode(errors="backslashreplace").decode()
-        half = LONGEST // 2
+        half = (LONGEST - 3) // 2
         return line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}"
 
 

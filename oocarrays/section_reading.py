@@ -37,6 +37,8 @@ def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarra
     ways, threads = _ways(file), settings.local_cores()
     if out is None:
         return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]
+    if not isinstance(out, np.ndarray):
+        raise SelectionError(f"out is of type {type(out).__name__}: it takes a numpy array of shape {taken.shape}")
     if out.shape != taken.shape:
         raise SelectionError(f"out has shape {out.shape}; what is read has {taken.shape}")
     plain = all(isinstance(stands, slice) and stands == slice(None) for stands in taken.order)

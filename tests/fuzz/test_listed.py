@@ -129,6 +129,11 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "memory without end": (_rechunked(memory=float("inf")), InputError, "memory=inf is not a size"),
     "key that leads out": (lambda: ooc.open_group("evil.zarr")["../../evil"], KeyError, "evil"),
     "overwrite of text": (_rechunked(overwrite="no"), InputError, "overwrite='no' is neither True nor False"),
+    "nothing to read into": (
+        lambda: ooc.open_array("a.zarr").read(np.s_[:2], out="(("),
+        InputError,
+        "out is of type str",
+    ),
     "zero byte": (lambda: ooc.open_array("a\0.zarr"), InputError, "has a zero byte"),
     "more than can be counted": (lambda: ooc.open_array("endless.zarr"), NotFoundError, r"less than 2\*\*63"),
     "nothing": (lambda: ooc.open_array(""), InputError, "is empty"),
