@@ -291,7 +291,7 @@ class RechunkRun(JournaledRun):
                 past_cache=past_cache,
                 behind=step.write_behind,
                 requests=step.requests,
-                fresh=not self.resumes,
+                fresh=not (self.resumes or self.trust.again),
             ),
             kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
         )

@@ -413,6 +413,18 @@ def test_the_same_job_can_run_again_after_an_exception(tmp_path: Path, method: s
     assert job.meter.write_requests == job.plan.write_requests
 
 
+@each_method
+def test_a_job_that_starts_over_leaves_no_chunk_of_before(tmp_path: Path, method: str) -> None:
+    source = make(tmp_path / "source.zarr")
+    job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", method)
+    with pytest.MonkeyPatch.context() as patch:
+        break_at(2, fail, patch)
+        with pytest.raises(Broken):
+            job.run()
+    source[:, :-6] = source.fill_value
+    np.testing.assert_array_equal(job.run()[...], source[...])
+
+
 def test_an_interrupted_command_line_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
