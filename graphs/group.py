@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
@@ -132,8 +133,8 @@ def resumed_group(
     _check_names(target, content)
     file = _source(content, source, target, place)
     moved = source is not None
-    how = {"otherwise": scratch, "missing": missing, "trust": trust}
-    members = {name: _member(target, name, file, place, how, moved=moved) for name in content["members"]}
+    going_on = partial(resumed, place=place, otherwise=scratch, missing=missing, trust=trust)
+    members = {name: _member(target, name, file, going_on, moved=moved) for name in content["members"]}
     left = {name: run for name, run in members.items() if run is not None}
     if trust.again and len(left) < len(members):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
@@ -204,7 +205,7 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
 
 
 def _member(
-    target: StoreLike, name: str, source: GroupFile, place: Callable[[Any], Any], how: dict[str, Any], *, moved: bool
+    target: StoreLike, name: str, source: GroupFile, going_on: Callable[..., Any], *, moved: bool
 ) -> MemberRun | None:
     """The run of one array, or None where the array is finished.
 
@@ -218,6 +219,6 @@ def _member(
         return None
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    plan, file, destination, left_by = resumed(store, source.arrays[name], place, **how)
+    plan, file, destination, left_by = going_on(store, source.arrays[name])
     content = journal_content(plan, file, destination)
     return MemberRun(plan, file, destination, content, **left_by | {"moved": moved})
