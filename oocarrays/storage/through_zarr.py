@@ -1,7 +1,7 @@
 """Chunks that Zarr codes itself, counted as they are stored.
 
-    zarr-python   asks a store for bytes         the store counts them as they pass
-    zarrs         reads and writes files itself  a chunk counts as many bytes as are stored of it
+zarr-python   asks a store for bytes         the store counts them as they pass
+zarrs         reads and writes files itself  a chunk counts as many bytes as are stored of it
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ class CountingStore(WrapperStore[Store]):
     def _with_store(self, store: Store) -> CountingStore:
         return type(self)(store, self._meter)
 
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Get what is under a key, or some of its bytes; what is missing counts as nothing."""
         found = await super().get(key, prototype, byte_range)
         if found is not None:

@@ -94,9 +94,7 @@ def test_in_a_store_in_memory_too(chain: str) -> None:
 
 
 @pytest.mark.parametrize("absent", [False, True], ids=["as it is", "without zarrs"])
-def test_chunks_that_are_missing_are_no_requests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: bool
-) -> None:
+def test_chunks_that_are_missing_are_no_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: bool) -> None:
     without_zarrs(monkeypatch, absent)
     array = made(tmp_path / "a.zarr", "transpose and zstd")
     os.unlink(tmp_path / "a.zarr" / describe(array).chunk_key((1, 1)))
