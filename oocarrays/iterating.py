@@ -15,7 +15,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
@@ -36,6 +36,7 @@ from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.scratch import scratch_below
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client

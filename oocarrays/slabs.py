@@ -10,7 +10,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import check_distinct, cluster_of, dtypes_of, means_of, ranks_of, workspace_of
 from oocarrays.chunks import ChunksLike, regular_chunks
 from oocarrays.errors import InputError
@@ -32,6 +32,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.presence import Policy
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client

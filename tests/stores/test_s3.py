@@ -22,10 +22,10 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import oocarrays as ooc
-from oocarrays.array import placer
 from oocarrays.plan.rechunk import METHODS
 from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.journal import Journal
+from oocarrays.stored_array import placer
 from tests.small import CODECS, DATA
 from tests.stores.servers import BUCKET, S3
 from tests.strategies import chunks_for
