@@ -182,9 +182,10 @@ def map_slabs(
     resume : bool
         Whether to go on with what a run of the same pass has left at the target, slab by slab; it begins where nothing
         is there. That the kernel does the same as before is the caller's word. Memory, ranks and workers may be
-        others: slabs stay as they were cut, or where memory is too little for them only chunks that have been written. Sources that have changed since, or
-        while it ran, are refused, and what is not as it was stored is written again: with ``"verify"`` it is read for
-        that; ``"as-is"`` goes on with sources that have changed.
+        others: slabs stay as they were cut; where memory is too little for them, they are cut anew, and chunks that
+        have been written stay. Sources that have changed since, or while it ran, are refused, and what is not as it
+        was stored is written again: with ``"verify"`` it is read for that; ``"as-is"`` goes on with sources that have
+        changed.
     missing, storage_options, scheduler, workers
         As in `rechunk`; local array files are read as they were opened.
 
