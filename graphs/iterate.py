@@ -196,6 +196,21 @@ class Course:
         except NotFoundError:
             return Progress()
 
+    def looked_back(self) -> Course:
+        """The same before it is run once more: begun again, where the first pass reads a source that has changed.
+
+        Raises
+        ------
+        JournalError
+            As `look_back` of a run does.
+        """
+        if self.progress().residuals:
+            return self
+        run = SweepRun(self, Progress(), resumes=self.resumes)
+        run.look_back()
+        same = run.remains.beginning == self.remains.beginning
+        return self if same else replace(self, remains=run.remains, so_far=Progress())
+
     def _known(self, parts: set[tuple[int, ...]]) -> Progress:
         parts = parts - self.remains.lost
         written = [part for part in parts if len(part) == 3]

@@ -85,6 +85,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     def _execute(self) -> Any:
         """Run pass after pass: the next one is begun when it is known that it is needed."""
+        self._course = self._course.looked_back()
         progress: Progress | None = self._started()
         start, moves = time.perf_counter(), []
         try:
