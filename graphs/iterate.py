@@ -25,6 +25,7 @@ from oocarrays.graphs.steps import Key
 from oocarrays.graphs.sweeps import Fused
 
 from oocarrays.errors import NotFoundError
+from oocarrays.mapping.section import Section
 from oocarrays.plan.iterate import IteratePlan, SweptPass
 from oocarrays.plan.slabs import Slab
 from oocarrays.storage import array_file
@@ -138,7 +139,7 @@ class Course:
             return {}
         odd, slabs = frozenset(self.remains.odd.get(str(where), ())), self.step(here.residuals)[0].slabs
         parts = [part for part in left.stored if len(part) == 3 and part[0] == number]
-        sections = {part: [slabs.core(Slab(*part[1:]))] for part in parts}
+        sections: dict[Part, list[Section]] = {part: [slabs.core(Slab(*part[1:]))] for part in parts}
         before = here.kept.get("", {})
         return {
             "": {key: receipt for key, receipt in before.items() if key not in odd}

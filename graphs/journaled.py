@@ -113,7 +113,7 @@ class KeptRun(EndingRun):
         now = self.journal.read()[1].get(BEGINNING, "")
         if now not in (self.remains.beginning, self.remains.found):
             raise RunError(f"{self.destination.store} is no longer what run {self.id} left: resume it again")
-        return now != self.remains.beginning
+        return bool(now != self.remains.beginning)
 
     def _restart(self) -> None:
         """Have nothing done but what is kept; all else is written again, or removed where it is the fill value now."""

@@ -330,7 +330,7 @@ def iterate(
         processes=means.get("processes") or 1,
         past_cache_above=settings.past_cache_above(),
     )
-    own = {"axis": axis, "height": height}
+    own: dict[str, Any] = {"axis": axis, "height": height}
     plan = left.planned(planner, **own) if left else planner(fuse=fuse, **own)
     _check_kernel(kernel, array.dtype, plan)
     content, id = slab_content(plan.passes[0].slabs, asked, "iterate"), left.id if left else uuid.uuid4().hex[:12]

@@ -280,7 +280,7 @@ def _global_pass(
         past_cache_above=settings.past_cache_above(),
         **how,
     )
-    own = {"axis": axis, "height": height}
+    own: dict[str, Any] = {"axis": axis, "height": height}
     plan = left.planned(planner, **own) if left else planner(**own)
     remains = left.remains(plan, targets) if left else NOTHING_LEFT
     content = (left.begun_with if left else {}) | slab_content(plan, asked)
