@@ -20,7 +20,7 @@ from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_gro
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.looking import TRUSTED, Trust
 from oocarrays.graphs.rechunk_tasks import Destination
-from oocarrays.graphs.resume import journal_content
+from oocarrays.graphs.resume import Terms, journal_content
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.group_chunks import LINES, asked_for
 from oocarrays.job import Job
@@ -299,13 +299,16 @@ def resume_group(
     source: Any,
     place: Callable[[Any], Any],
     scratch: str | RemoteStore,
-    cluster_for: Callable[[GroupPlan], Cluster | None],
+    terms: Terms,
     missing: str | None = None,
     trust: Trust = TRUSTED,
 ) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
-    run = resumed_group(target, source, place, scratch, missing, trust)
-    return _job(run, cluster_for(run.plan))
+
+    def copying(file: GroupFile, wanted: Mapping[str, Any], means: Mapping[str, Any]) -> CopyPlan:
+        return _planned_copies(file, target, wanted, means)
+
+    return _job(*resumed_group(target, source, place, scratch, terms, copying, missing, trust))
 
 
 def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:

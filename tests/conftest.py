@@ -11,6 +11,7 @@ import pytest
 
 from tests.dying import Server
 from tests.small import make
+from tests.unfinished import make_field
 
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "pytest", "oocarrays.graphs.run"])
@@ -45,6 +46,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def source(tmp_path: Path) -> Path:
     make(tmp_path / "source.zarr")
     return tmp_path / "source.zarr"
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    """An array that is rewritten in many parts."""
+    return make_field(tmp_path)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where it is to be."""
+    return tmp_path / "target.zarr"
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ from oocarrays.storage.shard_writes import Sharded
 POINTS: dict[str, tuple[Any, str, str]] = {
     "journal": (Journal, "begin", "before"),  # the target is made, and has no journal yet
     "begun": (Journal, "begin", "after"),
+    "replaced": (Journal, "replace", "after"),  # its plan is another one, of which nothing is recorded
     "chunk": (LocalBlobs, "put", "before"),  # of the target or of a scratch array
     "partial": (LocalBlobs, "_write", "after"),  # its file has not got its name yet
     "window": (InWindows, "_window", "after"),  # some of a chunk of which a part is written has been read and changed
