@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.collective_report import plan_rows, plan_text
-from oocarrays.errors import LayoutError
+from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.parts import (
     Parts,
@@ -26,7 +26,7 @@ from oocarrays.graphs.parts import (
 from oocarrays.graphs.redistribution import moved
 from oocarrays.graphs.run import Cluster
 from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
-from oocarrays.mapping.given import extents
+from oocarrays.mapping.given import as_numpy, extents
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.hpf import Asked, parse_layout
@@ -198,8 +198,8 @@ class DistributedArray(RankArrays[Parts]):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("the parts of a distributed array can only be copied into one array")
-        return np.asarray(self.compute(), dtype)
+            raise InputError("the parts of a distributed array can only be copied into one array")
+        return as_numpy(self.compute, dtype)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -22,6 +22,7 @@ from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
+from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.notebook import lazy_html
 from oocarrays.plan.blocks import BlocksPlan, plan_blocks
@@ -160,7 +161,12 @@ def from_dask(
     grid, names = block_grid(x), dimension_names
     shape = grid.chunks if chunks is None else regular_chunks(chunks, grid, x.dtype, names)
     made = target_settings(
-        described(x, fill_value=fill_value, attributes=dict(attributes or {}), dimension_names=names),
+        described(
+            x,
+            fill_value=fill_value,
+            attributes={} if attributes is None else named(attributes, "attributes"),
+            dimension_names=names,
+        ),
         shape,
         shards=regular_shards(shards, shape, x.shape, x.dtype, names),
         zarr_format=zarr_format,

@@ -22,7 +22,7 @@ from oocarrays.graphs.disks import Disks, names_of
 from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.placement import client_of
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import as_numpy, whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, shared
@@ -237,7 +237,7 @@ class LocalArrays:
                 self._disks.call(rank, _write, self._files, rank, there, np.asarray(spread[among], self.dtype))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self[...], dtype=dtype)
+        return as_numpy(lambda: self[...], dtype)
 
     def __len__(self) -> int:
         if not self.shape:
