@@ -17,6 +17,7 @@ from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, 
 from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import GraphBuilder
 from oocarrays.graphs.resume import journal_content, journal_of, resumed
+from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
@@ -93,6 +94,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     copies = plan.copies
     return {
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "missing": source.missing,
         "members": {name: member.target.nbytes for name, member in plan.members},
         "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
         "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
@@ -132,6 +134,7 @@ def resumed_group(
     journal, id, content = journal_of(target, "group")
     _check_names(target, content)
     file = _source(content, source, target, place)
+    file = file.with_policy(policy_of(content.get("missing") if missing is None else missing))
     moved = source is not None
     going_on = partial(resumed, place=place, otherwise=scratch, missing=missing, trust=trust)
     members = {name: _member(target, name, file, going_on, moved=moved) for name in content["members"]}

@@ -191,6 +191,8 @@ class GroupRun(EndingRun):
             return self
         for member in members:
             member.look()  # what is not there has no fingerprint
+        for presence in self.reads():
+            presence.look_for_missing(self.meter)
         mine = array_file.unfinished_run(self.destination.store) == self.id
         if not mine:
             self._create_group(members)

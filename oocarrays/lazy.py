@@ -30,6 +30,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.urls import check_replaces
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -189,6 +190,7 @@ def written(
     **options: Any,
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
+    check_replaces(target)
     array_file.check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
     run = planned(x, target, made, means_of(cluster, memory), straight=array_file.is_empty(target), **options)

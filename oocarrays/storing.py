@@ -19,6 +19,7 @@ from oocarrays.lazy import check_array
 from oocarrays.mapping.selection import Selection
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, describe
+from oocarrays.storage.urls import check_replaces
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -111,6 +112,7 @@ def _opened(target: Any) -> ArrayFile:
     array = array_file.open_array(placer(None)(target), mode="r+")
     if array.read_only:
         raise TargetError(f"{array_file.location(array)} is opened for reading: open it with mode='r+'")
+    check_replaces(array.store_path)
     return describe(array, written=True)
 
 
