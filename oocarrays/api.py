@@ -41,6 +41,7 @@ from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.presence import Policy
 from oocarrays.storage.remote import RemoteStore
+from oocarrays.storage.urls import check_replaces
 from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -244,14 +245,15 @@ def rechunk(
         compressors=compressors,
         filters=filters,
         overwrite=overwrite,
-        scratch=scratch_of(place(scratch or settings.setting("scratch")), target, source),
+        scratch=scratch_of(place(settings.setting("scratch") if scratch is None else scratch), target, source),
         missing=policy,
         means=means,
     )
     if holds_group(source):
         return group_job(
-            source, target, chunks, planner, means, zarr_format=zarr_format, overwrite=overwrite, cluster=cluster
-        )
+            source, target, chunks, planner, means, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
+            cluster=cluster,
+        )  # fmt: skip
     planned = planner(array_file.open_array(source), target, chunks)
     return _job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
@@ -380,6 +382,7 @@ def resume(
         raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
     place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
     target = place(target)
+    check_replaces(target)
     scratch = scratch_of(place(settings.setting("scratch")), target)
     terms = partial(_terms, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers)
     if holds_group(target):

@@ -152,7 +152,7 @@ def scratch_folder(scratch: Any, target: StoreLike) -> str:
     UnsupportedError
         Where it is not on this machine.
     """
-    place = scratch_of(scratch or settings.setting("scratch"), target)
+    place = scratch_of(settings.setting("scratch") if scratch is None else scratch, target)
     if not isinstance(place, str) or "://" in str(scratch):
         raise UnsupportedError(f"scratch={scratch!r}: blocks that are computed wait in a local folder")
     return place

@@ -13,6 +13,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.collective_report import plan_rows, plan_text
+from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.parts import (
     Parts,
@@ -26,6 +27,7 @@ from oocarrays.graphs.redistribution import moved
 from oocarrays.graphs.run import Cluster
 from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.mapping.distribution import Block
+from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
@@ -192,8 +194,8 @@ class DistributedArray(RankArrays[Parts]):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("the parts of a distributed array can only be copied into one array")
-        return np.asarray(self.compute(), dtype)
+            raise InputError("the parts of a distributed array can only be copied into one array")
+        return as_numpy(self.compute, dtype)
 
     def __len__(self) -> int:
         if not self.shape:

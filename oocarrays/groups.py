@@ -166,7 +166,8 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         return self._run.left
 
     def _sources(self) -> Sequence[Presence]:
-        return [presence for member in self._run.members.values() for presence in member.reads()]
+        rewritten = [presence for member in self._run.members.values() for presence in member.reads()]
+        return [*rewritten, *self._run.reads()]
 
     def _planned(self) -> str:
         each = [f"{name}\n{_indented(report.explain(plan))}" for name, plan in self.plan.members]
@@ -259,6 +260,7 @@ def group_job(
     planner: Planner,
     means: Mapping[str, Any],
     *,
+    missing: Policy,
     zarr_format: int | None,
     overwrite: bool,
     cluster: Cluster | None,
@@ -271,8 +273,10 @@ def group_job(
         What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
     means : mapping
         What plans may use: ``budget`` in bytes, ``costs``, ``processes`` of a cluster.
+    missing : str
+        What is made of chunks that arrays lack that are copied.
     """
-    file = group_file.describe_group(group_file.open_group(source))
+    file = group_file.describe_group(group_file.open_group(source)).with_policy(missing)
     if zarr_format not in (None, file.zarr.metadata.zarr_format):
         raise UnsupportedError(
             f"zarr_format={zarr_format}: {file.name} is in format {file.zarr.metadata.zarr_format}, and a group has one"

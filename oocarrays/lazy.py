@@ -21,6 +21,7 @@ from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
+from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.notebook import lazy_html
 from oocarrays.plan.blocks import BlocksPlan, plan_blocks
@@ -28,6 +29,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.urls import check_replaces
 from oocarrays.stored_array import placer
 
 if TYPE_CHECKING:
@@ -160,7 +162,12 @@ def from_dask(
     grid, names = block_grid(x), dimension_names
     shape = grid.chunks if chunks is None else regular_chunks(chunks, grid, x.dtype, names)
     made = target_settings(
-        described(x, fill_value=fill_value, attributes=dict(attributes or {}), dimension_names=names),
+        described(
+            x,
+            fill_value=fill_value,
+            attributes={} if attributes is None else named(attributes, "attributes"),
+            dimension_names=names,
+        ),
         shape,
         shards=regular_shards(shards, shape, x.shape, x.dtype, names),
         zarr_format=zarr_format,
@@ -183,6 +190,7 @@ def written(
     **options: Any,
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
+    check_replaces(target)
     array_file.check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
     run = planned(x, target, made, means_of(cluster, memory), straight=array_file.is_empty(target), **options)

@@ -70,7 +70,7 @@ class Means:
             strict=named,
             threads=asked.get("threads", settings.local_cores()),
             costs=asked["costs"],
-            scratch=_scratch(scratch or settings.setting("scratch"), file),
+            scratch=_scratch(settings.setting("scratch") if scratch is None else scratch, file),
         )
 
 

@@ -12,6 +12,7 @@ import zarr
 
 from oocarrays.contents import array_facts
 from oocarrays.graphs import settings
+from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.selection import Selection
 from oocarrays.notebook import array_html
@@ -246,7 +247,7 @@ class StoredArray:
         return AHEAD.add(partial(read, self._file, taken, meter=new_meter()), nbytes, most)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self[...], dtype=dtype)
+        return as_numpy(lambda: self[...], dtype)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -17,6 +17,7 @@ from oocarrays.graphs.storing import Storing, store_graph, writes
 from oocarrays.mapping.selection import Selection
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, describe
+from oocarrays.storage.urls import check_replaces
 from oocarrays.stored_array import placer
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def _opened(target: Any) -> ArrayFile:
     array = array_file.open_array(placer(None)(target), mode="r+")
     if array.read_only:
         raise TargetError(f"{array_file.location(array)} is opened for reading: open it with mode='r+'")
+    check_replaces(array.store_path)
     return describe(array, written=True)
 
 
