@@ -31,14 +31,23 @@ NEWEST = """
 named first on the oldest only, the rest on the newest only; the two take about as long."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what CI runs on one Python only."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what CI runs on one Python only, and leave it to CI where nobody names a file, a mark or a word."""
     for item in items:
         names = {item.path.stem, item.path.parent.name}
         if names & set(NEWEST.split()):
             item.add_marker(pytest.mark.newest)
         elif names & set(ONCE.split()):
             item.add_marker(pytest.mark.once)
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    if not (named or config.option.markexpr or config.option.keyword):
+        config.hook.pytest_deselected(items=[item for item in items if is_long(item)])
+        items[:] = [item for item in items if not is_long(item)]
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether a test is marked as one that takes long."""
+    return any(item.get_closest_marker(name) for name in ("once", "newest"))
 
 
 @pytest.fixture
