@@ -27,6 +27,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike, describe
 from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.formats import dimension_names
+from oocarrays.storage.metered import new_meter
 from oocarrays.storage.presence import Policy, shows_chunks
 from oocarrays.storage.urls import absolute, store_of
 
@@ -348,7 +349,7 @@ class OutOfCoreArray:
         taken = selection_of(section, self.shape)
         nbytes = taken.size * self.dtype.itemsize
         most = settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead")
-        return AHEAD.add(partial(read, self._file, taken), nbytes, most)
+        return AHEAD.add(partial(read, self._file, taken, meter=new_meter()), nbytes, most)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[...], dtype=dtype)

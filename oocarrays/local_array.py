@@ -32,7 +32,7 @@ from oocarrays.notebook import rows_html
 from oocarrays.plan.in_core import Slabs
 from oocarrays.storage.descriptor import KEY, Descriptor
 from oocarrays.storage.local_files import LocalFiles, open_local_files
-from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import new_meter
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.sections import read_section
@@ -293,14 +293,14 @@ def _documents(files: LocalFiles) -> dict[str, Any]:
 
 
 def _read(files: LocalFiles, rank: int, axes: Axes) -> np.ndarray:
-    file, meter = files.file(rank), Meter()
+    file, meter = files.file(rank), new_meter()
     data = read_section(file, axes, meter=meter)
     warn_of_missing(meter, file.presence.name)
     return data
 
 
 def _write(files: LocalFiles, rank: int, axes: Axes, values: np.ndarray) -> None:
-    write_section(files.file(rank, written=True), axes, values)
+    write_section(files.file(rank, written=True), axes, values, meter=new_meter())
 
 
 # ---------------------------------------------------------------------- workers' own disks
