@@ -18,6 +18,7 @@ import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
 from oocarrays.plan import candidates
 from oocarrays.plan.rechunk import METHODS
+from oocarrays.storage import durable
 from oocarrays.storage.array_file import is_finished
 from oocarrays.storage.durable import Syncer
 from tests.power import Disk, watched
@@ -29,8 +30,9 @@ MEMORY = "64MiB"
 
 @pytest.fixture(autouse=True)
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small arrays have many parts, too."""
+    """Small arrays have many parts, too, each written down as soon as it can be, as in runs that last."""
     monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+    monkeypatch.setattr(durable, "GROUP_SECONDS", 0.0)
 
 
 def rechunk(folder: Path, **options: Any) -> ooc.RechunkJob:
@@ -107,7 +109,6 @@ def outcomes(
 
 
 def check(found: Counter[str]) -> None:
-    print(found)
     assert set(found) == {"finished", "resumed", "begun again"}, found
 
 
@@ -125,6 +126,14 @@ each_way = pytest.mark.parametrize("whole", [True, False], ids=["file system", "
 def test_a_rechunk(tmp_path: Path, method: str, whole: bool) -> None:
     """One draw a moment here; 25 of them, by hand, found nothing else in 2,000 states."""
     check_rechunk(tmp_path, method, whole, 1)
+
+
+@each_way
+def test_a_rechunk_that_is_over_before_anything_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setattr(durable, "GROUP_SECONDS", 60.0)
+    check_rechunk(tmp_path, "independent", whole, 4)
 
 
 @pytest.mark.once
@@ -149,8 +158,8 @@ def test_a_pass_over_slabs(tmp_path: Path) -> None:
     check(outcomes(tmp_path, record(tmp_path, doubled), doubled, 2 * DATA, resume=resume))
 
 
-def early(self: Syncer, say: Callable[[], None], *, ahead: int = 1) -> None:
-    say()
+def early(self: Syncer, prepare: Callable[[], Callable[[], None]], *, ahead: int = 1) -> None:
+    prepare()()
 
 
 @each_way
