@@ -158,6 +158,34 @@ def test_a_pass_over_slabs(tmp_path: Path) -> None:
     check(outcomes(tmp_path, record(tmp_path, doubled), doubled, 2 * DATA, resume=resume))
 
 
+def halved(block: np.ndarray) -> np.ndarray:
+    return block / 2
+
+
+def swept(folder: Path, **options: Any) -> Any:
+    return ooc.iterate(halved, folder / "s.zarr", folder / "disk" / "t.zarr", sweeps=3, fuse=1, memory=MEMORY, ranks=2, **options)
+
+
+def test_an_iteration(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    resume = partial(swept, tmp_path, resume=True)
+    check(outcomes(tmp_path, record(tmp_path, swept), swept, DATA / 8, resume=resume))
+
+
+def gathered(folder: Path, **options: Any) -> ooc.FilesJob:
+    return ooc.gather_files(folder / "l", folder / "disk" / "t.zarr", memory=MEMORY, **options)
+
+
+@each_way
+def test_a_gather(tmp_path: Path, whole: bool) -> None:
+    prepare(tmp_path)
+    files = ooc.create_array(
+        tmp_path / "l", shape=DATA.shape, dtype=DATA.dtype, placement="local", layout="(block, *)", ranks=2
+    )
+    files[...] = DATA
+    check(outcomes(tmp_path, record(tmp_path, gathered, whole=whole), gathered, DATA))
+
+
 def early(self: Syncer, prepare: Callable[[], Callable[[], None]], *, ahead: int = 1) -> None:
     prepare()()
 
