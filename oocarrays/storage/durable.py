@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
-from oocarrays.errors import StoreFailure
 from oocarrays.storage.pages import libc
+from oocarrays.storage.refused import write_error
 
 Say = Callable[[], None]
 """Writes down that something is on its device."""
@@ -107,12 +107,26 @@ def replace(path: str, data: bytes, *, named: bool = True) -> None:
     ----------
     named : bool
         Whether the name of its folder is on the device, too; where not, what syncs all puts it there.
+
+    Raises
+    ------
+    DiskFullError, StoreFailure
+        Where it cannot be written: what was there stays.
     """
-    make_folder(os.path.dirname(path), named=named)
-    partial = _beside(path, data, synced=True)
-    _rename(partial, path)
-    sync_path(os.path.dirname(path))
+    with told(path):
+        make_folder(os.path.dirname(path), named=named)
+        _rename(_beside(path, data, synced=True), path)
+        sync_path(os.path.dirname(path))
     written(path)
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """Say in one line that something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error) from error
 
 
 def _beside(path: str, data: bytes, *, synced: bool) -> str:
@@ -159,14 +173,16 @@ class PreparedStore(LocalStore):
     async def set(self, key: str, value: Buffer) -> None:
         """Write a document beside the one that is there."""
         path = os.path.join(str(self.root), key)
-        self._prepared.append((_beside(path, value.to_bytes(), synced=False), path))
+        with told(path):
+            self._prepared.append((_beside(path, value.to_bytes(), synced=False), path))
 
     def publish(self) -> None:
         """Replace the documents that are there, which were synced before; that is on the device then."""
-        for partial, path in self._prepared:
-            _rename(partial, path)
-        for folder in {os.path.dirname(path) for _, path in self._prepared}:
-            sync_path(folder)
+        with told(str(self.root)):
+            for partial, path in self._prepared:
+                _rename(partial, path)
+            for folder in {os.path.dirname(path) for _, path in self._prepared}:
+                sync_path(folder)
 
 
 class Syncer:
@@ -339,9 +355,7 @@ class Syncer:
             for path in sorted(paths, key=len, reverse=True):  # a file before the folder that names it
                 sync_path(path)
         except OSError as error:
-            raise StoreFailure(
-                f"cannot put on its device what was written: {error.strerror or error} ({error.filename})"
-            ) from error
+            raise write_error(f"what was written to {' and '.join(self._places())}", error) from error
 
 
 def _one_a_device(folders: Iterable[str]) -> Iterable[str]:
