@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 import zarr
 from dask.utils import format_bytes
@@ -22,6 +22,7 @@ from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import build_graph
 from oocarrays.job import Job
+from oocarrays.keywords import SlabKeywords
 from oocarrays.local_array import LocalArrays
 from oocarrays.local_slabs import local_pass
 from oocarrays.mapping.boundary import checked_boundary
@@ -35,11 +36,19 @@ from oocarrays.storage.presence import Policy
 
 if TYPE_CHECKING:
     from distributed import Client
+    from typing_extensions import TypeVar
 
-Sources = OutOfCoreArray | LocalArrays | zarr.Array | StoreLike
+    Made = TypeVar("Made", default=OutOfCoreArray)
+else:
+    from typing import TypeVar
+
+    Made = TypeVar("Made")
+
+Global = OutOfCoreArray | zarr.Array | StoreLike
+Sources = Global | LocalArrays
 
 
-class SlabJob(Job[SlabRun, Any]):
+class SlabJob(Job[SlabRun, Made], Generic[Made]):
     """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
@@ -95,7 +104,7 @@ class SlabJob(Job[SlabRun, Any]):
         ]
 
 
-class LocalSlabJob(SlabJob):
+class LocalSlabJob(SlabJob[Any]):
     """A pass over the slabs of local array files."""
 
     def __init__(self, run: SlabRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
@@ -107,6 +116,45 @@ class LocalSlabJob(SlabJob):
 
     def _build(self) -> Graph:
         return local_graph(self._run, self._addresses)
+
+
+@overload
+def map_slabs(
+    kernel: Kernel, source: Global | Sequence[Global], target: StoreLike, **keywords: Unpack[SlabKeywords]
+) -> SlabJob[OutOfCoreArray]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel, source: LocalArrays | Sequence[LocalArrays], target: StoreLike, **keywords: Unpack[SlabKeywords]
+) -> SlabJob[LocalArrays]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: Global | Sequence[Global],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[list[OutOfCoreArray]]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: LocalArrays | Sequence[LocalArrays],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[list[LocalArrays]]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: Sources | Sequence[Sources],
+    target: StoreLike | list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[Any]: ...
 
 
 def map_slabs(
@@ -132,7 +180,7 @@ def map_slabs(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> SlabJob:
+) -> SlabJob[Any]:
     """Plan to pass an array, or several aligned ones, through a window, and to write what a kernel makes of it.
 
     A slab is read while the one before it is computed and the one before that is written. Rows that two slabs share
