@@ -25,6 +25,7 @@ from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.steps import Key
 from oocarrays.job import Job
 from oocarrays.lazy import check_array
+from oocarrays.mapping.given import renamed
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective_writes import CollectiveWritePlan
 from oocarrays.plan.write_offers import plan_collective_write
@@ -129,13 +130,14 @@ def _others(plan: CollectiveWritePlan) -> str:
     return f" (aggregators {', '.join(said)})" if others else ""
 
 
+@renamed(partition="domains")
 def write_sections(
     a: OutOfCoreArray | zarr.Array | StoreLike,
     sections: SectionsLike,
     parts: RankArrays[Any] | Sequence[Any],
     *,
     method: str = "auto",
-    partition: str = "dynamic",
+    domains: str = "dynamic",
     deal: str = "block",
     aggregators: str | int | Sequence[int] = "auto",
     disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
@@ -163,7 +165,7 @@ def write_sections(
     method : "auto", "two-phase" or "independent"
         Whether some ranks, the aggregators, write for all, or each rank for itself, by default where no chunk is
         written by two.
-    partition : "dynamic" or "static"
+    domains : "dynamic" or "static"
         Whether the chunks that are written are shared out to the aggregators, or those of the whole array.
     deal : "block" or "cyclic"
         Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
@@ -215,7 +217,7 @@ def write_sections(
         costs=means["costs"],
         under_way=means["requests"],
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
-        partition=partition,
+        partition=domains,
         deal=deal,
         disk_of=disk_of(disks),
     )
