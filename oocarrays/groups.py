@@ -47,7 +47,16 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
         self._missing = settings.missing(missing)
 
     def __getitem__(self, name: str) -> OutOfCoreArray:
-        return OutOfCoreArray(self._file.arrays[name.strip("/")], self._missing)
+        """The array at a path in the group.
+
+        Raises
+        ------
+        KeyError
+            Where there is none, whatever ``name`` is.
+        """
+        if not isinstance(name, str) or (path := name.strip("/")) not in self._file.arrays:
+            raise KeyError(name)
+        return OutOfCoreArray(self._file.arrays[path], self._missing)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._file.arrays)
