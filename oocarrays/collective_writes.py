@@ -82,14 +82,9 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
         return self.plan.threads
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        planned, meter = self.plan.traffic, self.meter
         return [
             ("", "planned", "measured"),
-            ("read requests", str(planned.read_requests), str(meter.read_requests)),
-            ("read", format_bytes(planned.read_bytes), format_bytes(meter.read_bytes)),
-            ("write requests", str(planned.write_requests), str(meter.write_requests)),
-            ("written", format_bytes(planned.written_bytes), format_bytes(meter.written_bytes)),
-            ("messages", str(planned.messages), str(meter.messages)),
+            *report.counted_rows(self.plan.traffic, self.meter, (*report.READ_AND_WRITTEN, "messages")),
             ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
         ]
 

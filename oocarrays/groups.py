@@ -170,12 +170,11 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         return "\n\n".join([report.table(group_rows(self.plan)), *each])
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        t, m = self.plan.traffic, self.meter
+        m = self.meter
         return [
             ("", "planned", "measured"),
             ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds or 0.0:.2f}"),
-            ("read requests", str(t.read_requests), str(m.read_requests)),
-            ("write requests", str(t.write_requests), str(m.write_requests)),
+            *report.counted_rows(self.plan.traffic, m, ("read requests", "write requests")),
             (
                 "copied as stored",
                 format_bytes(self.plan.copies.nbytes),

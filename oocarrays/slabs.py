@@ -90,17 +90,13 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
 
     def _measured(self) -> list[tuple[str, str, str]]:
         """What the last run did, beside what was planned; seconds of tasks are those of all ranks together."""
-        t, meter = self.plan.traffic, self.meter
-        verbs = [verb for verb in ("read", "give", "compute", "write") if verb in meter.seconds]
+        meter = self.meter
+        verbs = [verb for verb in ("read", "fetch", "give", "compute", "write") if verb in meter.seconds]
         return [
             ("", "planned", "measured"),
             ("seconds", "", f"{self.measured_seconds:.2f}"),
             *((f"  {verb}, all ranks", "", f"{meter.seconds[verb]:.2f}") for verb in verbs),
-            ("read requests", str(t.read_requests), str(meter.read_requests)),
-            ("read", format_bytes(t.read_bytes), format_bytes(meter.read_bytes)),
-            ("decoded", format_bytes(t.decoded_bytes), format_bytes(meter.decoded_bytes)),
-            ("write requests", str(t.write_requests), str(meter.write_requests)),
-            ("written", format_bytes(t.written_bytes), format_bytes(meter.written_bytes)),
+            *report.counted_rows(self.plan.traffic, meter, [name for name in report.COUNTED if name != "messages"]),
         ]
 
 
