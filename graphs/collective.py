@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task
-from oocarrays.graphs.builder import Builder
+from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.collective_tasks import Reading
-from oocarrays.graphs.parts import home_addresses
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Exchange, Key
 
+from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.collective import AHEAD, CollectivePlan
 from oocarrays.storage.array_file import ArrayFile
@@ -65,7 +64,7 @@ def collective_read(
     Parameters
     ----------
     workers : sequence of str
-        Where ranks are put, in turn; none for threads, which take what they want of what others have read.
+        Where ranks are put; none for threads, which take what they want of what others have read.
     meter : Meter, optional
         Counts what this process reads.
     selections : sequence of Selection
@@ -81,7 +80,7 @@ def collective_read(
     between_workers = _in_steps if plan.schedule else _at_one_time
     together = between_workers if plan.workers else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
-    homes = {builder.suffix: home_addresses(plan.ranks, workers)} if workers else {}
+    homes = {builder.suffix: spread(plan.ranks, workers)} if workers else {}
     return CollectiveTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
 
 

@@ -106,21 +106,6 @@ def _worker(address: str, facts: dict[str, Any]) -> Worker:
     )
 
 
-def put(ranks: int, workers: Sequence[Worker]) -> list[str]:
-    """The address of each rank's worker: neighbours together.
-
-    >>> a, b = (Worker(address=x, host=x, threads=1, memory_limit=0, memory=0) for x in "ab")
-    >>> put(4, [a, b]), put(1, [a, b])
-    (['a', 'a', 'b', 'b'], ['a'])
-    """
-    return spread(ranks, [worker.address for worker in workers])
-
-
-def spread(ranks: int, addresses: Sequence[str]) -> list[str]:
-    """One of ``addresses`` for each rank."""
-    return [addresses[rank * len(addresses) // max(ranks, len(addresses))] for rank in range(ranks)]
-
-
 def budget_of(workers: Sequence[Worker]) -> int:
     """Bytes that each worker may hold for a run: below the lines at which it spills, less what it holds when idle.
 

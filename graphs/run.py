@@ -16,7 +16,7 @@ import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
 from oocarrays.graphs.missing import warn_of_missing
-from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
+from oocarrays.graphs.placement import Worker, idle_workers, pin, workers_of
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
@@ -31,6 +31,7 @@ from oocarrays.errors import (
     RunError,
     StoreFailure,
 )
+from oocarrays.mapping.placing import spread
 from oocarrays.plan.limits import check_count
 from oocarrays.storage import array_file
 from oocarrays.storage.journal import Journal
@@ -102,7 +103,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         self._cluster = cluster
         if cluster:
             check_reach(run.stores)
-        self._addresses: Sequence[str] = self._homed(put(run.plan.ranks, cluster.workers()) if cluster else ())
+        self._addresses: Sequence[str] = self._homed(self._put(cluster.workers() if cluster else ()))
         self._built: Graph | None = None
         self.measured_seconds: float | None = None
         """Seconds that the last `run` took."""
@@ -129,6 +130,10 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
     def _key(self) -> Key:
         return self._whole()[1]
 
+    def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
+        """The worker of each rank, of those that are there; none on threads."""
+        return spread(self._run.plan.ranks, [worker.address for worker in workers])
+
     def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
         """The worker of each rank, where they were put so."""
         return addresses
@@ -137,7 +142,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         """Put ranks anew where a worker has gone since the job was planned."""
         there = cluster.workers()
         if not {worker.address for worker in there}.issuperset(self._addresses):
-            self._addresses = put(self._run.plan.ranks, there)
+            self._addresses = self._put(there)
         self._addresses = self._homed(self._addresses)
 
     @property

@@ -18,11 +18,12 @@ from dask.task_spec import Alias, TaskRef
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.collective import listen, topic_of
-from oocarrays.graphs.parts import RankParts, home_addresses, layered
+from oocarrays.graphs.parts import RankParts, layered
 from oocarrays.graphs.placement import pin
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.steps import Key
 from oocarrays.mapping.given import whole
+from oocarrays.mapping.placing import spread
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The workers that ranks are put on in turn."""
+        """The workers that ranks are put on, neighbours together."""
         return self._workers
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
@@ -93,7 +94,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     @property
     def placement(self) -> dict[int, str]:
         """The worker of each rank; none where ranks are threads."""
-        return dict(enumerate(home_addresses(self.ranks, self._workers)))
+        return dict(enumerate(spread(self.ranks, self._workers)))
 
     @property
     def meter(self) -> Meter:
