@@ -312,7 +312,8 @@ class SweepRun(SlabRun):
         ]
         found: list[float] = []
         watch = None if residual is None else lambda before, after: found.append(float(residual(before, after)))
-        out = self._loans.empty(self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("="))
+        shape, dtype = self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("=")
+        out = self._pool.lend(shape, dtype, elements=self.plan.window_elements)
         return [fused(blocks[0], *ends, out=out, watch=watch), np.array(largest(found))]
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:

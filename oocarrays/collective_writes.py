@@ -202,7 +202,7 @@ def write_sections(
     check_writable(file)
     cluster, there = _where(parts, scheduler, workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
-    means = means_of(cluster, memory, None if schedule == "auto" else schedule)
+    means = means_of(cluster, memory, schedule)
     plan = plan_collective_write(
         file.stored,
         wanted.requests,
