@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 from oocarrays.graphs.builder import Builder, new_suffix
-from oocarrays.graphs.collective import topic_of
 from oocarrays.graphs.parts import RankParts, layered
 from oocarrays.graphs.steps import Key
-from oocarrays.graphs.work import this_worker
+from oocarrays.graphs.telling import tell, topic_of
 
 from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
@@ -60,10 +59,7 @@ class Casting:
         depth = self.files.descriptor.depth
         there = tuple(map(moved, places, depth))
         piece = read_section(self.files.file(rank), there, meter=self.meter, threads=1)
-        worker = this_worker()
-        if worker:
-            told = {"verb": "give", "args": (rank,), "worker": worker.address, **self.meter.take()}
-            worker.log_event(self.topic, told)
+        tell(self.topic, "give", (rank,), self.meter)
         return piece
 
     def gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:

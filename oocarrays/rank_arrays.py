@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,11 +18,11 @@ from dask.task_spec import Alias, TaskRef
 
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.collective import listen, topic_of
 from oocarrays.graphs.parts import RankParts, layered
 from oocarrays.graphs.placement import pin
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.steps import Key
+from oocarrays.graphs.telling import listen, topic_of
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.placing import spread
 from oocarrays.storage.meter import Meter
@@ -147,7 +148,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     def _pin(self) -> None:
         if self._cluster and not self._is_pinned:
             for suffix, addresses in self._parts.homes.items():
-                listen(self._cluster.client, topic_of(suffix), self._meter)
+                listen(self._cluster.client, topic_of(suffix), weakref.ref(self._meter))
                 pin(self._cluster.client, suffix, addresses, topic_of(suffix))
 
     def _there(self, options: dict[str, Any]) -> dict[str, Any]:
