@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dask.config
-from dask.utils import parse_timedelta
 from oocarrays.graphs.settings import local_cores
 
 from oocarrays.errors import BudgetError, PlacementError
@@ -196,23 +195,3 @@ def _connected(address: str) -> Client:
             raise PlacementError(f"no scheduler answers at {address!r}: {error}") from error
         _CLIENTS[address] = known
     return known
-
-
-def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str) -> None:
-    """Pin the tasks of a graph that is about to be sent to a cluster, whose workers may copy each other's messages.
-
-    Raises
-    ------
-    PlacementError
-        Where the scheduler takes no plugins.
-    """
-    from oocarrays.graphs.nearby import introduce
-    from oocarrays.graphs.pins import Pins
-
-    introduce(client)
-    patience = parse_timedelta(dask.config.get("oocarrays.patience"))
-    pins = Pins(suffix, addresses, topic, patience)
-    try:
-        client.register_plugin(pins, name=pins.name)
-    except (ValueError, RuntimeError) as error:
-        raise PlacementError(f"ranks cannot be pinned: the scheduler takes no plugins ({error})") from error

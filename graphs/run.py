@@ -16,7 +16,8 @@ import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
 from oocarrays.graphs.missing import warn_of_missing
-from oocarrays.graphs.placement import Worker, idle_workers, pin, workers_of
+from oocarrays.graphs.pinning import pin
+from oocarrays.graphs.placement import Worker, idle_workers, workers_of
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.telling import listen

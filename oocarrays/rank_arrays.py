@@ -19,7 +19,7 @@ from dask.task_spec import Alias, TaskRef
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.parts import RankParts, layered
-from oocarrays.graphs.placement import pin
+from oocarrays.graphs.pinning import pin
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.telling import listen, topic_of
