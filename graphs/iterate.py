@@ -26,7 +26,7 @@ from oocarrays.graphs.sweeps import Fused
 from oocarrays.errors import NotFoundError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.iterate import IteratePlan, SweptPass
-from oocarrays.plan.slabs import Slab
+from oocarrays.plan.slab_geometry import Slab
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal

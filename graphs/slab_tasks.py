@@ -25,7 +25,8 @@ from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.slabs import Slab, SlabPlan
+from oocarrays.plan.slab_geometry import Slab
+from oocarrays.plan.slabs import SlabPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.leftovers import remove_unfinished

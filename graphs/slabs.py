@@ -19,7 +19,8 @@ from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.slab_tasks import SlabRun
 from oocarrays.graphs.steps import Key
 
-from oocarrays.plan.slabs import RESULTS, Slab
+from oocarrays.plan.slab_geometry import Slab
+from oocarrays.plan.slabs import RESULTS
 
 
 def build_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

@@ -17,7 +17,9 @@ import numpy as np
 
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.slabs import REQUESTS, Piece, Slab, SlabPlan, buffer_bytes
+from oocarrays.plan.slab_geometry import Piece, Slab
+from oocarrays.plan.slab_reads import REQUESTS, buffer_bytes
+from oocarrays.plan.slabs import SlabPlan
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool
