@@ -143,12 +143,28 @@ class Server:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, call: str, *args: Any, at: str = "", after: int = 1, wait: bool = False, **options: Any) -> Child:
-        """Begin a call, of `do` or of the package; end it, or let it wait, at a point."""
+    def start(
+        self,
+        call: str,
+        *args: Any,
+        at: str = "",
+        after: int = 1,
+        wait: bool = False,
+        config: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Child:
+        """Begin a call, of `do` or of the package; end it, or let it wait, at a point.
+
+        Parameters
+        ----------
+        config : dict, optional
+            Dask's settings there.
+        """
         self._children += 1
         folder = self.folder / str(self._children)
         folder.mkdir()
         order = {"call": call, "args": args, "options": options, "at": at, "after": after, "wait": wait}
+        order["config"] = config or {}
         return Child(self, self.ask(order | {"folder": folder, "cwd": os.getcwd()}), folder)
 
     def run(self, call: str, *args: Any, **options: Any) -> Child:
@@ -196,7 +212,8 @@ def obey(order: dict[str, Any]) -> int:
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
     try:
-        return do(order, folder)
+        with dask.config.set(order["config"]):
+            return do(order, folder)
     except BaseException as error:  # noqa: BLE001  whatever it is, it is told
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

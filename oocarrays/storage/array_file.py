@@ -35,7 +35,7 @@ from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.plan.limits import check_priced
-from oocarrays.storage.blobs import STAGING_BYTES, write_error
+from oocarrays.storage.blobs import STAGING_BYTES
 from oocarrays.storage.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.codec import (
     DECODE_IN_PLACE,
@@ -50,6 +50,7 @@ from oocarrays.storage.making_room import put_new, replace_local
 from oocarrays.storage.nested import lie_together
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.presence import Policy, Presence, presence_of
+from oocarrays.storage.refused import write_error
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
 from oocarrays.storage.urls import check_replaces, opened, store_of

@@ -31,10 +31,10 @@ from typing import Any
 
 from oocarrays.errors import JournalError, NotFoundError, StoreFailure, TargetError
 from oocarrays.storage.array_file import StoreLike, local_folder
-from oocarrays.storage.blobs import write_error
 from oocarrays.storage.entries import LocalEntries, StoreEntries, entries_of
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.receipts import Receipt
+from oocarrays.storage.refused import write_error
 
 FOLDER = ".oocarrays"
 """Where a journal is, below its target."""
