@@ -27,7 +27,7 @@ from oocarrays.graphs.sweeps import Fused
 from oocarrays.errors import NotFoundError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.iterate import IteratePlan, SweptPass
-from oocarrays.plan.slabs import Slab
+from oocarrays.plan.slab_geometry import Slab
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal, Kept
@@ -399,7 +399,8 @@ class SweepRun(SlabRun):
         ]
         found: list[float] = []
         watch = None if residual is None else lambda before, after: found.append(float(residual(before, after)))
-        out = self._loans.empty(self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("="))
+        shape, dtype = self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("=")
+        out = self._pool.lend(shape, dtype, elements=self.plan.window_elements)
         return [fused(blocks[0], *ends, out=out, watch=watch), np.array(largest(found))]
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import zarr
 from oocarrays.graphs import exchange, in_place
-from oocarrays.graphs.buffers import Holding, Pool, shaped
+from oocarrays.graphs.buffers import Holding
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.shared import Rooms
@@ -37,6 +37,7 @@ from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.pages import allocate
+from oocarrays.storage.pool import Pool, shaped
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.receipts import Receipt, Receipts
 from oocarrays.storage.remote import RemoteStore, place_below

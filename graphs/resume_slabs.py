@@ -21,7 +21,8 @@ from oocarrays.graphs.slab_tasks import SlabTarget
 
 from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.mapping.section import Section
-from oocarrays.plan.slabs import Slab, SlabPlan
+from oocarrays.plan.slab_geometry import Slab
+from oocarrays.plan.slabs import SlabPlan
 from oocarrays.storage.array_file import ArrayFile, StoreLike, describe, name_of, open_array, unfinished_run
 from oocarrays.storage.journal import Kept
 from oocarrays.storage.receipts import Receipt

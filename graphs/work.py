@@ -12,11 +12,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oocarrays.graphs.placement import known_workers
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.shared import Rooms
+from oocarrays.graphs.telling import tell, this_worker
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.storage import durable
@@ -26,9 +27,6 @@ from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.receipts import Receipt
-
-if TYPE_CHECKING:
-    from distributed import Worker
 
 SETTLE_SECONDS = 60
 """Seconds that a failed run waits for what its other tasks are in the middle of."""
@@ -164,10 +162,7 @@ class Work:
         """On a cluster, say what has been done and counted here."""
         if self.processes is None:
             return
-        worker = this_worker()
-        if worker:  # or these tasks run on threads after all
-            told = {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()}
-            worker.log_event(self.topic, told)
+        tell(self.topic, verb, args, self.meter)  # where these tasks do not run on threads after all
 
     @property
     def running(self) -> int:
@@ -276,13 +271,3 @@ def live_workers() -> set[str]:
 
     with worker_client() as client:
         return set(known_workers(client))
-
-
-def this_worker() -> Worker | None:
-    """The worker that runs this task; None on threads."""
-    from distributed import get_worker
-
-    try:
-        return get_worker()
-    except ValueError:
-        return None
