@@ -178,7 +178,9 @@ class Exchange:
                 took.append(self._task("carry", args, rank, carried[rank], *keys))
                 carried[rank] = took[-1]
             if self.synchronous:
-                taken[rank] = self._task("taken", args, rank, after=took)
+                # Dask drops copies that fewer tasks wait for than there are: a message that two take would come twice
+                shared = keys if len(took) > 1 else []
+                taken[rank] = self._task("taken", args, rank, after=[*took, *shared])
         if self.synchronous:
             self._order.went([(message.source, message.destination) for message in messages], taken)
 
