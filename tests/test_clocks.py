@@ -72,7 +72,8 @@ def test_what_lives_is_not_taken_for_old(tmp_path: Path, monkeypatch: pytest.Mon
     job = ooc.rechunk(source, target, **options_of("two-phase"))
     fail(job, 12)
     job._run.journal.claim()
-    monkeypatch.setattr(time, "time", lambda later=time.time() + DAY: later)
+    later = time.time() + DAY
+    monkeypatch.setattr(time, "time", lambda: later)
     assert all(found.alive for found in find_leftovers(tmp_path))
     job._run.journal.release()
     assert not any(found.alive for found in find_leftovers(tmp_path))
