@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import zarr
 
 from oocarrays.stored_array import placer
