@@ -162,7 +162,7 @@ class Journal:
         with self._writing():
             self._entries.clear(folder)
             self._entries.make_folder(folder)
-            self._entries.create(f"{folder}/{KEPT}", entry, durable=self.durable)
+            self._entries.prepare(f"{folder}/{KEPT}", entry, durable=self.durable)()
             self._entries.replace(PLAN, json.dumps(data | {"digest": digest, "replaced": True}).encode())
             self._clear_but(folder)
         self._digest, self._folder, self._done = digest, folder, set()
