@@ -151,9 +151,9 @@ def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
 
 
 def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
-    means = means_of(cluster, memory)
-    asked = settings.setting("schedule") if schedule == "auto" else schedule
-    return {"budget": means["budget"], "costs": means["costs"], "under_way": means["requests"], "schedule": asked}
+    means = means_of(cluster, memory, schedule)
+    order = None if schedule is None else means["schedule"]
+    return {"budget": means["budget"], "costs": means["costs"], "under_way": means["requests"], "schedule": order}
 
 
 # ---------------------------------------------------------------------- what is wanted

@@ -17,14 +17,13 @@ from oocarrays.asked import check_lazy, cluster_of, means_of
 from oocarrays.collective import SectionsLike, disk_of, wanted_by_ranks
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.builder import itself
+from oocarrays.graphs.builder import itself, new_suffix
 from oocarrays.graphs.collective_writes import WritingBuilder, WritingRun
-from oocarrays.graphs.parts import home_addresses
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.steps import Key
 from oocarrays.job import Job
 from oocarrays.mapping.given import renamed
+from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective_writes import CollectiveWritePlan
 from oocarrays.plan.write_offers import plan_collective_write
@@ -59,7 +58,7 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     ) -> None:
         self._array, self._held, self._workers = a, held, workers
         super().__init__(run, lambda name: a, cluster)
-        self._addresses = home_addresses(run.plan.ranks, workers)
+        self._addresses = spread(run.plan.ranks, workers)
 
     @property
     def plan(self) -> CollectiveWritePlan:
@@ -199,7 +198,7 @@ def write_sections(
     check_writable(file)
     cluster, there = _where(parts, scheduler, workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
-    means = means_of(cluster, memory, None if schedule == "auto" else schedule)
+    means = means_of(cluster, memory, schedule)
     plan = plan_collective_write(
         file.stored,
         wanted.requests,
@@ -278,4 +277,4 @@ def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> Held:
             whole = array.rechunk(-1) if array.ndim else array
             keys += flatten(whole.__dask_keys__())
             tasks |= ensure_dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
-    return Held(tasks=tasks, keys=tuple(keys), homes={suffix: home_addresses(len(arrays), workers)} if workers else {})
+    return Held(tasks=tasks, keys=tuple(keys), homes={suffix: spread(len(arrays), workers)} if workers else {})

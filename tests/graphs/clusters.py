@@ -13,7 +13,10 @@ from typing import Any
 
 import dask
 import numpy as np
+import pytest
 from distributed import Client, LocalCluster
+from oocarrays.graphs import nearby
+from oocarrays.graphs.nearby import LOOK, READ, introduce
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
@@ -36,6 +39,27 @@ def cluster(workers: int, **options: Any) -> Iterator[Client]:
         Client(made) as client,
     ):
         yield client
+
+
+@contextmanager
+def only(client: Client, *ways: str) -> Iterator[Client]:
+    """The client while its workers get each other's messages in these ways alone, of those that work here."""
+    introduce(client)  # once for the same workers: no run does it again
+    worked = ways_that_work()
+    if not worked >= set(ways):
+        pytest.skip(f"{ways} does not work on this system")
+    client.run(nearby.use, ways)
+    try:
+        yield client
+    finally:
+        client.run(nearby.use, worked)
+
+
+def ways_that_work() -> frozenset[str]:
+    """How this process gets its own messages: a worker's children and siblings are no nearer."""
+    here, where = nearby._tried()
+    works = {LOOK: nearby._is_seen(where), READ: nearby._is_readable(here)}
+    return frozenset(way for way, each in works.items() if each)
 
 
 def tight(plan: Callable[..., ooc.RechunkJob]) -> ooc.RechunkJob:

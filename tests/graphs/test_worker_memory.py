@@ -13,6 +13,7 @@ import dask.threaded
 import numpy as np
 import pytest
 from distributed import Client
+from oocarrays.graphs.nearby import LOOK, READ
 from oocarrays.graphs.rechunk import build_graph
 
 import oocarrays as ooc
@@ -23,7 +24,7 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import plan_rechunk
 from tests.edges import run_of
-from tests.graphs.clusters import cluster, most_held, within
+from tests.graphs.clusters import cluster, most_held, only, within
 from tests.small import CODECS, make
 from tests.strategies import MIB, stored
 
@@ -31,9 +32,15 @@ WIDE = np.random.default_rng(5).random((4096, 2048), dtype="f4")
 
 
 @pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    """Two workers of two threads each, with no limit but the plan's."""
+def workers() -> Iterator[Client]:
     with cluster(2, threads_per_worker=2, memory_limit=0) as client:
+        yield client
+
+
+@pytest.fixture(params=[READ, LOOK])
+def two(request: pytest.FixtureRequest, workers: Client) -> Iterator[Client]:
+    """Two workers of two threads each, with no limit but the plan's, that get each other's messages in one way."""
+    with only(workers, request.param) as client:
         yield client
 
 
