@@ -219,6 +219,7 @@ class Work:
         What failed first is what every later task raises, whichever of them the scheduler hears of first.
         """
         self.failure = self.failure or error
+        self.syncer.hurry()
         return self.failure
 
     def _let_go(self) -> None:

@@ -26,6 +26,7 @@ from oocarrays.errors import (
     TargetError,
 )
 from oocarrays.plan import candidates, rechunk
+from oocarrays.storage import durable
 from oocarrays.storage.journal import Journal
 from tests.dying import Server
 from tests.small import each_method
@@ -204,7 +205,7 @@ def test_scratch_that_goes_between_plan_and_run_is_missed(field: Path, target: P
 
 def interrupt(job: ooc.RechunkJob, after: int) -> None:
     """Ctrl-C when some parts have been recorded: scratch stays."""
-    record, calls = Journal.record, itertools.count(1)
+    record, calls = Journal._publish, itertools.count(1)
 
     def stop(self: Journal, *done: Any) -> None:
         record(self, *done)
@@ -212,7 +213,8 @@ def interrupt(job: ooc.RechunkJob, after: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "record", stop)
+        patch.setattr(durable, "GROUP_SECONDS", 0.0)
+        patch.setattr(Journal, "_publish", stop)
         with pytest.raises(KeyboardInterrupt):
             job.run()
 
@@ -243,7 +245,7 @@ def test_a_failed_job_that_is_collected_takes_no_scratch_from_the_one_that_goes_
         break_disk(patch, 9)
         with pytest.raises(DiskFullError):
             dask.compute(failed[0])
-    record = Journal.record
+    record = Journal._publish
 
     def forget(self: Journal, *done: Any) -> None:
         if failed:
@@ -251,7 +253,7 @@ def test_a_failed_job_that_is_collected_takes_no_scratch_from_the_one_that_goes_
             gc.collect()
         record(self, *done)
 
-    monkeypatch.setattr(Journal, "record", forget)
+    monkeypatch.setattr(Journal, "_publish", forget)
     ooc.resume(target).run()
     assert not failed
     check_finished(target)

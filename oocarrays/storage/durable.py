@@ -298,11 +298,16 @@ class Syncer:
             self._waiting = []
         self.stop()
 
-    def stop(self) -> None:
-        """Wait until all has been said that can be, after a failure."""
+    def hurry(self) -> None:
+        """Have all said that waits, without more patience, and do not wait for that."""
         with self._changed:
             self._hurried = self._working
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Wait until all has been said that can be, after a failure."""
+        self.hurry()
+        with self._changed:
             self._changed.wait_for(lambda: not self._working)
 
     def _check(self) -> None:

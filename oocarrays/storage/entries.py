@@ -20,7 +20,7 @@ from zarr.storage import StorePath
 
 from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import remove_tree, write_all
-from oocarrays.storage.durable import replace, written
+from oocarrays.storage.durable import replace, sync_path, written
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""
@@ -55,10 +55,11 @@ class LocalEntries:
         """Make the folder that `create` needs."""
         os.makedirs(self._path(key), exist_ok=True)
 
-    def create(self, key: str, data: bytes) -> None:
-        """Put ``data`` under ``key`` if nothing is there."""
-        self.prepare(key, data)()
-        written(self._path(key))
+    def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
+        """Put ``data`` under ``key`` if nothing is there; what is ``durable`` is on its device then."""
+        path = self._path(key)
+        self.prepare(key, data, durable=durable)()
+        sync_path(os.path.dirname(path)) if durable else written(path)
 
     def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
         """Write ``data`` where nobody finds it; what is returned puts it under ``key`` if nothing is there.
@@ -158,7 +159,7 @@ class StoreEntries:
     def make_folder(self, key: str) -> None:
         """Nothing: a store has keys only."""
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
         """Put ``data`` under ``key`` if nothing is there; of two at once, one remains."""
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         sync(self.store.set_if_not_exists(f"{self.root}/{key}", buffer))

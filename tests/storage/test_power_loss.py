@@ -136,7 +136,7 @@ def test_a_rechunk_that_is_over_before_anything_is_written_down(
     prepare(tmp_path)
     disk = record(tmp_path, rechunk, whole=whole)
     assert len(disk.moments) <= 5 or not whole, "the device is asked for the mark, its name, all at once, and the end"
-    check(outcomes(tmp_path, disk, rechunk, DATA, draws=4), ("finished", "begun again"))
+    check(outcomes(tmp_path, disk, rechunk, DATA, draws=4))
 
 
 @pytest.mark.once
