@@ -36,4 +36,5 @@ def test_one_clear_error_and_the_next_run_goes_on(shared: Path, tmp_path: Path) 
     tries = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr[-2000:]
     assert {(kind, late) for kind, late, _, _ in tries} == {*product(KINDS, (False, True))}
-    assert not [each for each in tries if each[-1] not in ("", "done")]
+    fine = "", "done", "not reached; done"  # threads make some calls together, more or fewer of them
+    assert not [each for each in tries if each[-1] not in fine]
