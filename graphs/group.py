@@ -19,6 +19,7 @@ from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import GraphBuilder
 from oocarrays.graphs.remains import KEPT, remaining
 from oocarrays.graphs.resume import Terms, journal_of, planned, resumed
+from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
@@ -98,6 +99,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     copies = plan.copies
     return {
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "missing": source.missing,
         "members": {name: member.target.nbytes for name, member in plan.members},
         "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
         "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
@@ -143,6 +145,7 @@ def resumed_group(
     journal, id, content = journal_of(target, "group")
     _check_names(target, content)
     file = _source(content, source, target, place)
+    file = file.with_policy(policy_of(content.get("missing") if missing is None else missing))
     moved = source is not None
     names = [name for name in content["members"] if not array_file.is_finished(member_store(target, name))]
     if trust.again and len(names) < len(content["members"]):

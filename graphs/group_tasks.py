@@ -203,6 +203,8 @@ class GroupRun(KeptRun):
             return self
         for member in members:
             member.look()  # what is not there has no fingerprint
+        for presence in self.reads():
+            presence.look_for_missing(self.meter)
         mine = array_file.unfinished_run(self.destination.store) == self.id
         self.made = not mine
         if not mine:

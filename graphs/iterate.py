@@ -342,6 +342,7 @@ class SweepRun(SlabRun):
             most = self._end(most)
         else:
             self._check_read()
+            self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
             array_file.remove_scratch(self._place(self.number - 1))
         self.journal.release()
         self._close(keep_scratch=not self.last)

@@ -17,7 +17,6 @@ from operator import or_
 from typing import Any
 
 import zarr
-from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.core import get_dependencies
 from dask.task_spec import DataNode, Task, TaskRef
 from oocarrays.graphs.lazy_reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
@@ -29,8 +28,12 @@ from oocarrays.storage.nested import lie_together
 
 Key = Any
 Axes = tuple[range, ...]
-GETTERS = (getter, getter_inline, getter_nofancy)
-"""By which Dask's own tasks take an index out of what they read."""
+GETTERS = {f"dask.array.core.{name}" for name in ("getter", "getter_inline", "getter_nofancy")}
+"""By which Dask's own tasks take an index out of what they read; by name, as Dask's arrays are slow to import."""
+
+
+def _full_name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', '')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +211,7 @@ def _axes(function: Any, given: Sequence[Any], thing: StoredPart | zarr.Array) -
         spans = [slice(edges[0], edges[-1]) for edges in given[1]]
     elif function in (copy_tile, read_copy):
         spans = [slice(*ends) for ends in given[-1]]
-    elif function in GETTERS and isinstance(given[1], tuple):
+    elif _full_name(function) in GETTERS and isinstance(given[1], tuple):
         spans = list(given[1])
     if len(spans) != len(whole) or not all(isinstance(span, slice) and (span.step or 1) > 0 for span in spans):
         return whole

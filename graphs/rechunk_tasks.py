@@ -245,6 +245,7 @@ class RechunkRun(JournaledRun):
     def _start(self, number: int) -> None:
         """Begin a pass: what the last one wrote is what this one reads."""
         if number > 1:
+            self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
             array_file.remove_scratch(self._scratch_folder(number - 2))
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
@@ -312,8 +313,8 @@ class RechunkRun(JournaledRun):
         self._close()
         return name
 
-    def _finish_targets(self) -> None:
-        array_file.finish_target(self.target, durable=self.durable)
+    def _finishing(self) -> Callable[[], None]:
+        return array_file.finishing(self.target, durable=self.durable)
 
     # ------------------------------------------------------------------ independent
 

@@ -215,10 +215,15 @@ class SlabRun(JournaledRun):
         self._let_go_of_memory()
         return str(self.destination.store)
 
-    def _finish_targets(self) -> None:
-        """The first one last: its mark says that some carry it."""
-        for number in reversed(range(len(self.targets))):
-            self._finish_target(number)
+    def _finishing(self) -> Callable[[], None]:
+        ready = [self._finishing_target(number) for number in range(len(self.targets))]
+
+        def finish() -> None:
+            """The first one last: its mark says that some carry it."""
+            for each in reversed(ready):
+                each()
+
+        return finish
 
     def _let_go(self) -> None:
         """Threads are all of a run: what has failed among them is over when none is running."""
@@ -240,8 +245,8 @@ class SlabRun(JournaledRun):
         super().settle(resumable=resumable)
         self._let_go_of_memory()
 
-    def _finish_target(self, number: int) -> None:
-        array_file.finish_target(self._open_targets()[number], durable=self.durable)
+    def _finishing_target(self, number: int) -> Callable[[], None]:
+        return array_file.finishing(self._open_targets()[number], durable=self.durable)
 
     def _open_targets(self) -> list[Any]:
         """The targets, open in this process."""

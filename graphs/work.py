@@ -19,6 +19,7 @@ from oocarrays.graphs.settings import setting
 from oocarrays.graphs.shared import Rooms
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
+from oocarrays.storage import durable
 from oocarrays.storage.array_file import StoreLike, local_folder, unfinished_run
 from oocarrays.storage.durable import Syncer
 from oocarrays.storage.journal import Journal
@@ -73,7 +74,8 @@ class Work:
         self._running = 0
         self._idle = threading.Condition()
         there = weakref.ref(self)
-        self.syncer = Syncer(lambda: places_of(there()), active=self.durable)
+        patience = durable.GROUP_SECONDS if self.processes is None else 0.0
+        self.syncer = Syncer(lambda: places_of(there()), active=self.durable, patience=patience)
         LIVE[self.id] = self
 
     @property
@@ -89,10 +91,10 @@ class Work:
     def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
         """Write down that a part is done, once it is on its device.
 
-        Between threads nobody waits for that: they end together. A worker's task waits, for what it has not written
-        down when it ends is not done again if the worker dies.
+        Between threads nobody waits for that: they end together, and so parts are written down many at once. A
+        worker's task waits, for what it has not written down when it ends is not done again if the worker dies.
         """
-        self.syncer.then(partial(self.journal.record, part, stored), ahead=self.plan.ranks)
+        self.syncer.then(partial(self.journal.prepare, part, stored), ahead=self.plan.ranks)
         if self.processes is not None:
             self.syncer.wait()
 

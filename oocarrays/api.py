@@ -8,12 +8,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import zarr
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of, scratch_of
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
@@ -25,7 +25,9 @@ from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
 from oocarrays.job import Job
-from oocarrays.lazy_dataset import is_lazy, lazy_job
+from oocarrays.keywords import RechunkKeywords
+from oocarrays.lazy import FromDaskJob
+from oocarrays.lazy_dataset import DatasetJob, is_lazy, lazy_job
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
@@ -41,6 +43,8 @@ from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.presence import Policy
 from oocarrays.storage.remote import RemoteStore
+from oocarrays.storage.urls import check_replaces
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -116,6 +120,56 @@ lend("draw exchanges", lambda plan, **how: load_picture("picture_exchange").draw
 lend("html", plan_html)
 
 
+@overload
+def rechunk(
+    source: OutOfCoreArray | zarr.Array,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def rechunk(
+    source: OutOfCoreGroup | zarr.Group,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def rechunk(
+    source: StoreLike,
+    target: StoreLike,
+    *,
+    chunks: int | str | tuple[Any, ...] | list[Any] | Mapping[int, Any] | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def rechunk(
+    source: StoreLike,
+    target: StoreLike,
+    *,
+    chunks: Mapping[str, tuple[Any, ...] | list[Any] | Mapping[Any, Any]],
+    **keywords: Unpack[RechunkKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def rechunk(
+    source: Any,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob: ...
+
+
 def rechunk(
     source: Any,
     target: StoreLike,
@@ -136,7 +190,7 @@ def rechunk(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob | GroupJob:
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob:
     """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
 
     Parameters
@@ -243,14 +297,15 @@ def rechunk(
         compressors=compressors,
         filters=filters,
         overwrite=overwrite,
-        scratch=scratch_of(place(scratch or settings.setting("scratch")), target, source),
+        scratch=scratch_of(place(settings.setting("scratch") if scratch is None else scratch), target, source),
         missing=policy,
         means=means,
     )
     if holds_group(source):
         return group_job(
-            source, target, chunks, planner, means, zarr_format=zarr_format, overwrite=overwrite, cluster=cluster
-        )
+            source, target, chunks, planner, means, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
+            cluster=cluster,
+        )  # fmt: skip
     planned = planner(array_file.open_array(source), target, chunks)
     return _job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
@@ -379,6 +434,7 @@ def resume(
         raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
     place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
     target = place(target)
+    check_replaces(target)
     scratch = scratch_of(place(settings.setting("scratch")), target)
     terms = partial(_terms, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers)
     if holds_group(target):

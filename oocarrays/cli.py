@@ -26,7 +26,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
-from oocarrays.array import open_array, placer
+from oocarrays.array import open_array
 from oocarrays.chunks import parsed_chunks
 from oocarrays.cli_exchange import add_commands
 from oocarrays.cli_requests import add_commands as add_requests
@@ -47,6 +47,7 @@ from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.presence import Policy
 from oocarrays.storage.urls import check_path
+from oocarrays.stored_array import placer
 
 WRONG_INPUT, FAILED = 2, 1
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}

@@ -16,9 +16,9 @@ from oocarrays.graphs import settings
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sieve import METHODS
 from oocarrays.section_reading import plan
-from oocarrays.storage.blobs import write_error
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import metered
+from oocarrays.storage.refused import write_error
 from oocarrays.storage.urls import check_path
 
 if TYPE_CHECKING:

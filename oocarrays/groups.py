@@ -6,7 +6,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import zarr
 from dask.utils import format_bytes
@@ -33,9 +33,6 @@ from oocarrays.storage.group_file import GroupFile, member_store
 from oocarrays.storage.presence import Policy, Presence
 from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.urls import absolute
-
-if TYPE_CHECKING:
-    pass
 
 
 class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
@@ -166,19 +163,24 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         return self._run.left
 
     def _sources(self) -> Sequence[Presence]:
-        return [presence for member in self._run.members.values() for presence in member.reads()]
+        rewritten = [presence for member in self._run.members.values() for presence in member.reads()]
+        return [*rewritten, *self._run.reads()]
 
     def _planned(self) -> str:
         each = [f"{name}\n{_indented(report.explain(plan))}" for name, plan in self.plan.members]
         return "\n\n".join([report.table(group_rows(self.plan)), *each])
 
     def _measured(self) -> list[tuple[str, str, str]]:
+        m = self.meter
         return [
             ("", "planned", "measured"),
             ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds or 0.0:.2f}"),
-            ("read requests", str(self.plan.traffic.read_requests), str(self.meter.read_requests)),
-            ("write requests", str(self.plan.traffic.write_requests), str(self.meter.write_requests)),
-            ("copied as stored", format_bytes(self.plan.copies.nbytes), format_bytes(self.meter.copied_bytes)),
+            *report.counted_rows(self.plan.traffic, m, ("read requests", "write requests")),
+            (
+                "copied as stored",
+                format_bytes(self.plan.copies.nbytes),
+                f"{format_bytes(m.copied_bytes)} in {m.copied_objects} objects",
+            ),
         ]
 
     def _title(self) -> str:
@@ -259,6 +261,7 @@ def group_job(
     planner: Planner,
     means: Mapping[str, Any],
     *,
+    missing: Policy,
     zarr_format: int | None,
     overwrite: bool,
     cluster: Cluster | None,
@@ -271,8 +274,10 @@ def group_job(
         What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
     means : mapping
         What plans may use: ``budget`` in bytes, ``costs``, ``processes`` of a cluster.
+    missing : str
+        What is made of chunks that arrays lack that are copied.
     """
-    file = group_file.describe_group(group_file.open_group(source))
+    file = group_file.describe_group(group_file.open_group(source)).with_policy(missing)
     if zarr_format not in (None, file.zarr.metadata.zarr_format):
         raise UnsupportedError(
             f"zarr_format={zarr_format}: {file.name} is in format {file.zarr.metadata.zarr_format}, and a group has one"

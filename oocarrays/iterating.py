@@ -16,7 +16,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
@@ -37,6 +37,7 @@ from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.scratch import scratch_below
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -164,14 +165,12 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
     # ------------------------------------------------------------------ what a person reads
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        t, meter, last = self.plan.traffic, self.meter, [f"{residual:g}" for residual in self.residuals[-1:]]
-        names: dict[str, Callable[[int], str]] = dict.fromkeys(("read_requests", "write_requests"), str)
-        names |= dict.fromkeys(("read_bytes", "written_bytes"), format_bytes)
+        last = [f"{residual:g}" for residual in self.residuals[-1:]]
         return [
             ("", "planned", "measured"),
             ("passes", str(len(self.plan.passes)), str(len(self.residuals) or len(self.plan.passes))),
             ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
-            *((n.replace("_", " "), show(getattr(t, n)), show(getattr(meter, n))) for n, show in names.items()),
+            *report.counted_rows(self.plan.traffic, self.meter),
             *(("residual", f"{self._course.until}", residual) for residual in last),
         ]
 

@@ -9,8 +9,9 @@ Each kind of value has its one door here, on the lowest floor, so that whoever t
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ MOST_EXTENT = 2**63 - 1
 NO_TYPE = (TypeError, ValueError, SyntaxError, AttributeError, LookupError, OverflowError, RecursionError)
 """What numpy raises at what is no type: some texts it reads as Python."""
 Choice = TypeVar("Choice")
+Taken = ParamSpec("Taken")
+Given = TypeVar("Given")
 
 
 def whole(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> int:
@@ -145,13 +148,43 @@ def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = I
     InputError
         Or ``error``: where numpy knows no such type, or its elements have no fixed size.
     """
+    known = known_type(given, name, error=error)
+    if known.hasobject or known.itemsize == 0:
+        raise error(f"{name}={given!r} has elements of no fixed size; take a type such as 'float32'")
+    return known
+
+
+def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
+    """A type of elements of any size, among them objects.
+
+    >>> known_type(object)
+    dtype('O')
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where numpy knows no such type.
+    """
     try:
         known: np.dtype = np.dtype(given)
     except NO_TYPE as refused:
         raise error(f"{name}={given!r} is no type of numpy's elements, such as 'float32': {refused}") from None
-    if known.hasobject or known.itemsize == 0:
-        raise error(f"{name}={given!r} has elements of no fixed size; take a type such as 'float32'")
     return known
+
+
+def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
+    """What is read, as numpy asks an object for it: ``dtype`` is looked at before.
+
+    >>> as_numpy(lambda: [1, 2], "f4")
+    array([1., 2.], dtype=float32)
+
+    Raises
+    ------
+    InputError
+        Where numpy knows no such type.
+    """
+    wanted = None if dtype is None else known_type(dtype)
+    return np.asarray(read(), wanted)
 
 
 def _index(given: Any) -> int | None:
@@ -160,3 +193,33 @@ def _index(given: Any) -> int | None:
         return operator.index(given)
     except TypeError:
         return None
+
+
+def renamed(**names: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, Given]]:
+    """Let a function refuse words that it took once, in a line that names those that it takes.
+
+    >>> @renamed(partition="domains")
+    ... def dealt(domains="auto"):
+    ...     return domains
+    >>> dealt(partition="static")
+    Traceback (most recent call last):
+    oocarrays.errors.InputError: partition='static' is domains='static' now: dealt takes no partition any more
+
+    Raises
+    ------
+    InputError
+        From the function, where an old word is given.
+    """
+
+    def now(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
+        @wraps(function)
+        def checked(*args: Taken.args, **given: Taken.kwargs) -> Given:
+            old = next((word for word in names if word in given), None)
+            if old is not None:
+                said, called = f"={given[old]!r}", getattr(function, "__name__", "this")
+                raise InputError(f"{old}{said} is {names[old]}{said} now: {called} takes no {old} any more")
+            return function(*args, **given)
+
+        return checked
+
+    return now

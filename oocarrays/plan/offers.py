@@ -152,7 +152,7 @@ def _methods(method: str) -> tuple[str, ...]:
 
 def _partitions(partition: str) -> tuple[Partition, ...]:
     known: tuple[Partition, ...] = get_args(Partition)
-    chosen(partition, "partition", ("auto", *known))
+    chosen(partition, "domains", ("auto", *known))
     return known if partition == "auto" else (partition,)  # type: ignore[return-value]
 
 

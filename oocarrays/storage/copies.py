@@ -25,11 +25,11 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
-from oocarrays.storage.blobs import write_error
 from oocarrays.storage.durable import written
 from oocarrays.storage.journal import FOLDER
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.receipts import UNKEPT, Unkept
+from oocarrays.storage.refused import write_error
 
 KEYS_AT_ONCE = 1000
 """Keys of a store that are held at one time."""

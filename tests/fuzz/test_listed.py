@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -143,6 +144,17 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: ooc.shift(ooc.distribute(np.arange(6), "block", ranks=2, scheduler="threads"), 1).local_shape(2),
         LayoutError,
         "rank 2 is not one of 0 to 1",
+    ),
+    "array of no type": (lambda: ooc.open_array("a.zarr").__array__("/"), InputError, "dtype='/' is no type"),
+    "distributed array of no type": (
+        lambda: ooc.distribute(np.arange(6), "block", ranks=2, scheduler="threads").__array__("/"),
+        InputError,
+        "dtype='/' is no type",
+    ),
+    "attributes of a lazy array": (
+        lambda: ooc.from_dask(da.arange(6), "new.zarr", attributes=({"a": 1}, "x"), scheduler="threads"),
+        InputError,
+        "attributes=.* is not a mapping",
     ),
     "overwrite of text": (_rechunked(overwrite="no"), InputError, "overwrite='no' is neither True nor False"),
     "nothing to read into": (
