@@ -4,6 +4,8 @@
     pack ─► room ─┐ a file without a name ─ where ─► /proc/PROCESS/fd/FILE ─► its pages ─► unpack
                   └─ used again when nobody here refers to it, and nobody elsewhere has a lock on it
 
+    forwarded         worker b ─ where ─► /proc/PROCESS of b/fd/FILE ─► the same pages ─► worker c
+
 No process is made more open than it was: the system lets those open its files who may look at the process anyway, and
 in these files lies nothing but what was packed to be sent. They have no name and belong to whoever has them open, so a
 killed worker leaves none, and its locks go with it. Their pages are there before they are used and cannot be taken
@@ -108,6 +110,19 @@ class Segment(mmap.mmap):
 class Look(mmap.mmap):
     """Pages of another process's segment: what is written there stays here."""
 
+    file: int
+    start: int
+    whose: Where
+
+    @property
+    def where(self) -> Where:
+        """Where third processes find it: here, whoever has made it."""
+        return self.whose._replace(process=os.getpid(), file=self.file)
+
+
+class Passed(Look):
+    """Pages of another process's segment that are only passed on: nothing can be written there."""
+
 
 _segments: weakref.WeakSet[Segment] = weakref.WeakSet()
 _looks: weakref.WeakSet[Look] = weakref.WeakSet()
@@ -130,7 +145,7 @@ def _memory_file(nbytes: int) -> int:
 @cache
 def most_files() -> int:
     """How many segments, and looks at others', this process has open before it makes do without: an eighth of what it
-    may have each, and a segment takes two."""
+    may have each, and each takes two."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**10 if soft == resource.RLIM_INFINITY else min(soft // 16, 2**10)
 
@@ -219,6 +234,11 @@ class Rooms:
         copy[...] = data
         return copy
 
+    def forwarded(self, data: np.ndarray) -> np.ndarray:
+        """What has come and goes on: another look at it, where it came by one; else a contiguous copy."""
+        seen = passed_on(data) if _on else None
+        return self.copy(data) if seen is None else seen
+
     def joined(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
         """The bytes of contiguous arrays, one behind the other; of one, where it is.
 
@@ -257,8 +277,8 @@ def _memory(nbytes: int) -> np.ndarray | Segment:
 
 def found(array: np.ndarray) -> tuple[Where, int] | None:
     """Where others find an array, and at which byte; None where they do not."""
-    segment = _owner_of(array)
-    return (segment.where, array.ctypes.data - segment.start) if isinstance(segment, Segment) else None
+    memory = _owner_of(array)
+    return (memory.where, array.ctypes.data - memory.start) if isinstance(memory, Segment | Passed) else None
 
 
 def _owner_of(array: np.ndarray) -> Any:
@@ -284,31 +304,54 @@ def look(where: Where, start: int, stop: int) -> np.ndarray:
             raise OSError("it is another file")
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return _look(file, where, start, stop)
+            _check(file, where)
+            seen = _mapped(Look, file, where, start, stop)
         finally:
             os.close(file)
     except PermissionError:
         raise
     except (OSError, ValueError) as error:
         raise ConnectionError(f"memory of process {where.process} cannot be read: {error}") from error
+    return seen if len(_looks) <= most_files() else seen.copy()
 
 
-def _look(file: int, where: Where, start: int, stop: int) -> np.ndarray:
+def _check(file: int, where: Where) -> None:
+    """Lock what is looked at; an error where it is something else by now."""
     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     tokens = os.pread(file, 2 * TOKEN_BYTES, 0)
     if tokens[:TOKEN_BYTES] != where.owner:
         raise PermissionError(f"process {where.process} is another one here")
     if tokens[TOKEN_BYTES:] != where.use:
         raise ConnectionError("it is used for something else")
+
+
+def _mapped(kind: type[Look], file: int, where: Where, start: int, stop: int) -> np.ndarray:
+    """Some bytes of a file that is locked: it stays open, and so the lock, until nobody has a view of them."""
     before = start % mmap.ALLOCATIONGRANULARITY
-    pages = Look(
-        file, stop - start + before, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE, offset=start - before
-    )  # it has the file open, and so the lock, until nobody has a view of it
-    seen = np.frombuffer(pages, np.uint8, stop - start, before)
-    if len(_looks) >= most_files():
-        return seen.copy()
+    access = mmap.PROT_READ if kind is Passed else mmap.PROT_READ | mmap.PROT_WRITE
+    pages = kind(file, stop - start + before, mmap.MAP_PRIVATE, access, offset=start - before)
+    pages.file, pages.whose = os.dup(file), where
+    weakref.finalize(pages, os.close, pages.file).atexit = False
     _looks.add(pages)
+    seen = np.frombuffer(pages, np.uint8, stop - start, before)
+    pages.start = seen.ctypes.data - start
     return seen
+
+
+def passed_on(array: np.ndarray) -> np.ndarray | None:
+    """What is seen in a look, to be shown to third processes: no bytes are copied, and no others are kept.
+
+    None where it is not in a look, or no more files can be open.
+    """
+    memory = _owner_of(array)
+    if not isinstance(memory, Look) or not array.flags.c_contiguous or len(_looks) >= most_files():
+        return None
+    start = array.ctypes.data - memory.start
+    try:
+        seen = _mapped(Passed, memory.file, memory.whose, start, start + array.nbytes)
+    except OSError:  # no more files, or mappings
+        return None
+    return seen.view(array.dtype).reshape(array.shape)
 
 
 @cache

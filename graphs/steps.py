@@ -7,7 +7,8 @@
                                 └──► carry 1 ─► send 2                    what is for others, until it goes on
 
 A message is a few parts, each the bytes of one origin for one final rank: one part in most schedules, several in those
-that forward. A part that is carried is a copy: a message that came is one piece of memory, and would stay whole for it.
+that forward. A part that is carried is a copy, or a look at where it was packed: a message that came is one piece of
+memory, and would stay whole for it.
 What a lost worker was sent is made again from outboxes and from what is carried, never from another rank's region.
 Thakur 1995, sections 4.2 and 4.3.
 """
@@ -178,7 +179,9 @@ class Exchange:
                 took.append(self._task("carry", args, rank, carried[rank], *keys))
                 carried[rank] = took[-1]
             if self.synchronous:
-                taken[rank] = self._task("taken", args, rank, after=took)
+                # Dask drops copies that fewer tasks wait for than there are: a message that two take would come twice
+                shared = keys if len(took) > 1 else []
+                taken[rank] = self._task("taken", args, rank, after=[*took, *shared])
         if self.synchronous:
             self._order.went([(message.source, message.destination) for message in messages], taken)
 
@@ -237,11 +240,11 @@ def carried_parts(
     messages: Iterable[Message | None],
     rooms: Rooms,
 ) -> Carried:
-    """What ``rank`` holds for others after a stage: what it held and did not send, and what came, copied to rooms."""
+    """What ``rank`` holds for others after a stage: what it held and did not send, and what came to go on."""
     step = schedule.step(stage - 1)
     gone = set(schedule.ride(stage - 1, rank).pairs) if rank in step.senders else set()
     kept = {pair: part for pair, part in (carried.parts if carried else {}).items() if pair not in gone}
-    return Carried(kept | {pair: rooms.copy(part) for pair, part in _parts(messages) if pair[1] != rank})
+    return Carried(kept | {pair: rooms.forwarded(part) for pair, part in _parts(messages) if pair[1] != rank})
 
 
 def arrived_parts(rank: int, messages: Iterable[Message | None]) -> dict[int, np.ndarray]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 try:
-    from oocarrays import graphs as graphs
+    import oocarrays.graphs as graphs  # noqa: F401  "from oocarrays" would call what is missing a circular import
 except ModuleNotFoundError as error:
     if error.name != "oocarrays.graphs":
         raise
     raise ModuleNotFoundError(
         "oocarrays.graphs is not found: Python was started in the repository, whose folder oocarrays/ hides the "
-        "installed package; install with 'pip install -e .', or start Python elsewhere",
+        "installed package, and its link oocarrays/graphs is not there; start Python elsewhere, or make the link: "
+        "ln -s ../graphs oocarrays/graphs",
         name=error.name,
     ) from None
 
@@ -38,6 +39,7 @@ from oocarrays.section_arrays import SectionArrays
 from oocarrays.shift_job import ShiftJob
 from oocarrays.shifting import shift
 from oocarrays.slabs import SlabJob, map_slabs
+from oocarrays.storage.metered import metered
 from oocarrays.storing import store
 
 __version__ = "0.5.0"
@@ -74,6 +76,7 @@ __all__ = [
     "iterate",
     "kernels",
     "map_slabs",
+    "metered",
     "multicast",
     "open_array",
     "open_group",

@@ -8,12 +8,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import zarr
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of, scratch_of
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
@@ -25,7 +25,9 @@ from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
 from oocarrays.job import Job
-from oocarrays.lazy_dataset import is_lazy, lazy_job
+from oocarrays.keywords import RechunkKeywords
+from oocarrays.lazy import FromDaskJob
+from oocarrays.lazy_dataset import DatasetJob, is_lazy, lazy_job
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
@@ -42,6 +44,7 @@ from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.presence import Policy
 from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.urls import check_replaces
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -117,6 +120,56 @@ lend("draw exchanges", lambda plan, **how: load_picture("picture_exchange").draw
 lend("html", plan_html)
 
 
+@overload
+def rechunk(
+    source: OutOfCoreArray | zarr.Array,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def rechunk(
+    source: OutOfCoreGroup | zarr.Group,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def rechunk(
+    source: StoreLike,
+    target: StoreLike,
+    *,
+    chunks: int | str | tuple[Any, ...] | list[Any] | Mapping[int, Any] | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def rechunk(
+    source: StoreLike,
+    target: StoreLike,
+    *,
+    chunks: Mapping[str, tuple[Any, ...] | list[Any] | Mapping[Any, Any]],
+    **keywords: Unpack[RechunkKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def rechunk(
+    source: Any,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob: ...
+
+
 def rechunk(
     source: Any,
     target: StoreLike,
@@ -137,7 +190,7 @@ def rechunk(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob | GroupJob:
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob:
     """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
 
     Parameters
@@ -169,8 +222,8 @@ def rechunk(
         ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
     schedule : str
         The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
-        ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; ``"auto"`` takes
-        the one of least predicted time. By default the setting ``oocarrays.schedule``.
+        ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; by
+        default the setting ``oocarrays.schedule``, and where that is ``"auto"`` the one of least predicted time.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
     zarr_format : 2 or 3
@@ -253,7 +306,8 @@ def rechunk(
             source, target, chunks, planner, means, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
             cluster=cluster,
         )  # fmt: skip
-    return _job(*planner(array_file.open_array(source), target, chunks), cluster)
+    planned = planner(array_file.open_array(source), target, chunks)
+    return _job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
 
 def _planned(
@@ -311,6 +365,8 @@ def resume(
     target: StoreLike,
     *,
     source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup | None = None,
+    memory: int | float | str | None = None,
+    ranks: int | None = None,
     again: bool = False,
     as_is: bool = False,
     verify: bool = False,
@@ -332,6 +388,9 @@ def resume(
     source : path, URL, Zarr store, array or group
         What it was reading; needed where that was no path or URL, or has been moved or copied since. Chunks of a copy
         must have the same sizes and times, or ETags: copies made by ``cp -a`` and ``rsync -a`` have.
+    memory, ranks
+        As in `rechunk`; by default as the run was planned. Where other memory, ranks or workers make another plan,
+        chunks that have been written stay; what was on its way in scratch is done again.
     again : bool
         Whether to start over: with the same plan, and with the source as it is now.
     as_is : bool
@@ -344,18 +403,21 @@ def resume(
     storage_options : mapping
         As in `rechunk`: how URLs are opened is not written down.
     scheduler, workers
-        As in `rechunk`. A run that was planned for workers goes on on workers, one on threads on threads.
+        As in `rechunk`. By default a run goes on on threads that was planned for threads, and on the workers of the
+        active client one that was planned for workers. Where there are fewer workers, it is planned anew.
 
     Returns
     -------
     RechunkJob or GroupJob
-        With the plan of the run that stopped, of a group without the arrays that it had finished;
+        With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 
     Raises
     ------
     NotFoundError
         Where nothing was left there.
+    BudgetError, PlacementError
+        Where the memory is too little, or there are no workers.
     JournalError
         Where the journal belongs to another plan or another source, or the source has changed.
     InputError
@@ -374,32 +436,41 @@ def resume(
     target = place(target)
     check_replaces(target)
     scratch = scratch_of(place(settings.setting("scratch")), target)
+    terms = partial(_terms, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers)
     if holds_group(target):
-        cluster_for = partial(_cluster_for, scheduler=scheduler, workers=workers)
-        return resume_group(target, source, place, scratch, cluster_for, missing, trust)
-    plan, file, destination, left_by = resumed(target, source, place, scratch, missing, trust)
-    return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
+        return resume_group(target, source, place, scratch, terms, missing, trust)
+    return _job(*resumed(target, source, place, scratch, terms, missing, trust))
 
 
-def _cluster_for(
-    plan: RechunkPlan | GroupPlan, scheduler: Client | str | None, workers: Sequence[str] | None
-) -> Cluster | None:
-    """Where a plan that was made before is to run.
+def _terms(
+    plan: RechunkPlan | GroupPlan,
+    *,
+    memory: Any,
+    ranks: int | None,
+    scheduler: Client | str | None,
+    workers: Sequence[str] | None,
+) -> tuple[Cluster | None, dict[str, Any] | None]:
+    """Where a plan that was made before is to go on; and what another one may use, where it is not to stay.
 
     Raises
     ------
     PlacementError
-        Where it was made for workers, and there are none, or fewer than its memory was shared out to.
+        Where it was made for workers, and there are none.
     """
-    if plan.processes is None:
-        return None
-    cluster = cluster_of(scheduler, workers)
-    if cluster is None:
-        raise PlacementError(f"the run was planned for {plan.processes} workers: give scheduler=, or make a client")
-    there = cluster.workers()
-    if len(there) < min(plan.processes, plan.ranks):
-        raise PlacementError(f"the run was planned for {plan.processes} workers; the cluster has {len(there)}")
-    return cluster
+    on_threads = plan.processes is None
+    asked = scheduler is not None or workers is not None
+    cluster = cluster_of(scheduler, workers) if asked or not on_threads else None
+    if cluster is None and not on_threads and scheduler is None:
+        raise PlacementError(
+            f"the run was planned for {plan.processes} workers: give scheduler=, or make a client; "
+            "scheduler='threads' plans it anew for threads"
+        )
+    moved = (cluster is None) is not on_threads
+    fewer = cluster is not None and len(cluster.workers()) < min(plan.processes or 0, plan.ranks)
+    if memory is ranks is None and not (moved or fewer):
+        return cluster, None
+    means = means_of(cluster, plan.budget if memory is None and not moved else memory)
+    return cluster, means | {"ranks": settings.setting("ranks") if ranks is None else ranks}
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:
@@ -432,11 +503,8 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     return removed
 
 
-def _job(
-    plan: RechunkPlan, source: ArrayFile, destination: Destination, cluster: Cluster | None, **left_by: Any
-) -> RechunkJob:
-    store = destination.store
-    run = RechunkRun(plan, source, destination, journal_content(plan, source, destination), **left_by)
+def _job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
+    store = run.destination.store
     return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
 
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocarrays.asked import cluster_of
-from oocarrays.distributed_array import DistributedArray, LayoutLike, layout_for
+from oocarrays.asked import check_lazy, cluster_of
+from oocarrays.distributed_array import DistributedArray
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.parts import Parts, home_addresses, parts_of_array, parts_of_blocks
+from oocarrays.graphs.parts import Parts, parts_of_array, parts_of_blocks
 from oocarrays.graphs.run import Cluster
-from oocarrays.lazy import check_array
+from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.placing import spread
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -134,7 +135,7 @@ def _wanted(
 ) -> Layout:
     """The layout that is asked for, of an array that can be shared out."""
     if not isinstance(x, np.ndarray):
-        check_array(x)
+        check_lazy(x)
     elif x.dtype.hasobject or x.dtype.itemsize == 0:
         raise UnsupportedError(f"the array has dtype {x.dtype}: its elements have no fixed size")
     return layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(workers) or settings.local_cores())
@@ -147,8 +148,8 @@ def _first(
     build: Callable[[], Parts]
     if isinstance(x, np.ndarray):
         layout = wanted
-        build = partial(parts_of_array, x, layout, home_addresses(layout.ranks, workers))
+        build = partial(parts_of_array, x, layout, spread(layout.ranks, workers))
     else:
         layout = Layout.from_chunks(x.chunks)
-        build = partial(parts_of_blocks, x, layout, home_addresses(layout.ranks, workers))
+        build = partial(parts_of_blocks, x, layout, spread(layout.ranks, workers))
     return DistributedArray(layout, x.dtype, build, cluster=cluster, workers=workers)

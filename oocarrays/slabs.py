@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import check_distinct, cluster_of, dtypes_of, means_of, ranks_of, workspace_of
 from oocarrays.chunks import ChunksLike, regular_chunks
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import local_graph
+from oocarrays.graphs.remains import NOTHING_LEFT
 from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import build_graph
 from oocarrays.job import Job
+from oocarrays.keywords import SlabKeywords
 from oocarrays.local_array import LocalArrays
 from oocarrays.local_slabs import local_pass
 from oocarrays.mapping.boundary import checked_boundary
@@ -32,14 +35,23 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.presence import Policy
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
+    from typing_extensions import TypeVar
 
-Sources = OutOfCoreArray | LocalArrays | zarr.Array | StoreLike
+    Made = TypeVar("Made", default=OutOfCoreArray)
+else:
+    from typing import TypeVar
+
+    Made = TypeVar("Made")
+
+Global = OutOfCoreArray | zarr.Array | StoreLike
+Sources = Global | LocalArrays
 
 
-class SlabJob(Job[SlabRun, Any]):
+class SlabJob(Job[SlabRun, Made], Generic[Made]):
     """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
@@ -81,21 +93,17 @@ class SlabJob(Job[SlabRun, Any]):
 
     def _measured(self) -> list[tuple[str, str, str]]:
         """What the last run did, beside what was planned; seconds of tasks are those of all ranks together."""
-        t, meter = self.plan.traffic, self.meter
-        verbs = [verb for verb in ("read", "give", "compute", "write") if verb in meter.seconds]
+        meter = self.meter
+        verbs = [verb for verb in ("read", "fetch", "give", "compute", "write") if verb in meter.seconds]
         return [
             ("", "planned", "measured"),
             ("seconds", "", f"{self.measured_seconds:.2f}"),
             *((f"  {verb}, all ranks", "", f"{meter.seconds[verb]:.2f}") for verb in verbs),
-            ("read requests", str(t.read_requests), str(meter.read_requests)),
-            ("read", format_bytes(t.read_bytes), format_bytes(meter.read_bytes)),
-            ("decoded", format_bytes(t.decoded_bytes), format_bytes(meter.decoded_bytes)),
-            ("write requests", str(t.write_requests), str(meter.write_requests)),
-            ("written", format_bytes(t.written_bytes), format_bytes(meter.written_bytes)),
+            *report.counted_rows(self.plan.traffic, meter, [name for name in report.COUNTED if name != "messages"]),
         ]
 
 
-class LocalSlabJob(SlabJob):
+class LocalSlabJob(SlabJob[Any]):
     """A pass over the slabs of local array files."""
 
     def __init__(self, run: SlabRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
@@ -107,6 +115,45 @@ class LocalSlabJob(SlabJob):
 
     def _build(self) -> Graph:
         return local_graph(self._run, self._addresses)
+
+
+@overload
+def map_slabs(
+    kernel: Kernel, source: Global | Sequence[Global], target: StoreLike, **keywords: Unpack[SlabKeywords]
+) -> SlabJob[OutOfCoreArray]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel, source: LocalArrays | Sequence[LocalArrays], target: StoreLike, **keywords: Unpack[SlabKeywords]
+) -> SlabJob[LocalArrays]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: Global | Sequence[Global],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[list[OutOfCoreArray]]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: LocalArrays | Sequence[LocalArrays],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[list[LocalArrays]]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: Sources | Sequence[Sources],
+    target: StoreLike | list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[Any]: ...
 
 
 def map_slabs(
@@ -132,7 +179,7 @@ def map_slabs(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> SlabJob:
+) -> SlabJob[Any]:
     """Plan to pass an array, or several aligned ones, through a window, and to write what a kernel makes of it.
 
     A slab is read while the one before it is computed and the one before that is written. Rows that two slabs share
@@ -179,9 +226,11 @@ def map_slabs(
         Whether a target that is there may be replaced.
     resume : bool
         Whether to go on with what a run of the same pass has left at the target, slab by slab; it begins where nothing
-        is there. That the kernel does the same as before is the caller's word. Sources that have changed since, or
-        while it ran, are refused, and what is not as it was stored is written again: with ``"verify"`` it is read for
-        that; ``"as-is"`` goes on with sources that have changed.
+        is there. That the kernel does the same as before is the caller's word. Memory, ranks and workers may be
+        others: slabs stay as they were cut; where memory is too little for them, they are cut anew, and chunks that
+        have been written stay. Sources that have changed since, or while it ran, are refused, and what is not as it
+        was stored is written again: with ``"verify"`` it is read for that; ``"as-is"`` goes on with sources that have
+        changed.
     missing, storage_options, scheduler, workers
         As in `rechunk`; local array files are read as they were opened.
 
@@ -263,7 +312,8 @@ def _global_pass(
     depths = checked(depth, arrays[0].shape, how["prefetch"], axis, height)
     asked = asked_of(kernel, files, targets, depth=depths, boundary=edge)
     left = left_by(stores[0], asked, sources=files, resume=resume) if goes_on else None
-    plan = plan_slabs(
+    planner = partial(
+        plan_slabs,
         [file.stored for file in files],
         [array_file.preview(each, store) for each, store in zip(made, stores, strict=True)],
         budget=means["budget"],
@@ -273,12 +323,13 @@ def _global_pass(
         ranks=ranks_of(ranks, means),
         processes=means.get("processes") or 1,
         past_cache_above=settings.past_cache_above(),
-        **(left.cut if left else {"axis": axis, "height": height}),
         **how,
     )
-    begun: dict[str, Any] = left.begun(plan, targets) if left else {}
-    content = slab_content(plan, asked)
-    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), **begun), cluster
+    own: dict[str, Any] = {"axis": axis, "height": height}
+    plan = left.planned(planner, **own) if left else planner(**own)
+    remains = left.remains(plan, targets) if left else NOTHING_LEFT
+    content = (left.begun_with if left else {}) | slab_content(plan, asked)
+    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), remains=remains), cluster
 
 
 def _listed(given: Any) -> list[Any]:

@@ -9,17 +9,16 @@ import dask.config
 import numpy as np
 from dask.utils import ensure_dict
 
-from oocarrays.array import placer
-from oocarrays.asked import cluster_of
+from oocarrays.asked import check_lazy, cluster_of
 from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
-from oocarrays.graphs.overwriting import reads_any, unread
+from oocarrays.graphs.read_first import reads_any, unread
 from oocarrays.graphs.run import is_here
 from oocarrays.graphs.storing import Storing, store_graph, writes
-from oocarrays.lazy import check_array
 from oocarrays.mapping.selection import Selection
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, describe
 from oocarrays.storage.urls import check_replaces
+from oocarrays.stored_array import placer
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -97,7 +96,7 @@ def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[
 
 def _storing(x: Any, target: Any, region: Any) -> Storing:
     """One array and where it goes, checked."""
-    check_array(x)
+    check_lazy(x)
     file = _opened(target)
     axes = _region(region, file)
     if tuple(map(len, axes)) != x.shape:

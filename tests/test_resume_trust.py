@@ -35,16 +35,6 @@ CHANGED = r"about \d+ % of the chunks of .*source\.zarr have changed since the r
 WRITTEN_AGAIN = "chunks that had been written are not as they were: they are written again"
 
 
-@pytest.fixture
-def field(tmp_path: Path) -> Path:
-    return make_field(tmp_path)
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "target.zarr"
-
-
 def parts_of(field: Path, method: str) -> int:
     """How many parts the first pass of a run has, of runs that die."""
     with pytest.MonkeyPatch.context() as patch:
@@ -278,8 +268,10 @@ def test_coded_chunks_and_shards(tmp_path: Path, target: Path, runs: Server, kin
 
 def test_a_run_without_a_fault_is_found_as_it_was(field: Path, target: Path, runs: Server) -> None:
     kill(runs, field, target, "two-phase")
-    before = stamps(target)
+    kept = {str(target / key) for stored in Journal(target).stored().values() for key in (stored or {}).get("", ())}
+    before = {name: stamp for name, stamp in stamps(target).items() if name in kept}
     job = ooc.resume(target, verify=True)
+    assert before
     assert job.notices == ()
     job.run()
     assert all(stamps(target)[name] == stamp for name, stamp in before.items())

@@ -33,11 +33,13 @@ from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.durable import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of, open_ahead
-from oocarrays.storage.pages import allocate, can_map
+from oocarrays.storage.pages import can_map
+from oocarrays.storage.pool import Pool
 from oocarrays.storage.presence import Missing, noticing
 from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shards import PartBlob, ShardedBlobs, pack_shard
 from oocarrays.storage.store_blobs import StoreBlob, StoreBlobs
+from oocarrays.storage.through_zarr import ThroughZarr, through_zarr
 
 Index = tuple[int, ...]
 Blob = LocalBlob | StoreBlob | PartBlob
@@ -68,6 +70,7 @@ class ChunkReader:
         self._stored = self._blobs
         if file.chain.shard:
             self._blobs = ShardedBlobs(self._blobs, file.chain.shard, meter)
+        self._through = through_zarr(file, meter)
 
     def announce(self, indices: Iterable[Index]) -> None:
         """Let the system fetch what will be read next, while something else is done."""
@@ -179,8 +182,8 @@ class ChunkReader:
     def _each_whole(
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
-        if self.file.chain.pipeline in ("zarr", "zarrs"):
-            yield from ((index, self._through_zarr(index)) for index in indices)
+        if self._through:
+            yield from ((index, self._through_zarr(self._through, index)) for index in indices)
             return
         if self._fetches:
             yield from self._whole_fetched(list(indices), chunks)
@@ -234,11 +237,10 @@ class ChunkReader:
         if nbytes != self.file.stored.chunk_bytes:
             raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self.file.stored.chunk_bytes}")
 
-    def _through_zarr(self, index: Index) -> np.ndarray | None:
+    def _through_zarr(self, through: ThroughZarr, index: Index) -> np.ndarray | None:
         """A chunk as Zarr has it; None for one that is missing, which Zarr does not tell from one of fill values."""
-        stored = self.file.stored
         try:
-            data = np.asarray(self.file.zarr[self.grid.section(index).slices])
+            data = through.read(self.grid.section(index).slices, self.file.chunk_key(index))
         except RunError:
             raise
         except OSError as error:
@@ -251,7 +253,7 @@ class ChunkReader:
             ) from error
         if is_fill(data, fill_bits(self.file)) and not self._stored.exists(self.file.chunk_key(index)):
             return None
-        self.meter.add(read_requests=1, read_bytes=stored.chunk_bytes, decoded_bytes=stored.chunk_bytes)
+        self.meter.add(decoded_bytes=self.file.stored.chunk_bytes)
         return data
 
 
@@ -285,11 +287,12 @@ class ChunkWriter:
         self._past_cache = past_cache
         self._behind, self._fresh = behind, fresh
         self._device = threading.Lock()
-        self._free: list[np.ndarray] = []
-        """Buffers for shards: pages that are there already cost a tenth of new ones."""
+        self._pool = Pool()
+        """Memory for the bytes of shards."""
         self._blobs = blobs_of(file.zarr, past_cache=past_cache, requests=requests)
         self._codec, self._shard = file.chain.compressor, file.chain.shard
         self._fill = fill_bits(file)
+        self._through = through_zarr(file, meter)
 
     def _turn(self) -> AbstractContextManager[Any]:
         """Wait for the device, where chunks go to it uncoded and past the cache: one rank writes, the others read.
@@ -311,7 +314,7 @@ class ChunkWriter:
                 elif self._codec is None and self._shard is None:
                     self._put(index, chunk, receipts)
                 else:
-                    out = self._free.pop() if self._free else self._room(chunk)
+                    out = self._room(chunk)
                     data, coded = self._made(chunk, out)
                     if written:
                         written.result()
@@ -342,7 +345,7 @@ class ChunkWriter:
 
     def _room(self, chunk: np.ndarray) -> np.ndarray | None:
         """Memory for the bytes of a shard; None where chunks stand alone."""
-        return None if self._shard is None else allocate(most_shard_bytes(self.file.chain, chunk.itemsize))
+        return None if self._shard is None else self._pool.take(most_shard_bytes(self.file.chain, chunk.itemsize))
 
     def _made(self, chunk: np.ndarray, out: np.ndarray | None) -> tuple[memoryview, int]:
         """The stored bytes of a chunk, or of a shard packed in ``out``; and how many bytes went into a codec."""
@@ -359,7 +362,7 @@ class ChunkWriter:
             self._put_bytes(index, data, encoded_bytes, receipts)
         finally:
             if out is not None:
-                self._free.append(out)
+                self._pool.give(out)
 
     def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept) -> None:
         """The same over a network: each chunk is on its way while the next is encoded, or waits for its answer."""
@@ -378,12 +381,12 @@ class ChunkWriter:
         return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
 
     def _put(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
-        if self.file.chain.pipeline == "plain":
+        if self._through is None:
             self._put_bytes(index, byte_view(chunk), 0, receipts)
             return
-        self._through_zarr(index, chunk)
+        self._through_zarr(self._through, index, chunk)
         self._look(index, chunk, receipts)
-        self.meter.add(write_requests=1, written_bytes=chunk.nbytes, encoded_bytes=chunk.nbytes)
+        self.meter.add(encoded_bytes=chunk.nbytes)
 
     def _look(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
         """Keep what Zarr has stored of a chunk; it skips more than we do, as zeros of either sign."""
@@ -402,14 +405,15 @@ class ChunkWriter:
         receipts.put(self.file.chunk_key(index), data)
         self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
 
-    def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
+    def _through_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray) -> None:
         section = self.file.stored.grid.section(index)
         if isinstance(self._blobs, LocalBlobs):
             self._blobs.check()
         try:
             data = chunk[section.relative_to(section.lower).slices]
             local = self.file.folder is not None
-            self.file.zarr[section.slices] = data if local else data.copy()  # a store in memory keeps what it is given
+            kept = data if local else data.copy()  # a store in memory keeps what it is given
+            through.write(section.slices, self.file.chunk_key(index), kept)
             if self.file.folder is not None:
                 written(os.path.join(self.file.folder, self.file.chunk_key(index)))
         except OSError as error:

@@ -39,9 +39,9 @@ from oocarrays.storage.array_file import (
     said,
     store_path,
 )
-from oocarrays.storage.blobs import write_error
 from oocarrays.storage.nested import lie_together
 from oocarrays.storage.presence import Policy, Presence, presence_of
+from oocarrays.storage.refused import write_error
 from oocarrays.storage.urls import check_replaces
 
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)

@@ -13,7 +13,10 @@ from typing import Any
 
 import dask
 import numpy as np
+import pytest
 from distributed import Client, LocalCluster
+from oocarrays.graphs import nearby
+from oocarrays.graphs.nearby import LOOK, READ, introduce
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
@@ -24,14 +27,39 @@ SECONDS = 120
 
 @contextmanager
 def cluster(workers: int, **options: Any) -> Iterator[Client]:
-    """A cluster that starts a worker again however often it dies: Dask's forgets one that is away after a time."""
+    """A cluster that starts a worker again however often it dies: Dask's forgets one that is away after a time.
+
+    Whoever fetches from a dead worker asks for so long as a connection may take: half a minute is Dask's default.
+    """
     given = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": "1GB"}
     with (
         dask.config.set({"oocarrays.patience": "4s", "distributed.deploy.lost-worker-timeout": "1h"}),
+        dask.config.set({"distributed.comm.timeouts.connect": "10s"}),
         LocalCluster(n_workers=workers, **(given | options)) as made,
         Client(made) as client,
     ):
         yield client
+
+
+@contextmanager
+def only(client: Client, *ways: str) -> Iterator[Client]:
+    """The client while its workers get each other's messages in these ways alone, of those that work here."""
+    introduce(client)  # once for the same workers: no run does it again
+    worked = ways_that_work()
+    if not worked >= set(ways):
+        pytest.skip(f"{ways} does not work on this system")
+    client.run(nearby.use, ways)
+    try:
+        yield client
+    finally:
+        client.run(nearby.use, worked)
+
+
+def ways_that_work() -> frozenset[str]:
+    """How this process gets its own messages: a worker's children and siblings are no nearer."""
+    here, where = nearby._tried()
+    works = {LOOK: nearby._is_seen(where), READ: nearby._is_readable(here)}
+    return frozenset(way for way, each in works.items() if each)
 
 
 def tight(plan: Callable[..., ooc.RechunkJob]) -> ooc.RechunkJob:

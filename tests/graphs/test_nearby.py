@@ -21,7 +21,7 @@ from oocarrays.graphs.shared import LEAST_BYTES, Rooms
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from tests.graphs.clusters import cluster, within
+from tests.graphs.clusters import cluster, only, ways_that_work, within
 
 NEAR = {end: {"address": f"tcp://10.1.2.3:{port}"} for end, port in (("sender", 1), ("recipient", 2))}
 FAR = {"sender": {"address": "tcp://10.1.2.3:1"}, "recipient": {"address": "tcp://10.1.2.4:1"}}
@@ -68,12 +68,8 @@ def client() -> Iterator[Client]:
 @pytest.fixture(params=[(LOOK,), (READ,), ()], ids=["look", "read", "sockets"])
 def ways(request: pytest.FixtureRequest, client: Client) -> Iterator[frozenset[str]]:
     """Some ways in which the workers get each other's messages, of those that work here."""
-    works = ways_that_work()
-    if not works >= set(request.param):
-        pytest.skip(f"{request.param} does not work on this system")
-    client.run(nearby.use, request.param)
-    yield frozenset(request.param)
-    client.run(nearby.use, works)
+    with only(client, *request.param):
+        yield frozenset(request.param)
 
 
 def passed_on(client: Client, make: object = numbers) -> tuple[int, int, int, bool]:
@@ -82,14 +78,6 @@ def passed_on(client: Client, make: object = numbers) -> tuple[int, int, int, bo
     message = client.submit(make, workers=one, pure=False)
     found: tuple[int, int, int, bool] = client.submit(sums, message, workers=other, pure=False).result(timeout=30)
     return found
-
-
-def ways_that_work() -> frozenset[str]:
-    """Those in which this process gets its own messages: a worker's children and siblings are no nearer."""
-    tried = nearby._tried()
-    return frozenset(
-        way for way, works in ((LOOK, nearby._is_seen(tried[1])), (READ, nearby._is_readable(tried[0]))) if works
-    )
 
 
 def ways_on(client: Client) -> frozenset[str]:

@@ -89,6 +89,40 @@ def test_a_room_that_others_look_at_does_not_count(looking: list[subprocess.Pope
     assert len(rooms._all) == 1
 
 
+def test_what_is_passed_on_is_where_it_was_packed_until_the_last_has_done(
+    looking: list[subprocess.Popen[str]],
+) -> None:
+    rooms = Rooms()
+    room = rooms.take(2 * MIB)
+    room[:MIB], room[MIB:] = 1, 2
+    place, found = file_of(room), shared.found(room)
+    assert found is not None, "this system has files without names"
+    came = shared.look(found[0], found[1], found[1] + 2 * MIB)
+    goes_on = rooms.forwarded(came[MIB:])
+    assert not goes_on.flags.writeable, "what was written here would not be seen elsewhere"
+    del room, came
+    assert file_of(rooms.take(2 * MIB)) != place
+    assert look_at(goes_on, looking) == 2 * MIB
+    del goes_on
+    assert file_of(rooms.take(2 * MIB)) != place, "another process looks at it"
+    looking[0].kill()
+    looking[0].wait()
+    gc.collect()
+
+
+def test_what_goes_on_is_copied_where_no_more_files_can_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = Rooms()
+    room = rooms.take(MIB)
+    room[:] = 3
+    found = shared.found(room)
+    assert found is not None, "this system has files without names"
+    came = shared.look(found[0], found[1], found[1] + MIB)
+    monkeypatch.setattr(shared, "most_files", lambda: 0)
+    goes_on = rooms.forwarded(came)
+    assert not np.shares_memory(goes_on, came)
+    assert goes_on.sum() == 3 * MIB
+
+
 def file_of(room: np.ndarray) -> int:
     return os.fstat(shared._owner_of(room).file).st_ino
 
