@@ -11,7 +11,7 @@ from dask.utils import ensure_dict
 
 from oocarrays.asked import check_lazy, cluster_of
 from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
-from oocarrays.graphs.overwriting import reads_any, unread
+from oocarrays.graphs.read_first import reads_any, unread
 from oocarrays.graphs.run import is_here
 from oocarrays.graphs.storing import Storing, store_graph, writes
 from oocarrays.mapping.selection import Selection

@@ -25,6 +25,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
+from oocarrays.mapping.given import named
 from oocarrays.storage.remote import Patience, RemoteStore, reason
 from oocarrays.storage.shown import cleaned, shown
 
@@ -221,7 +222,7 @@ def options_of(scheme: str, options: Mapping[str, Any] | None) -> dict[str, Any]
     >>> options_of("s3", {"anon": True}), options_of("s3", {"s3": {"anon": True}, "https": {}})
     ({'anon': True}, {'anon': True})
     """
-    given = dict(options or {})
+    given = {} if options is None else named(options, "storage_options")
     own = given.get(scheme)
     return dict(own) if isinstance(own, Mapping) else {k: v for k, v in given.items() if not _is_for_others(k, v)}
 

@@ -130,7 +130,7 @@ def _name(array: zarr.Array) -> str:
     store: Any = array.store_path.store
     path = array.store_path.path
     protocols = getattr(getattr(store, "fs", None), "protocol", ())
-    return f"{getattr(store, 'path', '')}/{path}".rstrip("/") if "file" in protocols else location(array)
+    return f"{store.path}/{path}".rstrip("/") if "file" in protocols else location(array)
 
 
 def _held(node: Any) -> Iterator[StoredPart | zarr.Array]:
@@ -185,9 +185,7 @@ def _taken(task: Any, thing: StoredPart | zarr.Array, named: Mapping[Key, Any]) 
         known = dict(zip(given[2], given[3:], strict=False))
         inner = [each for each in given[0].values() if isinstance(each, Task)]
         calls = [(each.func, [_resolved(value, known) for value in each.args]) for each in inner]
-    mine: list[tuple[Any, Sequence[Any]]] = [
-        (function, args) for function, args in calls if any(_alone(each) is thing for each in args)
-    ]
+    mine = [(function, args) for function, args in calls if any(_alone(each) is thing for each in args)]
     yield from (_axes(*each, thing) for each in mine or [(None, ())])
 
 
