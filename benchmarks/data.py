@@ -3,22 +3,17 @@
 A smooth field that falls into small steps, plus noise of a few bits, as a measured field has: zstd and blosc
 then find some redundancy and not all. Any section is computed from its indices alone, so that source and
 check need no second copy.
-
-    python data.py make STORE JOB-AS-JSON FORMAT
-    python data.py check STORE JOB-AS-JSON
-    python data.py describe STORE JOB-AS-JSON
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from math import prod
+from multiprocessing.connection import Connection
 
 import numpy as np
 import zarr
@@ -140,16 +135,9 @@ def describe(store: str, job: Job) -> None:
     create(store, job, job.source_chunks)
 
 
-def main(verb: str, store: str, line: str, zarr_format: str = "3") -> None:
-    """One verb from the command line; prints one JSON line."""
-    job = Job.from_json(line)
-    verbs = {
-        "make": lambda: make(store, job, int(zarr_format)),
-        "check": lambda: check(store, job),
-        "describe": lambda: describe(store, job),
-    }
-    print(json.dumps(verbs[verb]() or "done"))
+VERBS = {"make": make, "check": check, "describe": describe}
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def answer(to: Connection, verb: str, store: str, job: Job, *more: int) -> None:
+    """Do what a verb says, and tell another process how it went."""
+    to.send(VERBS[verb](store, job, *more) or "done")

@@ -67,7 +67,7 @@ def _source(case: Case, options) -> str:
         group = zarr.create_group(folder)
         group.create_array("axis", shape=(case.shape[0],), chunks=case.shape[:1], dtype="f8")[...] = 1
         first = os.path.join(folder, "v0")
-        rounds.data("make", first, job_for(case, first, options.workdir), "3")
+        rounds.data("make", first, job_for(case, first, options.workdir), 3)
         for number in range(1, options.arrays):
             shutil.copytree(first, os.path.join(folder, f"v{number}"))
     return folder

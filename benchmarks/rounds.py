@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +17,8 @@ from dataclasses import asdict, replace
 import machine
 import report
 from cases import Case, Job, job_for
-from measure import HERE, Run, interrupted, measure
+from data import answer
+from measure import Run, interrupted, measure
 from peers import MODULES, Entry, entry
 
 
@@ -139,7 +140,7 @@ def job_of(case: Case, peer: Entry, folder: str, options: argparse.Namespace) ->
     job = job_for(case, source, folder, peer.factor, peer.variant, peer.fault)
     if not os.path.exists(source):
         os.makedirs(os.path.dirname(source), exist_ok=True)
-        data("make", source, job, str(peer.zarr_format))
+        data("make", source, job, peer.zarr_format)
     return job
 
 
@@ -148,8 +149,17 @@ def tiny_job(case: Case, peer: Entry, folder: str, options: argparse.Namespace) 
     return job_of(case.tiny(), replace(peer, fault=""), os.path.join(folder, "tiny"), options)
 
 
-def data(verb: str, store: str, job: Job, *more: str) -> str:
-    """`data.py` in a process of its own: its answer."""
-    command = [sys.executable, os.path.join(HERE, "data.py"), verb, store, job.to_json(), *more]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout) if done.returncode == 0 else f"could not {verb} the array"
+def data(verb: str, store: str, job: Job, *more: int) -> str:
+    """What `data.py` answers, in a process of its own: forked from one that has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["zarr", "oocarrays"])
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=answer, args=(theirs, verb, store, job, *more))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv()
+    except EOFError:
+        return f"could not {verb} the array"
+    finally:
+        process.join()

@@ -156,7 +156,7 @@ class AlignedRun(LazyRun):
         with self._opening:
             if self._writer is None:
                 past_cache = self.plan.target.nbytes > self.destination.past_cache_above
-                self._writer = ChunkWriter(self.target, self.meter, past_cache=past_cache)
+                self._writer = ChunkWriter(self.target, self.meter, past_cache=past_cache, fresh=self.made)
             return self._writer
 
     def _chunk(self, block: np.ndarray, section: Section, index: tuple[int, ...]) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,15 +17,20 @@ from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, check_sources, look
 from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import GraphBuilder
-from oocarrays.graphs.resume import journal_content, journal_of, resumed
+from oocarrays.graphs.remains import KEPT, remaining
+from oocarrays.graphs.resume import Terms, journal_of, planned, resumed
+from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
+from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.group_file import GroupFile, member_store
+from oocarrays.storage.journal import Kept
+from oocarrays.storage.receipts import Receipt
 from oocarrays.storage.remote import RemoteStore
 
 
@@ -93,6 +99,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     copies = plan.copies
     return {
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "missing": source.missing,
         "members": {name: member.target.nbytes for name, member in plan.members},
         "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
         "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
@@ -106,19 +113,25 @@ def resumed_group(
     source: Any,
     place: Callable[[Any], Any],
     scratch: str | RemoteStore,
+    terms: Terms,
+    copying: Callable[[GroupFile, Mapping[str, Any], Mapping[str, Any]], CopyPlan],
     missing: str | None = None,
     trust: Trust = TRUSTED,
-) -> GroupRun:
-    """A run of a group that stopped, less what it has done.
+) -> tuple[GroupRun, Any]:
+    """A run of a group that stopped, less what it has done; and where it goes on.
 
     Parameters
     ----------
     place : callable
         Makes stores of URLs.
-    missing : str, optional
-        What is made of chunks that the source lacks; by default as the run was asked.
     scratch : folder or prefix
         Where scratch goes, if there is none where the journals say.
+    terms : callable
+        As `resumed` takes it.
+    copying : callable
+        Plans how arrays are copied, of a source, less some, by the means that ``terms`` gives.
+    missing : str, optional
+        What is made of chunks that the source lacks; by default as the run was asked.
     trust : Trust
         How far what it has left is trusted.
 
@@ -132,38 +145,71 @@ def resumed_group(
     journal, id, content = journal_of(target, "group")
     _check_names(target, content)
     file = _source(content, source, target, place)
+    file = file.with_policy(policy_of(content.get("missing") if missing is None else missing))
     moved = source is not None
-    going_on = partial(resumed, place=place, otherwise=scratch, missing=missing, trust=trust)
-    members = {name: _member(target, name, file, going_on, moved=moved) for name in content["members"]}
-    left = {name: run for name, run in members.items() if run is not None}
-    if trust.again and len(left) < len(members):
+    names = [name for name in content["members"] if not array_file.is_finished(member_store(target, name))]
+    if trust.again and len(names) < len(content["members"]):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
+    before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})
+    where, means = terms(before)
+    going_on = partial(
+        resumed, place=place, otherwise=scratch, terms=lambda _: (where, means), missing=missing, trust=trust,
+        kind=MemberRun,
+    )  # fmt: skip
+    left = {name: _member(target, name, file, going_on, moved=moved) for name in names}
     notices = _check_arrays(file, content, target, trust, moved=moved)
-    stored = {} if trust.again else journal.stored()
-    found = _looked(stored, target, verify=trust.verify)
+    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
+    found = _looked({**stored, **({KEPT: kept} if kept else {})}, target, verify=trust.verify)
     lost = found.lost.union(part for part, receipts in stored.items() if receipts is None)
-    notices += [found.notice] if found.lost else []
-    notices += [notice for run in left.values() for notice in run.notices if notice not in notices]
-    plan = GroupPlan(
-        members=tuple((name, run.plan) for name, run in left.items()),
-        copies=_copies(content),
-        budget=content["budget"],
-        processes=content["processes"],
-    )
-    finished = [nbytes for name, nbytes in content["members"].items() if name not in left]
+    anew = means is not None or KEPT in found.lost
+    if anew:
+        stays = [receipts for part, receipts in stored.items() if part not in lost and receipts]
+        kept = _joined(
+            [*stays, kept], {name: found.odd.get(str(member_store(target, name)), ()) for name in file.arrays}
+        )
+    if trust.again:
+        content = {name: each for name, each in content.items() if name != CHUNKS_READ}
+    if means is not None:
+        plan = GroupPlan(
+            members=tuple((name, run.plan) for name, run in left.items()),
+            copies=copying(file, content["members"], means),
+            budget=means["budget"],
+            processes=means.get("processes"),
+        )
+        content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
+    remains = remaining(
+        content, trust, anew=anew, id=id, done=frozenset() if anew else frozenset(stored.keys() - lost),
+        lost=frozenset() if anew else lost, kept=kept, moved=moved, notices=tuple(notices),
+    ).told(found.notice, *(notice for run in left.values() for notice in run.notices))  # fmt: skip
+    finished_bytes = sum(nbytes for name, nbytes in content["members"].items() if name not in left)
     return GroupRun(
-        plan,
+        _plan_of(content, {name: run.plan for name, run in left.items()}),
         file,
         GroupDestination(store=target, overwrite=False, resumed=True),
         left,
         content,
         id=id,
-        done={batch for (batch,) in stored.keys() - lost},
-        finished_bytes=sum(finished),
-        lost=lost,
-        trust=trust,
-        notices=notices,
+        remains=remains,
+        finished_bytes=finished_bytes,
+    ), where
+
+
+def _plan_of(content: Mapping[str, Any], members: Mapping[str, RechunkPlan]) -> GroupPlan:
+    """The plan of which a journal keeps all but its members."""
+    return GroupPlan(
+        members=tuple(members.items()),
+        copies=_copies(content),
+        budget=content["budget"],
+        processes=content["processes"],
     )
+
+
+def _joined(kept: Sequence[Kept], odd: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Receipt]]:
+    """The objects of several parts, less those that are not as they were stored, by array."""
+    all: dict[str, dict[str, Receipt]] = {}
+    for name, chunks in (each for part in kept for each in part.items()):
+        all.setdefault(name, {}).update({key: r for key, r in chunks.items() if key not in odd.get(name, ())})
+    return all
 
 
 def _check_arrays(
@@ -205,20 +251,17 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
 
 
 def _member(
-    target: StoreLike, name: str, source: GroupFile, going_on: Callable[..., Any], *, moved: bool
-) -> MemberRun | None:
-    """The run of one array, or None where the array is finished.
+    target: StoreLike, name: str, source: GroupFile, going_on: Callable[..., tuple[MemberRun, Any]], *, moved: bool
+) -> MemberRun:
+    """The run of one array.
 
     Raises
     ------
     JournalError
         Where the source no longer has it.
     """
-    store = member_store(target, name)
-    if array_file.is_finished(store):
-        return None
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    plan, file, destination, left_by = going_on(store, source.arrays[name])
-    content = journal_content(plan, file, destination)
-    return MemberRun(plan, file, destination, content, **left_by | {"moved": moved})
+    run, _ = going_on(member_store(target, name), source.arrays[name])
+    run.remains = replace(run.remains, moved=moved)
+    return run

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import zarr
 from oocarrays.graphs import journaled
-from oocarrays.graphs.journaled import EndingRun
-from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Trust, fingerprints
+from oocarrays.graphs.journaled import KeptRun
+from oocarrays.graphs.looking import CHUNKS_READ, fingerprints
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Part, RechunkRun
+from oocarrays.graphs.remains import BEGINNING, NOTHING_LEFT, Remains
 
-from oocarrays.errors import DiskFullError, RunError, UnsupportedError
+from oocarrays.errors import DiskFullError, JournalError, RunError, UnsupportedError
 from oocarrays.plan.group import CopyPlan, GroupPlan
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike
@@ -46,7 +48,12 @@ class MemberRun(RechunkRun):
 
     group: weakref.ref[GroupRun] | None = None
     """The group's run, in the process that planned it."""
+    reopens = False
+    """Whether the array is written again though it was finished: what it was read from may have changed since."""
     _finished = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"reopens": self.reopens}
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:
@@ -63,6 +70,12 @@ class MemberRun(RechunkRun):
             )
         if not self.journal.is_there():
             self.journal.begin(self.id, self._content_now())
+
+    def reopen(self) -> None:
+        """Mark an array unfinished that is to be written again."""
+        store = self.destination.store
+        if self.reopens and self.destination.settings and array_file.is_finished(store):
+            array_file.create_target(store, self.destination.settings, self.id, overwrite=True, durable=self.durable)
 
     def _begin_anew(self) -> None:
         """The meter is that of the whole group."""
@@ -92,7 +105,7 @@ class MemberRun(RechunkRun):
             group.stop(self.failure)
 
 
-class GroupRun(EndingRun):
+class GroupRun(KeptRun):
     """One run of a group's plan, shared by the tasks that belong to no single array.
 
     Parameters
@@ -101,18 +114,12 @@ class GroupRun(EndingRun):
         The runs of the arrays that are rewritten, by their paths.
     content : dict
         What the journal keeps of it.
-    id : str, optional
-        The id of the run that is resumed, or that the members have.
-    done : iterable of int
-        The batches of copies that were done before.
+    id : str
+        That of the members.
+    remains : Remains
+        What the run that is resumed has left, if one is: its parts are batches of copies.
     finished_bytes : int
         Bytes of the arrays that were rewritten before.
-    lost : iterable of parts
-        Batches of copies that are recorded, and are not as they were stored.
-    trust : Trust
-        How far what the run that is resumed has left is trusted.
-    notices : sequence of str
-        What a person is to know of that.
     """
 
     plan: GroupPlan
@@ -127,19 +134,15 @@ class GroupRun(EndingRun):
         content: dict[str, Any],
         *,
         id: str,
-        done: Iterable[int] = (),
+        remains: Remains = NOTHING_LEFT,
         finished_bytes: int = 0,
-        lost: Iterable[Part] = (),
-        trust: Trust = TRUSTED,
-        notices: Sequence[str] = (),
     ) -> None:
         self.plan = plan
         self.destination = destination
         self.members = dict(members)
         self.content = content
-        self.done = frozenset(done)
+        self.remains = remains
         self.finished_bytes = finished_bytes
-        self.lost, self.trust, self.notices = frozenset(lost), trust, tuple(notices)
         self._source: GroupFile | bytes = source
         super().__init__(destination.store, plan.processes, id)
         for member in self.members.values():
@@ -149,7 +152,7 @@ class GroupRun(EndingRun):
         """Members travel by themselves."""
         if self.processes is None:
             raise UnsupportedError(ONE_PROCESS)
-        names = ("destination", "content", "id", "processes", "done", "journal", "lost", "trust", "notices")
+        names = ("destination", "content", "id", "processes", "journal", "remains", "made")
         source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
         copies = GroupPlan(members=(), copies=self.copies, budget=self.plan.budget, processes=self.processes)
         return {name: getattr(self, name) for name in names} | {"_source": source, "plan": copies, "members": {}}
@@ -159,14 +162,23 @@ class GroupRun(EndingRun):
         self._here()
 
     @property
+    def resumes(self) -> bool:  # type: ignore[override]
+        """Whether it goes on with what another process has left."""
+        return self.destination.resumed
+
+    @property
+    def done(self) -> frozenset[int]:
+        """The batches of copies that were done before it was resumed."""
+        return frozenset(batch for (batch,) in self.remains.done)
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def reads(self) -> Iterable[Presence]:
         """The arrays that are copied as they are; those that are rewritten have runs of their own."""
-        names = {piece.name for batch in self.copies.batches for piece in batch}
-        return [self.source.presences[name] for name in sorted(names)]
+        return [self.source.presences[name] for name in self.copied]
 
     @property
     def source(self) -> GroupFile:
@@ -191,27 +203,67 @@ class GroupRun(EndingRun):
             return self
         for member in members:
             member.look()  # what is not there has no fingerprint
+        for presence in self.reads():
+            presence.look_for_missing(self.meter)
         mine = array_file.unfinished_run(self.destination.store) == self.id
+        self.made = not mine
         if not mine:
             self._create_group(members)
         alone = self.processes is None or self.destination.resumed or not mine
         self.journal.claim(journaled.CLAIM_SECONDS) if alone else self.journal.join()
         if self.destination.resumed:
             self._tidy(members)
-            self.journal.forget(self.lost)
+            self.journal.forget(self.remains.lost)
+        if self.journal.is_there() and self._is_another_plan():
+            for member in members:
+                member.reopen()
+            self._restart()
         for member in members:
             member.prepare()
         if not self.journal.is_there():
             self.journal.begin(self.id, self._content_now())
-        elif self.trust.again and self.journal.read()[1].get("again") != self.trust.again:
-            self.journal.replace(self.id, self._content_now())
         return self
 
-    def _content_now(self) -> dict[str, Any]:
-        """What the journal keeps, with how the arrays are that are read."""
-        arrays = self.source.arrays
-        read = dict(zip(arrays, fingerprints(arrays.values()), strict=True))
-        return self.content | {CHUNKS_READ: read, "again": self.trust.again}
+    # ------------------------------------------------------------------ what is read
+
+    def _read_now(self) -> dict[str, Any]:
+        """How the arrays are that are read, by their paths."""
+        return dict(zip(self.source.arrays, fingerprints(self.source.arrays.values()), strict=True))
+
+    @property
+    def copied(self) -> list[str]:
+        """The arrays that are copied as they are: those that are rewritten have runs of their own."""
+        return sorted({piece.name for batch in self.copies.batches for piece in batch})
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The arrays that are copied as they are."""
+        return [self.source.arrays[name] for name in self.copied]
+
+    def _refused(self, content: Mapping[str, Any], names: Sequence[str] | None = None) -> JournalError | None:
+        """Why it does not go on with some arrays, by default those that it copies, if it does not."""
+        kept = content.get(CHUNKS_READ) or {}
+        names = [name for name in (self.copied if names is None else names) if name in kept]
+        before = {CHUNKS_READ: [kept[name] for name in names]}
+        return self._changed([self.source.arrays[name] for name in names], before)
+
+    def look_back(self) -> None:
+        """Start over with the arrays that have changed since the job failed, or may have, and with all copies."""
+        content = self._begun_with()
+        if content is None or content.get(BEGINNING, "") != self.remains.beginning:
+            return
+        self.look()
+        for member in self.members.values():
+            member.look_back()
+        kept = content.get(CHUNKS_READ) or {}
+        refused = {name: self._refused(content, [name]) for name in self.source.arrays}
+        for error in filter(None, refused.values() if self.resumes else ()):
+            raise error
+        stale = {name for name, error in refused.items() if error or not (self.resumes or kept.get(name))}
+        for name, member in self.members.items():
+            member.reopens = name in stale
+        if stale:
+            self._start_over()
 
     def _tidy(self, members: Sequence[MemberRun]) -> None:
         """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
@@ -263,7 +315,7 @@ class GroupRun(EndingRun):
                 receipts = Receipts()
                 copy_part(
                     array, store, piece.part, piece.parts, at_once=self.copies.at_once, meter=self.meter,
-                    receipts=receipts,
+                    receipts=receipts, kept=self.remains.kept.get(piece.name, {}), fresh=self.made,
                 )  # fmt: skip
                 stored.setdefault(piece.name, {}).update(receipts.kept)
         self.record((batch,), stored)

@@ -10,14 +10,15 @@ residual. What a pass reads is removed when the pass is over: a run that stopped
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import zarr
 from oocarrays.graphs.journaled import check_room
-from oocarrays.graphs.looking import NOTHING, TRUSTED, Found, Part, Stored, Trust, at_least, look
-from oocarrays.graphs.resume_slabs import Left
+from oocarrays.graphs.looking import Part, Stored, at_least, look
+from oocarrays.graphs.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks
+from oocarrays.graphs.resume_slabs import CUT, Stopped, is_covered, written_file
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import SlabBuilder
 from oocarrays.graphs.steps import Key
@@ -29,13 +30,15 @@ from oocarrays.plan.iterate import IteratePlan, SweptPass
 from oocarrays.plan.slabs import Slab
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
-from oocarrays.storage.journal import Journal
+from oocarrays.storage.journal import Journal, Kept
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Hold
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.remote import RemoteStore, place_below
 from oocarrays.storage.windows import Blocks
 
+SO_FAR = "so_far"
+"""Where a journal keeps how far its run was when it was planned anew."""
 Residual = Callable[[np.ndarray, np.ndarray], float]
 """What the last sweep of a pass has changed, of a part of the array before and after it."""
 
@@ -50,6 +53,8 @@ class Progress:
     """Slabs of the next one that are written, and their residuals."""
     gone: frozenset[tuple[int, ...]] = frozenset()
     """What the journal has of scratch that is no longer there."""
+    kept: Kept = field(default_factory=dict)
+    """Chunks of the next one that plans before this one have written."""
 
     def after(self, residual: float) -> Progress:
         """The same when one more pass is over."""
@@ -82,20 +87,74 @@ class Course:
     """Whether it goes on with what another process has left."""
     processes: int | None
     """Workers that it is planned for; None for threads of one process."""
-    found: Found = NOTHING
-    """What looking at what is left has shown."""
-    trust: Trust = TRUSTED
-    """How far what is left is trusted."""
-    notices: tuple[str, ...] = ()
-    """What a person is to know of all that."""
+    remains: Remains = NOTHING_LEFT
+    """What a run that stopped has left, if one has."""
+    so_far: Progress = Progress()
+    """How far it was when it was planned as it is."""
 
-    def looked(self, left: Left) -> Course:
-        """The same when what is left has been looked at: what the last pass writes, and what it reads."""
+    def gone_on_with(self, left: Stopped) -> Course:
+        """The same when what is left has been looked at: what the next pass writes, and what it reads."""
+        began = replace(self, plan=_recut(self.plan, left.cut), remains=replace(self.remains, kept=left.kept))
+        began = replace(began, so_far=began._begun_at(left.content.get(SO_FAR, {})))
+        looked = replace(began, remains=began._looked(left))
+        here, cut_so = looked._known(set(left.stored)), left.is_cut_so(self.plan.passes[0].slabs)
+        anew = bool(looked.remains.lost) or not cut_so
+        remains = remaining(
+            left.content, left.trust, anew=anew, id=left.id, odd=looked.remains.odd,
+            kept=looked._chunks(left, here) if anew else left.kept,
+        ).told(*left.notices, *looked.remains.notices)  # fmt: skip
+        if not anew:
+            return replace(self, remains=remains, so_far=looked.so_far)
+        told = {
+            "residuals": list(map(as_bits, here.residuals)),
+            "residual": as_bits(largest((here.done or {}).values())),
+        }
+        chunks = sum(map(len, remains.kept.values()))
+        stays = f"planned anew: {chunks} chunks of pass {len(here.residuals) + 1} stay as they are"
+        course = replace(self, remains=remains.told("" if cut_so else stays))
+        content = self.content | left.begun_with | {SO_FAR: told}
+        return replace(course, so_far=course._begun_at(told), content=content)
+
+    def _place(self, here: Progress) -> StoreLike | RemoteStore | None:
+        """Where the pass writes that comes next; None where that is not there."""
+        if self.step(here.residuals)[1]:
+            return self.target.store
+        folder = place_below(self.scratch, str(len(here.residuals)))
+        return folder if array_file.is_scratch(folder) else None
+
+    def _begun_at(self, told: Mapping[str, Any]) -> Progress:
+        """How far the run was when it was planned as it is, as the journal tells it."""
+        here = Progress(residuals=tuple(map(as_residual, told.get("residuals", ()))))
+        where = self._place(here) if self.remains.kept else None
+        if where is None:
+            return here
+        files, slabs = {"": written_file(where)}, self.step(here.residuals)[0].slabs
+        done = [slab for slab in slabs.all_slabs() if is_covered(slabs.core(slab), files, self.remains.kept)]
+        return replace(here, done=dict.fromkeys(done, as_residual(told["residual"])), kept=self.remains.kept)
+
+    def _chunks(self, left: Stopped, here: Progress) -> Kept:
+        """The chunks of the next pass that are stored, whichever plan did it."""
+        where, number = self._place(here), len(here.residuals)
+        if where is None:
+            return {}
+        odd, slabs = frozenset(self.remains.odd.get(str(where), ())), self.step(here.residuals)[0].slabs
+        parts = [part for part in left.stored if len(part) == 3 and part[0] == number]
+        sections: dict[Part, list[Section]] = {part: [slabs.core(Slab(*part[1:]))] for part in parts}
+        before = here.kept.get("", {})
+        return {
+            "": {key: receipt for key, receipt in before.items() if key not in odd}
+            | whole_chunks(written_file(where), left.stored, "", sections, odd)
+        }
+
+    def _looked(self, left: Stopped) -> Remains:
+        """What of all that is recorded is not as it was stored."""
         stored: dict[Part, Stored | None] = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
         here = self._known(set(left.stored))
         _, last = self.step(here.residuals)
 
         def place(part: Part, name: str = "") -> StoreLike | RemoteStore | None:
+            if part == KEPT:
+                return self._place(self.so_far)
             if last and part[0] == len(here.residuals):
                 return self.target.store
             folder = place_below(self.scratch, str(part[0]))
@@ -105,13 +164,14 @@ class Course:
             where = place(part)
             if where is None:
                 return None, {}
-            file = array_file.describe(array_file.open_array(where, unfinished=True), written=True)
+            file = written_file(where)
             core = self.plan.passes[min(part[0], len(self.plan.passes) - 1)].slabs.core(Slab(*part[1:]))
-            return where, at_least(file, file.stored.grid.indices(Section.of(core.axes)))
+            return where, at_least(file, file.stored.grid.indices(core))
 
+        if left.kept:
+            stored[KEPT] = left.kept
         found = look(stored, place, expected, verify=left.trust.verify)
-        notices = (*left.notices, *([found.notice] if found.lost else []))
-        return replace(self, found=found, trust=left.trust, notices=notices)
+        return replace(self.remains, lost=found.lost, odd=found.odd).told(found.notice)
 
     def room(self) -> dict[str, int]:
         """Bytes that are written, by the folder in which they are to be."""
@@ -130,25 +190,44 @@ class Course:
         """How far a run of this id has come, where there is one."""
         if array_file.unfinished_run(self.target.store) != self.id:
             return Progress()
+        journal = Journal(self.target.store)
         try:
-            return self._known(Journal(self.target.store).parts())
+            of_this = journal.read()[1].get(BEGINNING, "") == self.remains.beginning
+            return self._known(journal.parts() if of_this else set())
         except NotFoundError:
             return Progress()
 
+    def looked_back(self) -> Course:
+        """The same before it is run once more: begun again, where the first pass reads a source that has changed.
+
+        Raises
+        ------
+        JournalError
+            As `look_back` of a run does.
+        """
+        if self.progress().residuals:
+            return self
+        run = SweepRun(self, Progress(), resumes=self.resumes)
+        run.look_back()
+        same = run.remains.beginning == self.remains.beginning
+        return self if same else replace(self, remains=run.remains, so_far=Progress())
+
     def _known(self, parts: set[tuple[int, ...]]) -> Progress:
-        parts = parts - self.found.lost
+        parts = parts - self.remains.lost
         written = [part for part in parts if len(part) == 3]
         residuals = {part[:3]: as_residual(part[3]) for part in parts if len(part) == 4}
-        passes: dict[int, dict[Slab, float]] = {}
+        start = len(self.so_far.residuals)
+        passes: dict[int, dict[Slab, float]] = {start: dict(self.so_far.done or {})}
         for part in written:
             number, *slab = part
             passes.setdefault(number, {})[Slab(*slab)] = residuals.get(part, -np.inf)
-        here = Progress()
+        here = Progress(residuals=self.so_far.residuals)
         while True:
             number, (step, last) = len(here.residuals), self.step(here.residuals)
             there = passes.get(number, {})
             if last or len(there) < step.slabs.count:
-                return self._usable(replace(here, done=there), last, parts)
+                kept = self.so_far.kept if number == start else {}
+                return self._usable(replace(here, done=there, kept=kept), last, parts)
             here = here.after(largest(there.values()))
 
     def _usable(self, here: Progress, last: bool, parts: Iterable[tuple[int, ...]]) -> Progress:
@@ -158,7 +237,17 @@ class Course:
             return Progress(gone=frozenset(parts))
         if last or not here.done or array_file.is_scratch(place_below(self.scratch, str(number))):
             return here
-        return replace(here, done=None, gone=frozenset(part for part in parts if part[0] == number))
+        return replace(here, done=None, kept={}, gone=frozenset(part for part in parts if part[0] == number))
+
+
+def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
+    """A plan with slabs as they were cut before."""
+    slabs = {name: cut[name] for name in CUT}
+
+    def recut(step: SweptPass) -> SweptPass:
+        return replace(step, slabs=replace(step.slabs, **slabs))
+
+    return replace(plan, passes=tuple(map(recut, plan.passes)), copy=plan.copy and recut(plan.copy))
 
 
 class SweepRun(SlabRun):
@@ -184,12 +273,7 @@ class SweepRun(SlabRun):
             (course.target,),
             course.content,
             processes=course.processes,
-            id=course.id,
-            done=self.before,
-            lost=course.found.lost if resumes else (),
-            odd=course.found.odd,
-            trust=course.trust,
-            notices=course.notices,
+            remains=replace(course.remains, id=course.id, done=frozenset(self.before), kept=progress.kept),
         )
         self.resumes = resumes
 
@@ -238,9 +322,11 @@ class SweepRun(SlabRun):
         check_room(self.room)
 
     def _forget_what_is_gone(self) -> None:
-        self.journal.forget(self.gone | self.lost)
-        slabs = [Slab(*part[1:]) for part in self.lost if part[0] == self.number]
-        self._remove_odd(self.destination.store if self.last else self._place(self.number), slabs)
+        self.journal.forget(self.gone)
+
+    def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
+        """The target, or scratch."""
+        return [self.destination.store if self.last else self._place(self.number)]
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
@@ -326,7 +412,7 @@ class SweepRun(SlabRun):
             return next((as_residual(each[3]) for each in known), None)
         (file,), (made, residual) = self._open_targets(), results
         axes = self.plan.core(Slab(number, rank)).axes
-        stored = {"": self._put(file, axes, made)}
+        stored = {"": self._put(file, axes, made, self.remains.kept.get("", {}))}
         if watched:
             self.record((*part, as_bits(float(residual))))
         self.record(part, stored)

@@ -11,13 +11,12 @@ the run has ended. The client takes away what says so.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import zarr
-from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, fingerprints
+from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
+from oocarrays.graphs.remains import BEGINNING, NOTHING_LEFT, Remains
 from oocarrays.graphs.work import Work, was_ended
 
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError
@@ -72,26 +71,118 @@ class EndingRun(Work):
         raise NotImplementedError
 
 
-class JournaledRun(EndingRun):
-    """One run whose parts are recorded when they are done."""
+class KeptRun(EndingRun):
+    """One run that keeps a journal: of what it reads, and of what it has done."""
 
     content: dict[str, Any]
     """What the journal keeps of it."""
+    remains: Remains = NOTHING_LEFT
+    """What the run has left with which it goes on."""
     resumes = False
-    """Whether it goes on with what a run that stopped has left."""
-    done: frozenset[tuple[int, ...]] = frozenset()
-    """The parts that had been done then."""
-    lost: frozenset[tuple[int, ...]] = frozenset()
-    """The parts that are recorded, and of which something is not as it was stored."""
-    trust: Trust = TRUSTED
-    """How far what that run has left is trusted."""
-    moved = False
-    """Whether its sources were named anew: they may have been copied."""
+    """Whether it goes on with what another process has left."""
+    made = False
+    """Whether its target was made by this graph: nothing can be there that an earlier one has written."""
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a person is to know of what was left."""
+        return self.remains.notices
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
         """The arrays that are not to change while the run lasts."""
         return ()
+
+    def _read_now(self) -> Any:
+        """How that is which is read."""
+        return fingerprints(self.read_from)
+
+    def _content_now(self) -> dict[str, Any]:
+        """What the journal keeps, with how that was which is read when the run began."""
+        read = {CHUNKS_READ: self._read_now()} if CHUNKS_READ not in self.content else {}
+        return self.content | read | {BEGINNING: self.remains.beginning}
+
+    def _is_another_plan(self) -> bool:
+        """Whether the journal is to be written anew: a person has started over, or planned the rest otherwise.
+
+        Raises
+        ------
+        RunError
+            Where another run has done so since this one was planned.
+        """
+        now = self.journal.read()[1].get(BEGINNING, "")
+        if now not in (self.remains.beginning, self.remains.found):
+            raise RunError(f"{self.destination.store} is no longer what run {self.id} left: resume it again")
+        return bool(now != self.remains.beginning)
+
+    def _restart(self) -> None:
+        """Have nothing done but what is kept; all else is written again, or removed where it is the fill value now."""
+        self.journal.replace(self.id, self._content_now(), self.remains.kept)
+
+    def look_back(self) -> None:
+        """Start over where what is read has changed since the job failed, or may have: nobody can see into its source.
+
+        Raises
+        ------
+        JournalError
+            Where the job goes on with what another process has left: there it is a person who decides.
+        """
+        content = self._begun_with()
+        if content is None or content.get(BEGINNING, "") != self.remains.beginning:
+            return
+        self.look()
+        refused = self._refused(content)
+        if refused and self.resumes:
+            raise refused
+        if refused or not (self.resumes or self._is_seen(content)):
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """Have the next graph begin again."""
+        self.remains = self.remains.begun_again()
+
+    def _check_read(self) -> None:
+        """Refuse to finish with a source that has changed while it was read; only folders are looked into again.
+
+        Raises
+        ------
+        RunError
+            It says how much has changed, and what there is to do.
+        """
+        local = any(array_file.local_folder(array.store_path.store) for array in self.read_from)
+        content = self._begun_with() if local else None
+        refused = self._refused(content) if content else None
+        if refused:
+            raise RunError(str(refused))
+
+    def _begun_with(self) -> dict[str, Any] | None:
+        """What the journal says, where this run has begun and cares for what it read."""
+        mine = unfinished_run(self.destination.store) == self.id
+        return self.journal.read()[1] if mine and not self.remains.trust.as_is and self.journal.is_there() else None
+
+    def _refused(self, content: Mapping[str, Any]) -> JournalError | None:
+        """Why it does not go on with what it reads, if it does not."""
+        return self._changed(self.read_from, content)
+
+    def _changed(self, arrays: Sequence[zarr.Array], content: Mapping[str, Any]) -> JournalError | None:
+        try:
+            check_sources(arrays, content, self.destination.store, TRUSTED, given=self.remains.moved)
+        except JournalError as error:
+            return error
+        return None
+
+    def _is_seen(self, content: Mapping[str, Any]) -> bool:
+        """Whether somebody would see that what is read has changed."""
+        return None not in (content.get(CHUNKS_READ) or [None] * len(self.read_from))
+
+
+class JournaledRun(KeptRun):
+    """One run whose parts are recorded when they are done."""
+
+    @property
+    def done(self) -> frozenset[tuple[int, ...]]:
+        """The parts that had been done before it was resumed."""
+        return self.remains.done
 
     # ------------------------------------------------------------------ beginning
 
@@ -110,6 +201,7 @@ class JournaledRun(EndingRun):
         mine = mark == self.id
         if self.processes is None or not mine:
             self._begin_anew()
+        self.made = False
         if mine:
             self._go_on()
             return self
@@ -123,51 +215,10 @@ class JournaledRun(EndingRun):
             self.journal.claim()
             self.journal.release()
         self._make_targets()
+        self.made = True
         self.journal.claim()
         self.journal.begin(self.id, self._content_now())
         return self
-
-    def _content_now(self) -> dict[str, Any]:
-        """What the journal keeps, with how that is which is read: nothing has been read yet."""
-        return self.content | {CHUNKS_READ: fingerprints(self.read_from), "again": self.trust.again}
-
-    def look_back(self) -> None:
-        """Start over where what is read has changed since the job failed: a chunk that was corrupt may be mended.
-
-        Raises
-        ------
-        JournalError
-            Where the job goes on with what another process has left: there it is a person who decides.
-        """
-        if self.trust.as_is or unfinished_run(self.destination.store) != self.id or not self.journal.is_there():
-            return
-        self.look()
-        _, content = self.journal.read()
-        if content.get("again", "") != self.trust.again:
-            return
-        try:
-            check_sources(self.read_from, content, self.destination.store, TRUSTED, given=self.moved)
-        except JournalError:
-            if self.resumes:
-                raise
-            self.trust = replace(self.trust, again=uuid.uuid4().hex)
-
-    def _check_read(self) -> None:
-        """Refuse to finish with a source that has changed while it was read; only folders are looked into again.
-
-        Raises
-        ------
-        RunError
-            It says how much has changed, and what there is to do.
-        """
-        local = any(array_file.local_folder(array.store_path.store) for array in self.read_from)
-        if self.trust.as_is or not local or not self.journal.is_there():
-            return
-        _, content = self.journal.read()
-        try:
-            check_sources(self.read_from, content, self.destination.store, TRUSTED, given=self.moved)
-        except JournalError as error:
-            raise RunError(str(error)) from None
 
     def _begin_anew(self) -> None:
         with self._idle:
@@ -180,7 +231,7 @@ class JournaledRun(EndingRun):
         alone = self.processes is None or self.resumes
         self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
         self._find_journal()
-        if self.trust.again and self.journal.read()[1].get("again") != self.trust.again:
+        if self._is_another_plan():
             self._restart()
         self._forget_what_is_gone()
         if alone:
@@ -195,13 +246,9 @@ class JournaledRun(EndingRun):
                 raise
             self.journal.begin(self.id, self._content_now())
 
-    def _restart(self) -> None:
-        """Have nothing done; every chunk is written again, or removed where it holds the fill value now."""
-        self.journal.replace(self.id, self._content_now())
-
     def _forget_what_is_gone(self) -> None:
         """Take back what is recorded and cannot be used any more."""
-        self.journal.forget(self.lost)
+        self.journal.forget(self.remains.lost)
 
     def _remove_partials(self) -> None:
         array_file.remove_partials(self.destination.store)

@@ -11,7 +11,7 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,13 +23,13 @@ import zarr
 from oocarrays.graphs import exchange, in_place
 from oocarrays.graphs.buffers import Holding, Pool, shaped
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
-from oocarrays.graphs.looking import TRUSTED, Trust
+from oocarrays.graphs.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.shared import Rooms
 
 from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.passes import ChunkBox, box_count
-from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.plan.rechunk import STAGES, RechunkPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.access import ChunkReader, ChunkWriter, common, scatter
 from oocarrays.storage.array_file import ArrayFile, StoreLike
@@ -38,11 +38,13 @@ from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.pages import allocate
 from oocarrays.storage.presence import Presence
-from oocarrays.storage.receipts import Receipts
+from oocarrays.storage.receipts import Receipt, Receipts
 from oocarrays.storage.remote import RemoteStore, place_below
 from oocarrays.storage.scratch import scratch_below
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
+MOST_PASSES = STAGES.stop - 1
+"""Of any plan."""
 Part = tuple[int, ...]
 """A piece of work that is recorded when it is done: pass, partition or batch, rank."""
 
@@ -79,18 +81,10 @@ class RechunkRun(JournaledRun):
     ----------
     content : dict
         What the journal keeps of it.
+    remains : Remains
+        What the run that is resumed has left, if one is.
     id : str, optional
-        The id of the run that is resumed.
-    done : iterable of parts
-        What that run has done.
-    lost : iterable of parts
-        What that run has recorded, and is not as it was stored.
-    trust : Trust
-        How far it is trusted.
-    moved : bool
-        Whether the source was named anew.
-    notices : sequence of str
-        What a person is to know of all that.
+        The id of a run that has not begun, where others have the same.
     """
 
     plan: RechunkPlan
@@ -103,20 +97,15 @@ class RechunkRun(JournaledRun):
         destination: Destination,
         content: dict[str, Any],
         *,
+        remains: Remains = NOTHING_LEFT,
         id: str | None = None,
-        done: Iterable[Part] = (),
-        lost: Iterable[Part] = (),
-        trust: Trust = TRUSTED,
-        moved: bool = False,
-        notices: Sequence[str] = (),
     ) -> None:
         self.plan = plan
         self._source: ArrayFile | bytes | None = source
         self.destination = destination
         self.content = content
-        self.done, self.lost = frozenset(done), frozenset(lost)
-        self.trust, self.moved, self.notices = trust, moved, tuple(notices)
-        super().__init__(destination.store, plan.processes, id)
+        self.remains = remains
+        super().__init__(destination.store, plan.processes, remains.id or id)
         self.scratch = scratch_below(destination.scratch, self.id)
 
     def _here(self) -> None:
@@ -127,6 +116,7 @@ class RechunkRun(JournaledRun):
         self._opening = threading.RLock()
         self._passes: dict[int, Opened] = {}
         self._target: ArrayFile | None = None
+        self._looked_at: ArrayFile | None = None
         self._hold: Hold | None = None
         self._uses_scratch = False
         self._remove_scratch: weakref.finalize | None = None
@@ -134,10 +124,9 @@ class RechunkRun(JournaledRun):
     def __getstate__(self) -> dict[str, Any]:
         if self.processes is None:
             raise UnsupportedError(ONE_PROCESS)
-        names = ("plan", "destination", "content", "id", "processes", "done", "journal", "scratch")
-        more = ("lost", "trust", "moved", "notices")
+        names = ("plan", "destination", "content", "remains", "made", "id", "processes", "journal", "scratch")
         source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
-        return {name: getattr(self, name) for name in (*names, *more)} | {"_source": source}
+        return {name: getattr(self, name) for name in names} | {"_source": source}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -225,14 +214,17 @@ class RechunkRun(JournaledRun):
         """
         parts, last = self.journal.parts(), len(self.plan.passes) - 1
         gone = {part for part in parts if part[0] < last and not array_file.is_scratch(self._scratch_folder(part[0]))}
-        gone |= self.lost
-        for known in (parts - gone, set(self.done)):
+        gone |= self.remains.lost
+        mine = self.done if self._kept(last) else ()
+        kept = {part for part in mine if part[0] == last and not self._left_of(part)}
+        for known in (parts - gone | kept, set(self.done)):
             if not self.done <= usable_parts(self.plan, known, self.scratch):
                 raise RunError(f"what {self.destination.store} had in scratch has gone since: resume it again")
         self.journal.forget(gone)
 
     def _restart(self) -> None:
-        array_file.remove_scratch(self.scratch)
+        for number in range(MOST_PASSES):  # of any plan; not what else is there
+            array_file.remove_scratch(self._scratch_folder(number))
         super()._restart()
 
     def _begin_anew(self) -> None:
@@ -291,7 +283,7 @@ class RechunkRun(JournaledRun):
                 past_cache=past_cache,
                 behind=step.write_behind,
                 requests=step.requests,
-                fresh=not (self.resumes or self.trust.again),
+                fresh=self.made,
             ),
             kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
         )
@@ -336,7 +328,8 @@ class RechunkRun(JournaledRun):
             holding = Holding(allocate(int(region)), allocate(chunk))
         reader, receipts = self.opened(number).reader, Receipts()
         for unit in step.batch_units(batch, rank):
-            self._build(number, step.chunk_box(unit), holding, receipts)
+            if self._left_in(number, step.chunk_box(unit)):
+                self._build(number, step.chunk_box(unit), holding, receipts)
             if unit + step.ranks < step.units:
                 following = step.section(step.chunk_box(unit + step.ranks))
                 reader.announce(step.source.grid.indices(following))
@@ -376,7 +369,11 @@ class RechunkRun(JournaledRun):
     def left_of(self, number: int) -> float:
         """The share of a pass's chunks that is still to be written."""
         done = sum(self._chunks_of(part) for part in self.done if part[0] == number)
-        return 1 - done / self.plan.passes[number].target.grid.count
+        count = self.plan.passes[number].target.grid.count
+        if self._kept(number):
+            rest = (part for part in self.plan.passes[number].parts(number) if part not in self.done)
+            return sum(map(self._left_of, rest)) / count
+        return 1 - done / count
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -389,6 +386,32 @@ class RechunkRun(JournaledRun):
         """Target chunks of a part."""
         step, (_, first, rank) = self.plan.passes[part[0]], part
         return sum(map(box_count, step.boxes(first, rank)))
+
+    def _kept(self, number: int) -> Mapping[str, Receipt]:
+        """The chunks that a pass need not write: an earlier plan of this run has."""
+        return self.remains.kept.get("", {}) if number == len(self.plan.passes) - 1 else {}
+
+    def _left_in(self, number: int, box: ChunkBox) -> int:
+        """Chunks of a box that are to be written."""
+        kept = self._kept(number)
+        if not kept:
+            return box_count(box)
+        return sum(self._names.chunk_key(index) not in kept for index in product(*map(range, *box)))
+
+    @property
+    def _names(self) -> ArrayFile:
+        """The target, for the names of its chunks: it is there, and nobody is kept from it."""
+        with self._opening:
+            if self._looked_at is None:
+                self._looked_at = array_file.describe(
+                    array_file.open_array(self.destination.store, unfinished=True), written=True
+                )
+            return self._looked_at
+
+    def _left_of(self, part: Part) -> int:
+        """Chunks of a part that are to be written."""
+        step, (number, first, rank) = self.plan.passes[part[0]], part
+        return sum(self._left_in(number, box) for box in step.boxes(first, rank))
 
     def units(self, number: int) -> list[int]:
         """The partitions of a pass of which some rank's part is not done."""
@@ -436,12 +459,15 @@ class RechunkRun(JournaledRun):
         return region
 
     def store(self, number: int, box: ChunkBox, region: np.ndarray, receipts: Receipts) -> None:
-        """Write the chunks of a region."""
+        """Write the chunks of a region, but for those that are kept."""
+        kept, file = self._kept(number), self.opened(number).writer.file
 
         def chunks() -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
             for index in product(*map(range, *box)):
                 if self.failure:
                     raise self.failure
+                if kept and file.chunk_key(index) in kept:
+                    continue
                 place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
                 yield index, region[place]
 

@@ -1,7 +1,8 @@
 """Going on with a run that stopped: what its journal keeps, and how it is trusted.
 
 begin     plan, source and its fingerprint, where scratch is      ─► journal
-resume    journal ─► the same plan, less what is recorded as done and is still as it was stored
+resume    journal ─► the same plan, less what is recorded as done and is still as it was stored; or another one
+                     for other means, less the chunks that have been stored
           refused: a plan, source or target that is not the one the journal was written for
 """
 
@@ -10,27 +11,33 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 import zarr
-from oocarrays.graphs.looking import TRUSTED, Found, Stored, Trust, at_least, check_sources, look
-from oocarrays.graphs.rechunk_tasks import Destination, Part, usable_parts
+from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Stored, Trust, at_least, check_sources, look
+from oocarrays.graphs.rechunk_tasks import Destination, Part, RechunkRun, usable_parts
+from oocarrays.graphs.remains import KEPT, Remains, remaining, whole_chunks
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.plan.as_json import from_json, to_json
-from oocarrays.plan.rechunk import RechunkPlan
+from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal
+from oocarrays.storage.receipts import Receipt
 from oocarrays.storage.remote import RemoteStore, place_below
 from oocarrays.storage.scratch import ID, scratch_below, trusted_scratch
 from oocarrays.storage.urls import scratch_place
 
 T = TypeVar("T")
+Run = TypeVar("Run", bound=RechunkRun)
+Terms = Callable[[Any], tuple[Any, Mapping[str, Any] | None]]
+"""For a plan that was made before: where it goes on, and what a plan in its place may use; None where it stays."""
 
 
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> dict[str, Any]:
@@ -61,21 +68,27 @@ def resumed(
     source: Any,
     place: Callable[[Any], Any],
     otherwise: str | RemoteStore,
+    terms: Terms,
     missing: str | None = None,
     trust: Trust = TRUSTED,
-) -> tuple[RechunkPlan, ArrayFile, Destination, dict[str, Any]]:
-    """A run that stopped: its plan, source and destination, and its id and what it has done.
+    kind: type[Run] = RechunkRun,  # type: ignore[assignment]
+) -> tuple[Run, Any]:
+    """A run that stopped, less what it has done; and where it goes on.
 
     Parameters
     ----------
     place : callable
         Makes stores of URLs.
-    missing : str, optional
-        What is made of chunks that the source lacks; by default as the run was asked.
     otherwise : folder or prefix
         Where scratch goes, if there is none where the journal says.
+    terms : callable
+        Where a plan is to go on, and by what means: as `Terms` has it.
+    missing : str, optional
+        What is made of chunks that the source lacks; by default as the run was asked.
     trust : Trust
         How far what it has left is trusted.
+    kind : type
+        Of the run.
 
     Raises
     ------
@@ -83,31 +96,104 @@ def resumed(
         Where there is no unfinished array, no journal, or no source.
     JournalError
         Where the journal does not belong to what it stands beside, or the source has changed.
+    PlacementError, BudgetError
+        Where there are no such workers; where no plan fits.
     """
     journal, id, content = journal_of(target, "array")
-    plan = _plan(content, target)
+    before = _plan(content, target)
     file = _source(content, source, target, place, missing)
-    blocks = bool(content.get("blocks"))
+    blocks, moved = bool(content.get("blocks")), source is not None
     if blocks and trust.again:
         raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
-    notices = [] if blocks else check_sources([file.zarr], content, target, trust, given=source is not None)
-    there = array_file.describe(array_file.open_array(target, unfinished=True), written=True).stored
-    if there.grid != plan.target.grid or file.stored.grid != plan.source.grid:
-        raise JournalError(f"the journal in {target} plans for chunks {plan.target.grid.chunks}, which it has not")
-    scratch = trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise)
+    notices = [] if blocks else check_sources([file.zarr], content, target, trust, given=moved)
+    written = array_file.describe(array_file.open_array(target, unfinished=True), written=True)
+    if written.stored.grid != before.target.grid or file.stored.grid != before.source.grid:
+        raise JournalError(f"the journal in {target} plans for chunks {before.target.grid.chunks}, which it has not")
     destination = Destination(
         store=target,
         settings=None,
         overwrite=False,
-        scratch=scratch,
+        scratch=trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise),
         past_cache_above=past_cache_above(),
     )
-    mine = scratch_below(scratch, id)
-    known = _known({} if trust.again else journal.stored(), plan, target)
-    found = _looked(plan, known, target, mine, verify=trust.verify)
-    left_by = {"id": id, "done": usable_parts(plan, set(known) - found.lost, mine), "lost": found.lost}
-    notices += [found.notice] if found.lost else []
-    return plan, file, destination, left_by | {"trust": trust, "moved": source is not None, "notices": notices}
+    where, means = terms(before)
+    plan = before if means is None else replanned(before, file, destination, means)
+    there = _there(journal, before, target, scratch_below(destination.scratch, id), trust)
+    remains = there.remaining(plan, written, content, trust, id=id, moved=moved, notices=tuple(notices))
+    if remains.anew:
+        kept = {name: each for name, each in content.items() if name != CHUNKS_READ or not trust.again}
+        content = kept | journal_content(plan, file, destination)
+    return kind(plan, file, destination, content, remains=remains), where
+
+
+def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, means: Mapping[str, Any]) -> RechunkPlan:
+    """The plan of the same work by other means; the one that is there where it comes to that."""
+    remote = not isinstance(destination.scratch, str)
+    plan = plan_rechunk(file.stored, before.target, remote_scratch=remote, **means)
+    told = ("passes", "budget", "processes")
+    same = all(getattr(plan, name) == getattr(before, name) for name in told)
+    return before if same else plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _There:
+    """What the journal of an array says, and what looking at it has shown."""
+
+    plan: RechunkPlan
+    """That of the journal."""
+    stored: Mapping[Part, Stored | None]
+    """What is recorded of each part."""
+    kept: Mapping[str, Receipt]
+    """What plans before that one have stored."""
+    target: StoreLike
+    """Where it is."""
+    scratch: str | RemoteStore
+    """Where what is on its way is."""
+    found: Found
+    """What is not as it was stored."""
+
+    def remaining(
+        self, plan: RechunkPlan, written: ArrayFile, content: Mapping[str, Any], trust: Trust, **left: Any
+    ) -> Remains:
+        """What of it is of use to a plan: the same, or another one."""
+        spoilt = KEPT in self.found.lost
+        anew = plan is not self.plan or spoilt
+        kept = self._chunks(written) if anew else self.kept
+        last = len(plan.passes) - 1
+        covered = {
+            (last, *part)
+            for _, *part in (plan.passes[last].parts(last) if kept and plan.passes else ())
+            if all(written.chunk_key(index) in kept for index in plan.passes[last].written(*part))
+        }
+        known = covered if anew else covered.union(self.stored) - self.found.lost
+        remains = remaining(
+            content, trust, anew=anew, done=frozenset(usable_parts(plan, known, self.scratch)),
+            lost=frozenset() if anew else self.found.lost, kept={"": kept} if kept else {}, **left,
+        )  # fmt: skip
+        return remains.told(self.found.notice, *(self._of_another(plan, kept) if anew and not trust.again else ()))
+
+    def _chunks(self, written: ArrayFile) -> dict[str, Receipt]:
+        """All chunks that are stored, whichever plan did it."""
+        last, odd = len(self.plan.passes) - 1, self.found.odd.get(str(self.target), ())
+        parts = [part for part in self.stored if part[0] == last]
+        sections = {part: map(written.stored.grid.section, self.plan.passes[last].written(*part[1:])) for part in parts}
+        return {key: receipt for key, receipt in self.kept.items() if key not in odd} | whole_chunks(
+            written, self.stored, "", sections, odd
+        )
+
+    def _of_another(self, plan: RechunkPlan, kept: Mapping[str, Receipt]) -> Iterator[str]:
+        """What a person is to know of a plan that is another one."""
+        count = plan.target.grid.count
+        yield f"planned anew: {len(kept)} of {count} chunks that have been written stay as they are"
+        if any(part[0] < len(self.plan.passes) - 1 for part in self.stored) and len(kept) < count:
+            yield "what was staged in scratch is of another plan: it is done again"
+
+
+def _there(journal: Journal, plan: RechunkPlan, target: StoreLike, scratch: str | RemoteStore, trust: Trust) -> _There:
+    stored = _known({} if trust.again else journal.stored(), plan, target)
+    kept = {} if trust.again else journal.kept().get("", {})
+    found = _looked(plan, {**stored, **({KEPT: {"": kept}} if kept else {})}, target, scratch, verify=trust.verify)
+    return _There(plan=plan, stored=stored, kept=kept, target=target, scratch=scratch, found=found)
 
 
 def _looked(
@@ -122,8 +208,9 @@ def _looked(
         return array_file.describe(array_file.open_array(where, unfinished=True), written=True)
 
     def place(part: Part, name: str = "") -> StoreLike | None:
-        folder = target if part[0] == last else place_below(scratch, str(part[0]))
-        return folder if part[0] == last or array_file.is_scratch(folder) else None  # type: ignore[arg-type]
+        here = part == KEPT or part[0] == last
+        folder = target if here else place_below(scratch, str(part[0]))
+        return folder if here or array_file.is_scratch(folder) else None  # type: ignore[arg-type]
 
     def expected(part: Part) -> tuple[StoreLike | None, dict[str, Any]]:
         where: Any = place(part)
@@ -154,6 +241,17 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, An
     if "files" in content:
         raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
     return journal, id, content
+
+
+def planned(target: StoreLike) -> RechunkPlan:
+    """The plan in the journal of an unfinished array.
+
+    Raises
+    ------
+    NotFoundError, JournalError
+        As `journal_of`.
+    """
+    return _plan(journal_of(target, "array")[2], target)
 
 
 def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:

@@ -1,7 +1,8 @@
 """Going on with a pass over slabs that stopped: how arrays were cut, and what was asked for.
 
 begin     regions, axis and height; kernel, sources, depth, …    ─► journal
-resume    journal ─► the same slabs, less those that are recorded as done
+resume    journal ─► the same slabs, less those that are recorded as done; or others, where memory or ranks are, less
+                     the chunks that have been stored
           refused: a pass that was asked for otherwise; the code of the kernel is its writer's word
 """
 
@@ -9,80 +10,132 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from oocarrays.graphs.looking import TRUSTED, Found, Part, Stored, Trust, at_least, check_sources, look
+from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, at_least, check_sources, look
+from oocarrays.graphs.remains import KEPT, Remains, remaining, whole_chunks
 from oocarrays.graphs.resume import is_of, journal_of, metadata_digest
 from oocarrays.graphs.slab_tasks import SlabTarget
 
-from oocarrays.errors import InputError, JournalError
+from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs import Slab, SlabPlan
 from oocarrays.storage.array_file import ArrayFile, StoreLike, describe, name_of, open_array, unfinished_run
+from oocarrays.storage.journal import Kept
+from oocarrays.storage.receipts import Receipt
 
+T = TypeVar("T")
 CUT = ("edges", "axis", "height")
 """Fields of a plan that say which slab is which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """What a pass that stopped has left."""
+class Stopped:
+    """A pass that stopped, as its journal tells it."""
 
     id: str
     """Of the run."""
     cut: dict[str, Any]
     """Edges of regions, axis and height, as `plan_slabs` takes them."""
+    content: Mapping[str, Any]
+    """All that the journal keeps of it."""
     stored: Mapping[tuple[int, ...], Stored | None]
     """What is recorded as done, and what it has stored."""
+    kept: Kept
+    """What plans before that one have stored, by the number of the target."""
     trust: Trust
     """How far that is trusted."""
     notices: tuple[str, ...]
     """What a person is to know of the sources."""
 
-    @property
-    def parts(self) -> frozenset[tuple[int, ...]]:
-        """What is recorded as done."""
-        return frozenset(self.stored)
+    def planned(self, plan: Callable[..., T], **asked: Any) -> T:
+        """A plan with the cut that was made; or, where that holds more than there is memory for, as it is ``asked``."""
+        with suppress(BudgetError):
+            return plan(**self.cut)
+        rest = {name: value for name, value in self.cut.items() if name not in CUT}
+        return plan(**(rest | asked))
 
-    def begun(self, plan: SlabPlan, targets: Sequence[SlabTarget]) -> dict[str, Any]:
+    @property
+    def begun_with(self) -> dict[str, Any]:
+        """How that was which is read, as a journal keeps it."""
+        return {CHUNKS_READ: self.content[CHUNKS_READ]} if CHUNKS_READ in self.content else {}
+
+    def is_cut_so(self, plan: SlabPlan) -> bool:
+        """Whether the slabs of a plan are those that are recorded."""
+        return all(getattr(plan, name) == self.cut[name] for name in CUT)
+
+    def remains(self, plan: SlabPlan, targets: Sequence[SlabTarget]) -> Remains:
         """What a run is given that goes on with it.
 
         Raises
         ------
         JournalError
-            Where something is recorded that the plan has not.
+            Where something is recorded that its plan has not.
         """
-        done = self.done(plan, targets[0].store)
-        found = self._looked(plan, [target.store for target in targets])
-        notices = (*self.notices, *([found.notice] if found.lost else []))
-        kept = [slab for slab in done if slab not in found.lost]
-        return {
-            "id": self.id, "done": kept, "lost": found.lost, "odd": found.odd, "trust": self.trust, "notices": notices
-        }  # fmt: skip
+        before = replace(plan, **{name: self.cut[name] for name in CUT})
+        strange = self.stored.keys() - set(before.all_slabs())
+        if strange:
+            raise JournalError(f"the journal in {targets[0].store} has slab {min(strange)}, which its plan has not")
+        files, places = self._files(targets), {str(n): target.store for n, target in enumerate(targets)}
+        found = self._looked(before, files, places)
+        anew = bool(found.lost) or not self.is_cut_so(plan)
+        odd = {name: found.odd.get(str(store), ()) for name, store in places.items()}
+        kept = self._chunks(before, files, odd) if anew else self.kept
+        covered = (slab for slab in plan.all_slabs() if is_covered(plan.core(slab), files, kept)) if kept else ()
+        recorded = () if anew else (Slab(*part) for part in self.stored)
+        told = f"planned anew: {sum(map(len, kept.values()))} chunks that have been written stay as they are"
+        return remaining(
+            self.content, self.trust, anew=anew, id=self.id, done=frozenset([*covered, *recorded]),
+            odd=found.odd, kept=kept, notices=self.notices,
+        ).told(found.notice, "" if self.is_cut_so(plan) else told)  # fmt: skip
 
-    def _looked(self, plan: SlabPlan, stores: Sequence[StoreLike]) -> Found:
+    def trusted(self) -> Remains:
+        """The same where nothing is looked at, and slabs are cut as before."""
+        told = "what local array files hold is not looked at: the journal is trusted"
+        return remaining(
+            self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(told,)
+        )  # fmt: skip
+
+    def _files(self, targets: Sequence[SlabTarget]) -> dict[str, ArrayFile]:
+        """The targets that are there, by their numbers."""
+        stores = enumerate(target.store for target in targets)
+        return {str(n): written_file(store) for n, store in stores if unfinished_run(store) == self.id}
+
+    def _looked(self, plan: SlabPlan, files: Mapping[str, ArrayFile], places: Mapping[str, StoreLike]) -> Found:
         """What of all that is recorded is not as it was stored."""
 
         def expected(part: Part) -> tuple[StoreLike, dict[str, Any]]:
-            file = describe(open_array(stores[0], unfinished=True), written=True)
-            return stores[0], at_least(file, file.stored.grid.indices(Section.of(plan.core(Slab(*part)).axes)))
+            return places["0"], at_least(files["0"], files["0"].stored.grid.indices(plan.core(Slab(*part))))
 
-        places = {str(number): store for number, store in enumerate(stores) if unfinished_run(store) == self.id}
-        return look(self.stored, lambda _, name: places.get(name), expected, verify=self.trust.verify)
+        stored = {**self.stored, **({KEPT: self.kept} if self.kept else {})}
+        return look(stored, lambda _, name: places[name] if name in files else None, expected, verify=self.trust.verify)
 
-    def done(self, plan: SlabPlan, target: StoreLike) -> list[Slab]:
-        """The slabs that are done.
+    def _chunks(
+        self, plan: SlabPlan, files: Mapping[str, ArrayFile], odd: Mapping[str, Sequence[str]]
+    ) -> dict[str, dict[str, Receipt]]:
+        """All chunks that are stored, whichever plan did it, by the number of the target."""
+        sections = {part: [plan.core(Slab(*part))] for part in self.stored}
+        chunks: dict[str, dict[str, Receipt]] = {}
+        for name, file in files.items():
+            before = {key: receipt for key, receipt in self.kept.get(name, {}).items() if key not in odd[name]}
+            chunks[name] = before | whole_chunks(file, self.stored, name, sections, odd[name])
+        return chunks
 
-        Raises
-        ------
-        JournalError
-            Where something is recorded that the plan has not.
-        """
-        strange = self.parts.difference(plan.all_slabs())
-        if strange:
-            raise JournalError(f"the journal in {target} has slab {min(strange)}, which its plan has not")
-        return [Slab(*part) for part in self.parts]
+
+def written_file(store: Any) -> ArrayFile:
+    """An unfinished array, described as it is written."""
+    return describe(open_array(store, unfinished=True), written=True)
+
+
+def is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bool:
+    """Whether all chunks in which some elements are, are kept."""
+    return all(
+        file.chunk_key(index) in kept.get(name, {})
+        for name, file in files.items()
+        for index in file.stored.grid.indices(core)
+    )
 
 
 def asked_of(
@@ -133,7 +186,7 @@ def left_by(
     *,
     sources: Sequence[ArrayFile] = (),
     resume: Any = True,
-) -> Left:
+) -> Stopped:
     """What a pass that stopped has left at a target.
 
     Parameters
@@ -161,8 +214,9 @@ def left_by(
     trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
     edges = tuple(tuple(each) for each in cut["edges"])
-    return Left(
-        id=id, cut=cut | {"edges": edges}, stored=journal.stored(), trust=trust, notices=tuple(notices)
+    return Stopped(
+        id=id, cut=cut | {"edges": edges}, content=content, stored=journal.stored(), kept=journal.kept(), trust=trust,
+        notices=tuple(notices),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ opens there what it needs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -18,12 +18,11 @@ import cloudpickle
 import numpy as np
 import zarr
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
-from oocarrays.graphs.looking import TRUSTED, Trust
+from oocarrays.graphs.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.workspace import KernelMemory
 
 from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs import Slab, SlabPlan
 from oocarrays.storage import array_file
@@ -67,16 +66,8 @@ class SlabRun(JournaledRun):
         One or more: the journal is beside the first.
     content : dict
         What the journal keeps of it.
-    id : str, optional
-        The id of the run that is resumed, if one is.
-    done : iterable of Slab
-        What that run has done, and of local array files which rank's are made.
-    lost : iterable of Slab
-        What that run has recorded, and is not as it was stored.
-    odd : mapping
-        The keys of what is not, by the name of the target.
-    trust : Trust
-        How far it is trusted.
+    remains : Remains
+        What the run that is resumed has left, if one is; of local array files also which rank's are made.
     """
 
     plan: SlabPlan
@@ -91,22 +82,16 @@ class SlabRun(JournaledRun):
         content: dict[str, Any],
         *,
         processes: int | None = None,
-        id: str | None = None,
-        done: Iterable[tuple[int, ...]] = (),
-        lost: Iterable[tuple[int, ...]] = (),
-        odd: Mapping[str, Sequence[str]] | None = None,
-        trust: Trust = TRUSTED,
-        notices: Sequence[str] = (),
+        remains: Remains = NOTHING_LEFT,
     ) -> None:
         self.plan = plan
         self.targets = tuple(targets)
         self.destination = self.targets[0]
         self.content = content
-        self.resumes = id is not None
-        self.done, self.lost = frozenset(done), frozenset(lost)
-        self.odd, self.trust, self.notices = dict(odd or {}), trust, tuple(notices)
+        self.resumes = remains.id is not None
+        self.remains = remains
         self._given: Any = kernel, tuple(sources)
-        super().__init__(self.destination.store, processes, id)
+        super().__init__(self.destination.store, processes, remains.id)
 
     def _here(self) -> None:
         super()._here()
@@ -117,10 +102,9 @@ class SlabRun(JournaledRun):
         self._written: list[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "targets", "destination", "content", "resumes", "done", "id", "processes", "journal")
-        more = ("lost", "odd", "trust", "notices")
+        names = ("plan", "targets", "destination", "content", "resumes", "remains", "id", "processes", "journal")
         given = self._given if isinstance(self._given, bytes) else cloudpickle.dumps(self._given)
-        return {name: getattr(self, name) for name in (*names, *more)} | {"_given": given}
+        return {name: getattr(self, name) for name in names} | {"_given": given}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -202,19 +186,24 @@ class SlabRun(JournaledRun):
         if gone and not all(map(self.is_done, self.plan.all_slabs())):
             raise RunError(f"{gone[0].store} is no longer what run {self.id} left")
         super()._forget_what_is_gone()
-        for target in self.targets:
-            self._remove_odd(target.store, [Slab(*part) for part in self.lost])
 
-    def _remove_odd(self, place: StoreLike | RemoteStore, slabs: Iterable[Slab]) -> None:
-        """Remove chunks that are not as they were stored, as far as slabs are written there again."""
-        odd = set(self.odd.get(str(place), ()))
+    def _restart(self) -> None:
+        """As of every run; a chunk of which a part is written must be as it was stored, or not there."""
+        for place in self._changed_places():
+            self._remove_odd(place)
+        super()._restart()
+
+    def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
+        """Where it writes chunks of which a part may be there."""
+        return [target.store for target in self.targets]
+
+    def _remove_odd(self, place: StoreLike | RemoteStore) -> None:
+        """Remove chunks that are not as they were stored."""
+        odd = self.remains.odd.get(str(place), ())
         if odd:
-            file = array_file.describe(array_file.open_array(place, mode="r+", unfinished=True), written=True)
-            blobs = blobs_of(file.zarr)
-            for slab in slabs:
-                indices = file.stored.grid.indices(Section.of(self.plan.core(slab).axes))
-                for key in odd.intersection(map(file.chunk_key, indices)):
-                    blobs.remove(key)
+            blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
+            for key in odd:
+                blobs.remove(key)
 
     def _remove_partials(self) -> None:
         for target in self.targets:
@@ -394,13 +383,13 @@ class SlabRun(JournaledRun):
         for name, (target, values) in enumerate(zip(self._open_targets(), results, strict=True)):
             file, axes = placed(target, rank, self.plan.core(slab).axes)
             with self._memory.taking():
-                stored[str(name)] = self._put(file, axes, values)
+                stored[str(name)] = self._put(file, axes, values, self.remains.kept.get(str(name), {}))
         self.record(slab, stored)
 
-    def _put(self, file: ArrayFile, axes: Axes, values: np.ndarray) -> dict[str, Receipt]:
-        """Write some elements; gives the receipts of their chunks."""
+    def _put(self, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()) -> dict[str, Receipt]:
+        """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
         receipts = Receipts()
         write_section(
-            file, axes, values, meter=self.meter, past_cache=self.plan.past_cache, receipts=receipts
+            file, axes, values, meter=self.meter, past_cache=self.plan.past_cache, receipts=receipts, kept=kept
         )  # fmt: skip
         return receipts.kept

@@ -22,6 +22,7 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.blocks import block_of
 from oocarrays.graphs.lazy_reads import Spans, shared, tiles
+from oocarrays.graphs.overwriting import Access
 from oocarrays.graphs.rechunk import new_suffix
 
 from oocarrays.mapping.section import Section
@@ -162,6 +163,12 @@ def store_graph(storings: Sequence[Storing], blocks: Mapping[Any, Any]) -> tuple
     done: Key = f"stored-{suffix}"
     graph[done] = Task(done, stored, *map(TaskRef, ends))
     return graph, done
+
+
+def writes(graph: Mapping[Key, Any], key: Key) -> Iterator[Access]:
+    """What is written by the tasks that the last one waits for, named by its ``key``."""
+    for each in graph[key].dependencies:
+        yield Access(key=each, number=each[1], axes=graph[each].args[2])
 
 
 def _chunks(storing: Storing, axes: tuple[range, ...]) -> Iterator[tuple[int, ...]]:

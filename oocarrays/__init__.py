@@ -38,6 +38,7 @@ from oocarrays.section_arrays import SectionArrays
 from oocarrays.shift_job import ShiftJob
 from oocarrays.shifting import shift
 from oocarrays.slabs import SlabJob, map_slabs
+from oocarrays.storage.metered import metered
 from oocarrays.storing import store
 
 __version__ = "0.5.0"
@@ -74,6 +75,7 @@ __all__ = [
     "iterate",
     "kernels",
     "map_slabs",
+    "metered",
     "multicast",
     "open_array",
     "open_group",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import zarr
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of, scratch_of
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
@@ -41,6 +41,8 @@ from oocarrays.storage.group_file import holds_group
 from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.presence import Policy
 from oocarrays.storage.remote import RemoteStore
+from oocarrays.storage.urls import check_replaces
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -243,15 +245,17 @@ def rechunk(
         compressors=compressors,
         filters=filters,
         overwrite=overwrite,
-        scratch=scratch_of(place(scratch or settings.setting("scratch")), target, source),
+        scratch=scratch_of(place(settings.setting("scratch") if scratch is None else scratch), target, source),
         missing=policy,
         means=means,
     )
     if holds_group(source):
         return group_job(
-            source, target, chunks, planner, means, zarr_format=zarr_format, overwrite=overwrite, cluster=cluster
-        )
-    return _job(*planner(array_file.open_array(source), target, chunks), cluster)
+            source, target, chunks, planner, means, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
+            cluster=cluster,
+        )  # fmt: skip
+    planned = planner(array_file.open_array(source), target, chunks)
+    return _job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
 
 def _planned(
@@ -309,6 +313,8 @@ def resume(
     target: StoreLike,
     *,
     source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup | None = None,
+    memory: int | float | str | None = None,
+    ranks: int | None = None,
     again: bool = False,
     as_is: bool = False,
     verify: bool = False,
@@ -330,6 +336,9 @@ def resume(
     source : path, URL, Zarr store, array or group
         What it was reading; needed where that was no path or URL, or has been moved or copied since. Chunks of a copy
         must have the same sizes and times, or ETags: copies made by ``cp -a`` and ``rsync -a`` have.
+    memory, ranks
+        As in `rechunk`; by default as the run was planned. Where other memory, ranks or workers make another plan,
+        chunks that have been written stay; what was on its way in scratch is done again.
     again : bool
         Whether to start over: with the same plan, and with the source as it is now.
     as_is : bool
@@ -342,18 +351,21 @@ def resume(
     storage_options : mapping
         As in `rechunk`: how URLs are opened is not written down.
     scheduler, workers
-        As in `rechunk`. A run that was planned for workers goes on on workers, one on threads on threads.
+        As in `rechunk`. By default a run goes on on threads that was planned for threads, and on the workers of the
+        active client one that was planned for workers. Where there are fewer workers, it is planned anew.
 
     Returns
     -------
     RechunkJob or GroupJob
-        With the plan of the run that stopped, of a group without the arrays that it had finished;
+        With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 
     Raises
     ------
     NotFoundError
         Where nothing was left there.
+    BudgetError, PlacementError
+        Where the memory is too little, or there are no workers.
     JournalError
         Where the journal belongs to another plan or another source, or the source has changed.
     InputError
@@ -370,33 +382,43 @@ def resume(
         raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
     place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
     target = place(target)
+    check_replaces(target)
     scratch = scratch_of(place(settings.setting("scratch")), target)
+    terms = partial(_terms, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers)
     if holds_group(target):
-        cluster_for = partial(_cluster_for, scheduler=scheduler, workers=workers)
-        return resume_group(target, source, place, scratch, cluster_for, missing, trust)
-    plan, file, destination, left_by = resumed(target, source, place, scratch, missing, trust)
-    return _job(plan, file, destination, _cluster_for(plan, scheduler, workers), **left_by)
+        return resume_group(target, source, place, scratch, terms, missing, trust)
+    return _job(*resumed(target, source, place, scratch, terms, missing, trust))
 
 
-def _cluster_for(
-    plan: RechunkPlan | GroupPlan, scheduler: Client | str | None, workers: Sequence[str] | None
-) -> Cluster | None:
-    """Where a plan that was made before is to run.
+def _terms(
+    plan: RechunkPlan | GroupPlan,
+    *,
+    memory: Any,
+    ranks: int | None,
+    scheduler: Client | str | None,
+    workers: Sequence[str] | None,
+) -> tuple[Cluster | None, dict[str, Any] | None]:
+    """Where a plan that was made before is to go on; and what another one may use, where it is not to stay.
 
     Raises
     ------
     PlacementError
-        Where it was made for workers, and there are none, or fewer than its memory was shared out to.
+        Where it was made for workers, and there are none.
     """
-    if plan.processes is None:
-        return None
-    cluster = cluster_of(scheduler, workers)
-    if cluster is None:
-        raise PlacementError(f"the run was planned for {plan.processes} workers: give scheduler=, or make a client")
-    there = cluster.workers()
-    if len(there) < min(plan.processes, plan.ranks):
-        raise PlacementError(f"the run was planned for {plan.processes} workers; the cluster has {len(there)}")
-    return cluster
+    on_threads = plan.processes is None
+    asked = scheduler is not None or workers is not None
+    cluster = cluster_of(scheduler, workers) if asked or not on_threads else None
+    if cluster is None and not on_threads and scheduler is None:
+        raise PlacementError(
+            f"the run was planned for {plan.processes} workers: give scheduler=, or make a client; "
+            "scheduler='threads' plans it anew for threads"
+        )
+    moved = (cluster is None) is not on_threads
+    fewer = cluster is not None and len(cluster.workers()) < min(plan.processes or 0, plan.ranks)
+    if memory is ranks is None and not (moved or fewer):
+        return cluster, None
+    means = means_of(cluster, plan.budget if memory is None and not moved else memory)
+    return cluster, means | {"ranks": settings.setting("ranks") if ranks is None else ranks}
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:
@@ -429,11 +451,8 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     return removed
 
 
-def _job(
-    plan: RechunkPlan, source: ArrayFile, destination: Destination, cluster: Cluster | None, **left_by: Any
-) -> RechunkJob:
-    store = destination.store
-    run = RechunkRun(plan, source, destination, journal_content(plan, source, destination), **left_by)
+def _job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
+    store = run.destination.store
     return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
 
 

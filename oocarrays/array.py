@@ -1,154 +1,28 @@
-"""The array that a person holds: a Zarr array on disk, read section by section."""
+"""The array that a person holds: a stored array that gives itself lazily, in slabs, and in partitions, too."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import zarr
 
 from oocarrays.chunks import ChunksLike
-from oocarrays.contents import array_facts
-from oocarrays.graphs import settings
-from oocarrays.mapping.layout import Layout
-from oocarrays.mapping.selection import Selection
-from oocarrays.notebook import array_html
-from oocarrays.plan.sieve import Method
-from oocarrays.plan.sieve_writes import WriteMethod
-from oocarrays.reading_ahead import AHEAD, Prefetched
-from oocarrays.report import array_line
-from oocarrays.section_reading import read
-from oocarrays.section_writing import selection_of, write
-from oocarrays.storage import array_file
-from oocarrays.storage.array_file import ArrayFile, StoreLike, describe
-from oocarrays.storage.descriptor import KEY, Descriptor, descriptor_of
-from oocarrays.storage.formats import dimension_names
-from oocarrays.storage.presence import Policy, shows_chunks
-from oocarrays.storage.urls import absolute, store_of
+from oocarrays.layouts import LayoutLike
+from oocarrays.slab_iterator import SlabIterator, slabs_of
+from oocarrays.storage.array_file import StoreLike
+from oocarrays.stored_array import StoredArray, opened
 
-if TYPE_CHECKING:
-    from oocarrays.distributed_array import LayoutLike
+if TYPE_CHECKING:  # what is lazy needs dask.array, which takes its time to import
     from oocarrays.lazy_array import LazyArray
-    from oocarrays.slab_iterator import SlabIterator
 
 
-class OutOfCoreArray:
+class OutOfCoreArray(StoredArray):
     """An array in a Zarr store, of which only what is asked for comes into memory.
 
     ``a[key]`` is a numpy array, as in Zarr; ``a.to_dask()`` is lazy. Made by `open_array`.
     """
-
-    def __init__(self, array: zarr.Array, missing: str | None = None) -> None:
-        self._array: zarr.Array = absolute(array)
-        self._missing = settings.missing(missing)
-        self._had_chunks = self._array.read_only and shows_chunks(self._array)
-        self._known: dict[bool, tuple[Any, ArrayFile]] = {}
-
-    def __reduce__(self) -> Any:
-        return type(self), (self._array, self._missing)
-
-    @property
-    def _file(self) -> ArrayFile:
-        """How its chunks are read."""
-        return self._described(written=False)
-
-    def _described(self, *, written: bool) -> ArrayFile:
-        """How chunks are read or written: looked at anew where metadata are others, as after ``a.zarr.resize``.
-
-        Whether there are any was seen when it was opened; of an array that is written all may become fill values.
-        """
-        known, metadata = self._known.get(written), self._array.metadata
-        if known is None or known[0] is not metadata:
-            file = describe(self._array, written=written, missing=None if written else self._missing)
-            file = replace(file, presence=replace(file.presence, had_chunks=self._had_chunks))
-            self._known[written] = known = metadata, file
-        return known[1]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extent of each axis."""
-        return tuple(self._array.shape)
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of an element."""
-        return self._array.dtype
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(self._array.size)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.size * self.dtype.itemsize
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """Chunk length in each axis."""
-        return tuple(self._array.chunks)
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """The user's attributes."""
-        return {name: value for name, value in self._array.attrs.asdict().items() if name != KEY}
-
-    @property
-    def dimension_names(self) -> tuple[str | None, ...] | None:
-        """Names of the axes, where they have names; in format 2 as xarray keeps them."""
-        return dimension_names(self._array)
-
-    @property
-    def _descriptor(self) -> Descriptor | None:
-        return descriptor_of(self._array.attrs.asdict(), self.store)
-
-    @property
-    def layout(self) -> Layout | None:
-        """Which rank is to hold which element, where its descriptor says so: of a global array file."""
-        said = self._descriptor
-        return said.layout if said and said.rank is None else None
-
-    @property
-    def depth(self) -> tuple[int, ...]:
-        """How many neighbours a rank sees along each axis, on either side; none where its descriptor says nothing."""
-        said = self._descriptor
-        return said.depth if said else (0,) * self.ndim
-
-    @property
-    def orientation(self) -> tuple[int, ...] | None:
-        """The axes from the slowest to the fastest along a chunk, where its descriptor says so."""
-        said = self._descriptor
-        return said.orientation if said else None
-
-    @property
-    def fill_value(self) -> Any:
-        """Value of what is not stored."""
-        return self._array.fill_value
-
-    @property
-    def missing(self) -> Policy:
-        """What is made of a chunk that is not there, wherever this array is read: as `open_array` was told."""
-        return self._missing
-
-    @property
-    def zarr(self) -> zarr.Array:
-        """The Zarr array itself."""
-        return self._array
-
-    @property
-    def store(self) -> str:
-        """Where the array is."""
-        return array_file.location(self._array)
 
     def partitions(self, layout: Any = None, **how: Any) -> Iterator[Any]:
         """The array in partitions that fit in memory, one after the other, each a `DistributedArray`, read lazily.
@@ -239,124 +113,10 @@ class OutOfCoreArray:
         Section(lower=(0,), upper=(4,)) [0 1 2 3 4] [0 1 2 3]
         Section(lower=(4,), upper=(7,)) [3 4 5 6] [4 5 6]
         """
-        from oocarrays.slab_iterator import slabs_of
-
         return slabs_of(
             self._file, memory=memory, depth=depth, boundary=boundary, prefetch=prefetch, reuse=reuse, axis=axis,
             height=height,
         )  # fmt: skip
-
-    def __getitem__(self, key: Any) -> Any:
-        return read(self._file, Selection.as_numpy(key, self.shape))
-
-    def __setitem__(self, key: Any, values: Any) -> None:
-        self.write(Selection.as_numpy(key, self.shape), values)
-
-    def read(self, section: Any, *, method: Method = "auto", out: np.ndarray | None = None) -> Any:
-        """A section as a numpy array, as ``a[section]``.
-
-        Of uncompressed chunks, and of those in shards, only byte ranges are read: together those between which less
-        lies than is read in the time of a request, within ``oocarrays.sieve-buffer`` bytes a buffer.
-
-        Parameters
-        ----------
-        section : index or Section
-            As in ``a[section]``; sequences of indices along several axes take their product, as Zarr's ``oindex``.
-        method : str
-            ``"direct"`` asks for each run of what is wanted, ``"sieve"`` for all from the first to the last of a chunk
-            that a buffer holds, ``"auto"`` for what costs least. Coded chunks are read whole.
-        out : numpy.ndarray, optional
-            What is filled and returned.
-
-        Raises
-        ------
-        SelectionError
-            For an index out of range, or where ``out`` has another shape.
-        CorruptChunkError
-            Where a chunk is cut short, or cannot be decoded.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(24).reshape(4, 6), chunks=(2, 6)))
-        >>> a.read(([0, 3], slice(None, None, 2)), method="sieve")
-        array([[ 0,  2,  4],
-               [18, 20, 22]])
-        """
-        return read(self._file, selection_of(section, self.shape), method=method, out=out)
-
-    def write(
-        self,
-        section: Any,
-        values: Any,
-        *,
-        method: WriteMethod = "auto",
-        memory: int | float | str | None = None,
-    ) -> None:
-        """Write values to a section, as ``a[section] = values``; the rest of the chunks that it touches stays.
-
-        Others may write to the same chunks at the same time: threads of this process, and to local files other
-        processes, lose nothing. Between processes nothing protects chunks in other stores.
-
-        Parameters
-        ----------
-        section : index or Section
-            As in ``a[section]``.
-        values : array or scalar
-            Broadcast and cast as numpy does.
-        method : str
-            ``"sieve"`` reads, changes and replaces each chunk at once, and so does ``"auto"``. ``"direct"`` writes
-            each run of an uncompressed chunk in a local file where it is: a reader, or a crash, can come between two.
-        memory : int or str, optional
-            Bytes to hold at most beside the values; by default 256 MiB, or what one chunk needs.
-
-        Raises
-        ------
-        InputError
-            Where the array is open for reading.
-        SelectionError
-            For an index out of range, or values that do not fit.
-        UnsupportedError
-            For ``"direct"`` where chunks cannot be changed in place.
-        BudgetError
-            Where ``memory`` is too small for one chunk.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> a = OutOfCoreArray(zarr.create_array({}, shape=(4, 6), chunks=(2, 6), dtype="i4"))
-        >>> a.write(np.s_[::3, 1:3], [7, 8])
-        >>> a[::3, :4]
-        array([[0, 7, 8, 0],
-               [0, 7, 8, 0]], dtype=int32)
-        """
-        write(self._described(written=True), section, values, method=method, memory=memory)
-
-    def prefetch(self, section: Any) -> Prefetched:
-        """Begin to read a section in a thread, and go on; ``.result()`` is the array.
-
-        At most ``oocarrays.read-ahead`` bytes (256 MiB) are read and not taken yet: what is more waits for its turn.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(8), chunks=(2,)))
-        >>> ahead = a.prefetch(np.s_[::3])
-        >>> ahead.result()
-        array([0, 3, 6])
-        """
-        taken = selection_of(section, self.shape)
-        nbytes = taken.size * self.dtype.itemsize
-        most = settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead")
-        return AHEAD.add(partial(read, self._file, taken), nbytes, most)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self[...], dtype=dtype)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of an array without axes")
-        return self.shape[0]
 
     def to_dask(
         self,
@@ -406,28 +166,6 @@ class OutOfCoreArray:
         blocks = blocks_for(self, chunks, layout, ranks=ranks, grid=grid)
         return to_dask(self._file, blocks, memory=memory, scratch=scratch)
 
-    def __repr__(self) -> str:
-        return array_line(self)
-
-    def _repr_html_(self) -> str:
-        return array_html(array_facts(self._array))
-
-
-def missing_of(source: Any, asked: str | None = None) -> Policy:
-    """What is made of chunks that a source lacks: as it is asked for, as it was opened, or as it is set."""
-    return settings.missing(getattr(source, "missing", None) if asked is None else asked)
-
-
-def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
-    """What makes paths and stores of all that a person may name as a place."""
-    ways = settings.ways()
-
-    def place(named: Any) -> Any:
-        array = named.zarr if isinstance(named, OutOfCoreArray) else named
-        return store_of(array, storage_options, ways)
-
-    return place
-
 
 def open_array(
     store: StoreLike | zarr.Array,
@@ -466,4 +204,4 @@ def open_array(
     ((3, 4), (1, 4), array([[ 4,  7],
            [ 8, 11]]))
     """
-    return OutOfCoreArray(array_file.open_array(placer(storage_options)(store), mode=mode), missing)
+    return OutOfCoreArray(opened(store, mode=mode, storage_options=storage_options), missing)

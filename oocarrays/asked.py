@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from zarr.storage import StorePath
 
-from oocarrays.errors import InputError, PlacementError, TargetError, UnsupportedError
+from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.run import Cluster
@@ -152,7 +152,29 @@ def scratch_folder(scratch: Any, target: StoreLike) -> str:
     UnsupportedError
         Where it is not on this machine.
     """
-    place = scratch_of(scratch or settings.setting("scratch"), target)
+    place = scratch_of(settings.setting("scratch") if scratch is None else scratch, target)
     if not isinstance(place, str) or "://" in str(scratch):
         raise UnsupportedError(f"scratch={scratch!r}: blocks that are computed wait in a local folder")
     return place
+
+
+def check_lazy(x: Any) -> None:
+    """Refuse what is no Dask array whose blocks we can write.
+
+    Raises
+    ------
+    InputError, ChunksError, UnsupportedError
+        In one line each.
+    """
+    import dask.array as da
+
+    settings.refuse_array_expressions()
+    if not isinstance(x, da.Array):
+        raise InputError(f"{type(x).__module__}.{type(x).__name__} is not a dask.array.Array")
+    if any(math.isnan(n) for lengths in x.chunks for n in lengths):
+        raise ChunksError(f"{x.name} has blocks of unknown length: call its compute_chunk_sizes() first")
+    if x.dtype.hasobject or x.dtype.itemsize == 0:
+        raise UnsupportedError(f"{x.name} has dtype {x.dtype}: its elements have no fixed size")
+    if type(x._meta) is not np.ndarray:
+        kind = f"{type(x._meta).__module__}.{type(x._meta).__name__}"
+        raise UnsupportedError(f"{x.name} has blocks of {kind}: make them numpy arrays with map_blocks")

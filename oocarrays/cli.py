@@ -26,7 +26,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.api import RechunkJob, clean, load_picture, rechunk, resume
-from oocarrays.array import open_array, placer
+from oocarrays.array import open_array
 from oocarrays.chunks import parsed_chunks
 from oocarrays.cli_exchange import add_commands
 from oocarrays.cli_requests import add_commands as add_requests
@@ -47,6 +47,7 @@ from oocarrays.storage.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.presence import Policy
 from oocarrays.storage.urls import check_path
+from oocarrays.stored_array import placer
 
 WRONG_INPUT, FAILED = 2, 1
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -251,13 +252,15 @@ def _resume_options(parser: argparse.ArgumentParser) -> None:
     _store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
     parser.add_argument("--source", metavar="SOURCE", help="what it was reading, where that has been moved or copied")
+    parser.add_argument("--memory", help="other memory, such as 1GiB: what is left is planned anew")
+    parser.add_argument("--ranks", type=int, help="other logical processors: what is left is planned anew")
     changed = parser.add_mutually_exclusive_group()
     changed.add_argument("--again", action="store_true", help="start over, with the source as it is now")
     changed.add_argument("--as-is", action="store_true", help="go on though the source has changed since")
     parser.add_argument(
         "--verify", action="store_true", help="read what was written, and write again what is not as it was"
     )
-    _scheduler_option(parser, "the cluster to run on, where the run was planned for one")
+    _scheduler_option(parser, "the cluster to run on, or threads (default: where the run was planned for)")
     _missing_option(parser, "as the run was asked")
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
     _draw_option(parser)
@@ -300,6 +303,8 @@ def _address(text: str) -> str:
     """Where a scheduler is: a client that is given less takes long to give up, and more than a line."""
     from distributed.comm.addressing import get_address_host_port
 
+    if text == "threads":
+        return text
     try:
         get_address_host_port(text)
     except (ValueError, NotImplementedError, OSError) as error:
@@ -355,7 +360,7 @@ def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> No
 
 
 def _resume(options: argparse.Namespace) -> None:
-    how = {"missing": options.missing, "scheduler": options.scheduler}
+    how = {name: getattr(options, name) for name in ("missing", "scheduler", "memory", "ranks")}
     trust = {"source": options.source, "again": options.again, "as_is": options.as_is, "verify": options.verify}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the same is printed below

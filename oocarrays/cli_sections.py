@@ -15,9 +15,10 @@ from oocarrays.errors import BudgetError, SelectionError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sieve import METHODS
-from oocarrays.section_reading import plan, read
-from oocarrays.storage.blobs import write_error
+from oocarrays.section_reading import plan
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import metered
+from oocarrays.storage.refused import write_error
 from oocarrays.storage.urls import check_path
 
 if TYPE_CHECKING:
@@ -87,11 +88,12 @@ def _read(options: argparse.Namespace) -> None:
     if options.out and os.path.lexists(options.out):
         raise TargetError(f"{options.out} exists; name a new file")
     array = open_array(options.store, storage_options=dict(options.storage_option), missing=options.missing)
-    taken, meter = Selection.of(parsed_section(options.section), array.shape), Meter()
+    taken = Selection.of(parsed_section(options.section), array.shape)
     _check_size(taken, array)
     if options.explain:
         print(plan(array.zarr, taken, method=options.method).explain())
-    data = np.asarray(read(array._file, taken, method=options.method, meter=meter))
+    with metered() as meter:
+        data = np.asarray(array.read(taken, method=options.method))
     if options.explain:
         print(_counted(meter))
     if options.out:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of
-from oocarrays.distributed_array import DistributedArray, LayoutLike, layout_for
+from oocarrays.distributed_array import DistributedArray
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.collective import CollectiveTasks, collective_read
 from oocarrays.graphs.parts import Parts, RankParts, layered
 from oocarrays.graphs.run import Cluster, check_reach
+from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layout import Layout
@@ -28,6 +28,7 @@ from oocarrays.plan.wanted import requests_of
 from oocarrays.section_arrays import SectionArrays
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
+from oocarrays.stored_array import StoredArray, opened
 
 if TYPE_CHECKING:
     import zarr
@@ -40,7 +41,7 @@ SectionsLike = LayoutLike | Sequence[Any]
 
 
 def read_sections(
-    a: OutOfCoreArray | zarr.Array | StoreLike,
+    a: StoredArray | zarr.Array | StoreLike,
     sections: SectionsLike,
     *,
     ranks: int | None = None,
@@ -112,7 +113,7 @@ def read_sections(
     >>> tiles.plan
     <CollectivePlan two-phase: 2 chunks read by 1 of 2 ranks in 1 round, 48 bytes for others>
     """
-    a = a if isinstance(a, OutOfCoreArray) else open_array(a)
+    a = a if isinstance(a, StoredArray) else StoredArray(opened(a))
     cluster = cluster_of(scheduler, workers)
     there = [worker.address for worker in cluster.workers()] if cluster else []
     if cluster:

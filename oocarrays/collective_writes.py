@@ -13,7 +13,7 @@ from dask.utils import ensure_dict, format_bytes
 
 from oocarrays import report
 from oocarrays.array import OutOfCoreArray, open_array
-from oocarrays.asked import cluster_of, means_of
+from oocarrays.asked import check_lazy, cluster_of, means_of
 from oocarrays.collective import SectionsLike, disk_of, wanted_by_ranks
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
@@ -24,7 +24,6 @@ from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.steps import Key
 from oocarrays.job import Job
-from oocarrays.lazy import check_array
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective_writes import CollectiveWritePlan
 from oocarrays.plan.write_offers import plan_collective_write
@@ -257,7 +256,7 @@ def _held(
     arrays = [part if hasattr(part, "__dask_graph__") else np.asarray(part) for part in parts]
     for part in arrays:
         if not isinstance(part, np.ndarray):
-            check_array(part)
+            check_lazy(part)
     _check([(part.shape, part.dtype) for part in arrays], shapes, dtype)
     return _tasks(arrays, workers)
 

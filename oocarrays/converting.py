@@ -10,11 +10,10 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, placer
+from oocarrays.array import OutOfCoreArray
 from oocarrays.array import open_array as open_global
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.chunks import ChunksLike, regular_shards
-from oocarrays.distributed_array import LayoutLike
 from oocarrays.errors import InputError
 from oocarrays.files import CHUNK_BYTES, chunks_and_order, described, largest_shape, open_array
 from oocarrays.graphs import settings
@@ -22,6 +21,7 @@ from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.files import FilesRun, FilesTarget, build_graph
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
+from oocarrays.layouts import LayoutLike
 from oocarrays.local_array import LocalArrays, own_disks
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.orientation import orientation_of
@@ -31,6 +31,7 @@ from oocarrays.storage.array_file import StoreLike, describe_source
 from oocarrays.storage.descriptor import KEY, Descriptor
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.local_files import LocalFiles
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client

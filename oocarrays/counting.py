@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 
 from oocarrays import report
-from oocarrays.distributed_array import LayoutLike, layout_for
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs.settings import size_in_bytes
+from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.mapping.given import element_type
 from oocarrays.plan.requests import RequestCounts, requests_of
 

@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 
 from oocarrays import report
 from oocarrays.collective_report import plan_rows, plan_text
-from oocarrays.errors import LayoutError
+from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.parts import (
     Parts,
@@ -25,11 +25,10 @@ from oocarrays.graphs.parts import (
 )
 from oocarrays.graphs.redistribution import moved
 from oocarrays.graphs.run import Cluster
-from oocarrays.mapping.distribution import Block, Cyclic, GenBlock
-from oocarrays.mapping.given import extents
-from oocarrays.mapping.given import whole as whole_number
+from oocarrays.layouts import LayoutLike, layout_for
+from oocarrays.mapping.distribution import Block
+from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.hpf import Asked, parse_layout
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.notebook import picture, rows_html
@@ -42,9 +41,6 @@ from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     import dask.array as da
-
-LayoutLike = Layout | Asked
-"""A layout, or distributions as `Layout.of` takes them."""
 
 
 class DistributedArray(RankArrays[Parts]):
@@ -198,8 +194,8 @@ class DistributedArray(RankArrays[Parts]):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("the parts of a distributed array can only be copied into one array")
-        return np.asarray(self.compute(), dtype)
+            raise InputError("the parts of a distributed array can only be copied into one array")
+        return as_numpy(self.compute, dtype)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -276,29 +272,3 @@ def in_blocks(layout: Layout) -> Layout:
     dealt = zip(layout.distributions, layout.axes, strict=True)
     blocks = [d if is_block(axis) else Block() for d, axis in dealt]
     return Layout.of(layout.shape, blocks, grid=layout.grid)
-
-
-def layout_for(
-    shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int
-) -> Layout:
-    """The layout that is asked for, over ``about`` as many ranks as there are, if nothing is said of them.
-
-    Raises
-    ------
-    LayoutError
-        Where it is one of another array, or does not fit what else is said.
-    """
-    shape = extents(shape, error=LayoutError)
-    ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=LayoutError)
-    if isinstance(layout, Layout):
-        if layout.shape != shape:
-            raise LayoutError(f"the layout {layout} is of shape {layout.shape}; the array has shape {shape}")
-        if grid is not None or ranks not in (None, layout.ranks):
-            asked = f"grid={grid}" if grid is not None else f"ranks={ranks}"
-            raise LayoutError(f"the layout {layout} has its own ranks: leave {asked} out")
-        return layout
-    distributions, named = parse_layout(layout)
-    if ranks is None and grid is None and named is None and any(isinstance(d, Block | Cyclic) for d in distributions):
-        known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
-        ranks = known * max(about // max(known, 1), 1)
-    return Layout.of(shape, layout, ranks=ranks, grid=grid)

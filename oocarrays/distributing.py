@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocarrays.asked import cluster_of
-from oocarrays.distributed_array import DistributedArray, LayoutLike, layout_for
+from oocarrays.asked import check_lazy, cluster_of
+from oocarrays.distributed_array import DistributedArray
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.parts import Parts, home_addresses, parts_of_array, parts_of_blocks
 from oocarrays.graphs.run import Cluster
-from oocarrays.lazy import check_array
+from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.mapping.layout import Layout
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _wanted(
 ) -> Layout:
     """The layout that is asked for, of an array that can be shared out."""
     if not isinstance(x, np.ndarray):
-        check_array(x)
+        check_lazy(x)
     elif x.dtype.hasobject or x.dtype.itemsize == 0:
         raise UnsupportedError(f"the array has dtype {x.dtype}: its elements have no fixed size")
     return layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(workers) or settings.local_cores())

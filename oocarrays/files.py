@@ -11,11 +11,11 @@ import numpy as np
 import zarr
 
 from oocarrays import array
-from oocarrays.array import OutOfCoreArray, placer
+from oocarrays.array import OutOfCoreArray
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
-from oocarrays.distributed_array import LayoutLike, layout_for
 from oocarrays.errors import ChunksError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.mapping.given import chosen, element_type, extents, named
 from oocarrays.mapping.grid import ChunkGrid
@@ -27,6 +27,7 @@ from oocarrays.storage import array_file, local_files
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
 from oocarrays.storage.group_file import holds_group
+from oocarrays.stored_array import placer
 
 if TYPE_CHECKING:
     from distributed import Client

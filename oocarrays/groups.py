@@ -20,7 +20,7 @@ from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_gro
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.looking import TRUSTED, Trust
 from oocarrays.graphs.rechunk_tasks import Destination
-from oocarrays.graphs.resume import journal_content
+from oocarrays.graphs.resume import Terms, journal_content
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.group_chunks import LINES, asked_for
 from oocarrays.job import Job
@@ -50,7 +50,16 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
         self._missing = settings.missing(missing)
 
     def __getitem__(self, name: str) -> OutOfCoreArray:
-        return OutOfCoreArray(self._file.arrays[name.strip("/")], self._missing)
+        """The array at a path in the group.
+
+        Raises
+        ------
+        KeyError
+            Where there is none, whatever ``name`` is.
+        """
+        if not isinstance(name, str) or (path := name.strip("/")) not in self._file.arrays:
+            raise KeyError(name)
+        return OutOfCoreArray(self._file.arrays[path], self._missing)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._file.arrays)
@@ -157,7 +166,8 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         return self._run.left
 
     def _sources(self) -> Sequence[Presence]:
-        return [presence for member in self._run.members.values() for presence in member.reads()]
+        rewritten = [presence for member in self._run.members.values() for presence in member.reads()]
+        return [*rewritten, *self._run.reads()]
 
     def _planned(self) -> str:
         each = [f"{name}\n{_indented(report.explain(plan))}" for name, plan in self.plan.members]
@@ -250,6 +260,7 @@ def group_job(
     planner: Planner,
     means: Mapping[str, Any],
     *,
+    missing: Policy,
     zarr_format: int | None,
     overwrite: bool,
     cluster: Cluster | None,
@@ -262,8 +273,10 @@ def group_job(
         What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
     means : mapping
         What plans may use: ``budget`` in bytes, ``costs``, ``processes`` of a cluster.
+    missing : str
+        What is made of chunks that arrays lack that are copied.
     """
-    file = group_file.describe_group(group_file.open_group(source))
+    file = group_file.describe_group(group_file.open_group(source)).with_policy(missing)
     if zarr_format not in (None, file.zarr.metadata.zarr_format):
         raise UnsupportedError(
             f"zarr_format={zarr_format}: {file.name} is in format {file.zarr.metadata.zarr_format}, and a group has one"
@@ -290,13 +303,16 @@ def resume_group(
     source: Any,
     place: Callable[[Any], Any],
     scratch: str | RemoteStore,
-    cluster_for: Callable[[GroupPlan], Cluster | None],
+    terms: Terms,
     missing: str | None = None,
     trust: Trust = TRUSTED,
 ) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
-    run = resumed_group(target, source, place, scratch, missing, trust)
-    return _job(run, cluster_for(run.plan))
+
+    def copying(file: GroupFile, wanted: Mapping[str, Any], means: Mapping[str, Any]) -> CopyPlan:
+        return _planned_copies(file, target, wanted, means)
+
+    return _job(*resumed_group(target, source, place, scratch, terms, copying, missing, trust))
 
 
 def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
@@ -36,6 +37,7 @@ from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.scratch import scratch_below
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -78,12 +80,13 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
     @property
     def notices(self) -> tuple[str, ...]:
         """What was found of the run that is resumed."""
-        return self._course.notices
+        return self._course.remains.notices
 
     # ------------------------------------------------------------------ running
 
     def _execute(self) -> Any:
         """Run pass after pass: the next one is begun when it is known that it is needed."""
+        self._course = self._course.looked_back()
         progress: Progress | None = self._started()
         start, moves = time.perf_counter(), []
         try:
@@ -254,7 +257,8 @@ def iterate(
         Whether a target that is there may be replaced.
     resume : bool
         Whether to go on with what a run of the same call has left: with the pass in which it was, less the slabs that
-        it has written; it begins where nothing is there. ``"verify"`` and ``"as-is"`` as in `map_slabs`.
+        it has written; it begins where nothing is there. Memory, ranks and workers may be others, as in `map_slabs`;
+        the sweeps of a pass stay as many as they were. ``"verify"`` and ``"as-is"`` as in `map_slabs`.
     scratch : path or URL
         Where what passes hand on is stored, two arrays at most, until the end; by default beside the target.
     missing, storage_options, scheduler, workers
@@ -309,7 +313,8 @@ def iterate(
     )  # fmt: skip
     left = left_by(store, asked, "iterate", sources=[file], resume=resume) if goes_on else None
     where = scratch_of(place(scratch) if scratch else settings.setting("scratch"), store, array)
-    plan = plan_iterate(
+    planner = partial(
+        plan_iterate,
         file.stored,
         array_file.preview(_plain(array), where),
         array_file.preview(made, store),
@@ -325,8 +330,9 @@ def iterate(
         ranks=ranks_of(ranks, means),
         processes=means.get("processes") or 1,
         past_cache_above=settings.past_cache_above(),
-        **(left.cut if left else {"fuse": fuse, "axis": axis, "height": height}),
     )
+    own: dict[str, Any] = {"axis": axis, "height": height}
+    plan = left.planned(planner, **own) if left else planner(fuse=fuse, **own)
     _check_kernel(kernel, array.dtype, plan)
     content, id = slab_content(plan.passes[0].slabs, asked, "iterate"), left.id if left else uuid.uuid4().hex[:12]
     content["cut"]["fuse"] = plan.fuse
@@ -344,7 +350,7 @@ def iterate(
         processes=means.get("processes"),
     )
     if left:
-        course = course.looked(left)
+        course = course.gone_on_with(left)
     return IterateJob(course, lambda _: open_array(store), cluster)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,16 +11,17 @@ import zarr
 from dask.utils import ensure_dict, format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, open_array, placer
-from oocarrays.asked import cluster_of, means_of, scratch_folder
+from oocarrays.array import OutOfCoreArray, open_array
+from oocarrays.asked import check_lazy, cluster_of, means_of, scratch_folder
 from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
-from oocarrays.errors import ChunksError, InputError, UnsupportedError
+from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
+from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.notebook import lazy_html
 from oocarrays.plan.blocks import BlocksPlan, plan_blocks
@@ -29,6 +29,8 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import target_settings
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.urls import check_replaces
+from oocarrays.stored_array import placer
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -155,12 +157,17 @@ def from_dask(
     >>> job.run()[:, 1]
     array([1., 2., 3., 4., 5., 6.])
     """
-    check_array(x)
+    check_lazy(x)
     target = placer(storage_options)(target)
     grid, names = block_grid(x), dimension_names
     shape = grid.chunks if chunks is None else regular_chunks(chunks, grid, x.dtype, names)
     made = target_settings(
-        described(x, fill_value=fill_value, attributes=dict(attributes or {}), dimension_names=names),
+        described(
+            x,
+            fill_value=fill_value,
+            attributes={} if attributes is None else named(attributes, "attributes"),
+            dimension_names=names,
+        ),
         shape,
         shards=regular_shards(shards, shape, x.shape, x.dtype, names),
         zarr_format=zarr_format,
@@ -183,6 +190,7 @@ def written(
     **options: Any,
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
+    check_replaces(target)
     array_file.check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
     run = planned(x, target, made, means_of(cluster, memory), straight=array_file.is_empty(target), **options)
@@ -216,28 +224,6 @@ def planned(
     if plan.aligned:
         return AlignedRun(plan, x.dtype, destination, topic)
     return JoinedRun(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination, topic)
-
-
-def check_array(x: Any) -> None:
-    """Refuse what is no Dask array whose blocks we can write.
-
-    Raises
-    ------
-    InputError, ChunksError, UnsupportedError
-        In one line each.
-    """
-    import dask.array as da
-
-    settings.refuse_array_expressions()
-    if not isinstance(x, da.Array):
-        raise InputError(f"{type(x).__module__}.{type(x).__name__} is not a dask.array.Array")
-    if any(math.isnan(n) for lengths in x.chunks for n in lengths):
-        raise ChunksError(f"{x.name} has blocks of unknown length: call its compute_chunk_sizes() first")
-    if x.dtype.hasobject or x.dtype.itemsize == 0:
-        raise UnsupportedError(f"{x.name} has dtype {x.dtype}: its elements have no fixed size")
-    if type(x._meta) is not np.ndarray:
-        kind = f"{type(x._meta).__module__}.{type(x._meta).__name__}"
-        raise UnsupportedError(f"{x.name} has blocks of {kind}: make them numpy arrays with map_blocks")
 
 
 def block_grid(x: da.Array) -> ChunkGrid:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -17,12 +17,12 @@ from dask.utils import format_bytes
 from oocarrays import report
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.chunks import ChunksLike, block_lengths
-from oocarrays.distributed_array import LayoutLike, layout_for
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.lazy_reads import StoredPart, layers_of, name_of
 from oocarrays.graphs.parts import block_lengths as layout_blocks
 from oocarrays.graphs.parts import is_blocks
+from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.selection import Selection, within
@@ -34,9 +34,7 @@ from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.scratch import check_scratch_place
 from oocarrays.storage.urls import scratch_place
-
-if TYPE_CHECKING:
-    from oocarrays.array import OutOfCoreArray
+from oocarrays.stored_array import StoredArray
 
 WORTH_READING_APART = 0.5
 """A part is read by itself where that takes less than this share of reading the blocks in which it lies."""
@@ -72,7 +70,7 @@ class Means:
             strict=named,
             threads=asked.get("threads", settings.local_cores()),
             costs=asked["costs"],
-            scratch=_scratch(scratch or settings.setting("scratch"), file),
+            scratch=_scratch(settings.setting("scratch") if scratch is None else scratch, file),
         )
 
 
@@ -184,9 +182,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         return rows_html(self._rows(), title="oocarrays.LazyArray", above=drawn) if self._is_read else drawn
 
 
-def blocks_for(
-    array: OutOfCoreArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any
-) -> BlockLengths:
+def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any) -> BlockLengths:
     """The lengths of the blocks that are asked for.
 
     Raises

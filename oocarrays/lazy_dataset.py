@@ -17,14 +17,14 @@ import zarr
 from dask.utils import ensure_dict, format_bytes
 
 from oocarrays import report
-from oocarrays.asked import cluster_of, means_of, scratch_folder
+from oocarrays.asked import check_lazy, cluster_of, means_of, scratch_folder
 from oocarrays.chunks import regular_chunks
 from oocarrays.errors import ChunksError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.dataset import DatasetBuilder, DatasetRun
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
-from oocarrays.lazy import block_grid, check_array, from_dask, planned
+from oocarrays.lazy import block_grid, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.blocks import DatasetPlan
 from oocarrays.storage import array_file
@@ -178,7 +178,7 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str,
             raise UnsupportedError(f"variable {name!r} has dtype {variable.dtype}: its elements have no fixed size")
         data = encode_zarr_variable(variable, name=name, zarr_format=2 if zarr_format == 2 else 3).data
         found[str(name)] = dask.array.asarray(data)
-        check_array(found[str(name)])
+        check_lazy(found[str(name)])
     return found
 
 

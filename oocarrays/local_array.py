@@ -22,7 +22,7 @@ from oocarrays.graphs.disks import Disks, names_of
 from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.placement import client_of
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import as_numpy, whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, shared
@@ -32,7 +32,7 @@ from oocarrays.notebook import rows_html
 from oocarrays.plan.in_core import Slabs
 from oocarrays.storage.descriptor import KEY, Descriptor
 from oocarrays.storage.local_files import LocalFiles, open_local_files
-from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import new_meter
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.section_writes import write_section
 from oocarrays.storage.sections import read_section
@@ -69,7 +69,7 @@ class LocalArrays:
         self._files = replace(files, known=known)
 
     def _look(self) -> tuple[np.dtype, tuple[Stored, ...], tuple[Presence, ...]]:
-        """Look at every file: a descriptor that lies is refused now. Of what is written all may become fill values."""
+        """Look at every file: a descriptor that lies is refused now."""
         found = [self._disks.call(rank, _facts, self._files, rank) for rank in range(self.ranks)]
         dtype = found[0][0]
         other = next((rank for rank, (known, *_) in enumerate(found) if known != dtype), None)
@@ -79,12 +79,29 @@ class LocalArrays:
                 f"that of rank {other} {found[other][0]}"
             )
         _, stored, there = zip(*found, strict=True)
-        return dtype, stored, tuple(replace(each, had_chunks=each.had_chunks and self._mode == "r") for each in there)
+        return dtype, stored, there
 
     @property
     def files(self) -> LocalFiles:
         """Where the files are, and what they say."""
         return self._files
+
+    def before_changes(self) -> LocalFiles:
+        """The files as they are now, for a run that changes them.
+
+        Raises
+        ------
+        RunError
+            Where they are not those that were opened, or have lost their chunks.
+        """
+        there = tuple(self._disks.call(rank, _presence_now, self._files, rank) for rank in range(self.ranks))
+        self._may_empty()
+        return replace(self._files, known=there)
+
+    def _may_empty(self) -> None:
+        """Say that chunks may go from now on: what is written may be fill values."""
+        known = tuple(replace(each, had_chunks=False) for each in self._files.known)
+        self._files = replace(self._files, known=known)
 
     @property
     def disks(self) -> Disks:
@@ -180,6 +197,8 @@ class LocalArrays:
         DescriptorError
             Where the file is on the disk of another machine.
         """
+        if self.is_writable:
+            self._may_empty()
         return OutOfCoreArray(self._files.open(self._checked(rank), mode=self._mode), self._files.missing)
 
     def inside(self, rank: int) -> Section:
@@ -230,6 +249,7 @@ class LocalArrays:
         if not self.is_writable:
             raise TargetError(f"{self.store} is opened for reading: open it with mode='r+' to write to it")
         taken = Selection.of(key, self.shape)
+        self._may_empty()
         spread = taken.spread(values)
         for rank in range(self.ranks):
             part = self._part(rank)
@@ -237,7 +257,7 @@ class LocalArrays:
                 self._disks.call(rank, _write, self._files, rank, there, np.asarray(spread[among], self.dtype))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self[...], dtype=dtype)
+        return as_numpy(lambda: self[...], dtype)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -288,19 +308,24 @@ def _facts(files: LocalFiles, rank: int) -> tuple[np.dtype, Stored, Presence]:
     return file.dtype, file.stored, file.presence
 
 
+def _presence_now(files: LocalFiles, rank: int) -> Presence:
+    files.file(rank)
+    return replace(files, known=()).file(rank).presence
+
+
 def _documents(files: LocalFiles) -> dict[str, Any]:
     return dict(files.open(0).metadata.to_buffer_dict(default_buffer_prototype()))
 
 
 def _read(files: LocalFiles, rank: int, axes: Axes) -> np.ndarray:
-    file, meter = files.file(rank), Meter()
+    file, meter = files.file(rank), new_meter()
     data = read_section(file, axes, meter=meter)
     warn_of_missing(meter, file.presence.name)
     return data
 
 
 def _write(files: LocalFiles, rank: int, axes: Axes, values: np.ndarray) -> None:
-    write_section(files.file(rank, written=True), axes, values)
+    write_section(files.file(rank, written=True), axes, values, meter=new_meter())
 
 
 # ---------------------------------------------------------------------- workers' own disks

@@ -17,6 +17,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import LocalSlabRun, LocalTarget
 from oocarrays.graphs.parts import is_block
+from oocarrays.graphs.remains import NOTHING_LEFT
 from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.slab_tasks import Kernel
@@ -118,8 +119,7 @@ def local_pass(
     run = LocalSlabRun(
         plan, kernel, [RankFiles(array.files) for array in arrays], [target for target, _ in made],
         slab_content(plan, asked), processes=means.get("processes"),
-        id=left.id if left else None, done=left.parts if left else (),
-        notices=["what local array files hold is not looked at: the journal is trusted"] if left else (),
+        remains=left.trusted() if left else NOTHING_LEFT,
     )  # fmt: skip
     return run, _opener(stores, single=single, scheduler=scheduler), cluster, disks
 

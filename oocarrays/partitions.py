@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from oocarrays.array import OutOfCoreArray
 from oocarrays.asked import cluster_of, means_of
 from oocarrays.collective import read_sections
 from oocarrays.distributed_array import DistributedArray
@@ -14,9 +13,10 @@ from oocarrays.errors import BudgetError, LayoutError
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.plan.partitions import partitions
+from oocarrays.stored_array import StoredArray
 
 
-def partitions_of(a: OutOfCoreArray, layout: Any = None, *, grid: Any = None, **how: Any) -> Iterator[DistributedArray]:
+def partitions_of(a: StoredArray, layout: Any = None, *, grid: Any = None, **how: Any) -> Iterator[DistributedArray]:
     """The array in partitions, as `OutOfCoreArray.partitions` says.
 
     Raises
@@ -36,7 +36,7 @@ def partitions_of(a: OutOfCoreArray, layout: Any = None, *, grid: Any = None, **
     return (read(within=section).as_partition(section) for section in cut)
 
 
-def _fitting(a: OutOfCoreArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> Sequence[Section]:
+def _fitting(a: StoredArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> Sequence[Section]:
     """Boxes of whole chunks that take half of the memory, or as much as can be: the rest is for reading them."""
     stored = a._file.stored
     means = means_of(cluster_of(scheduler, workers), memory)

@@ -77,8 +77,19 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         return self._workers
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
-        """Elements in each axis of what ``rank`` holds."""
-        return self._shape_of(rank)
+        """Elements in each axis of what ``rank`` holds.
+
+        Raises
+        ------
+        LayoutError
+            Where there is no such rank.
+        """
+        return self._shape_of(self._checked(rank))
+
+    def _checked(self, rank: int) -> int:
+        if not 0 <= (number := whole(rank, "rank", error=LayoutError)) < self.ranks:
+            raise LayoutError(f"rank {rank} is not one of 0 to {self.ranks - 1}: {self._named()}")
+        return number
 
     @property
     def dtype(self) -> np.dtype:
@@ -108,8 +119,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         LayoutError
             Where there is no such rank.
         """
-        if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
-            raise LayoutError(f"rank {rank} is not one of 0 to {self.ranks - 1}: {self._named()}")
+        rank = self._checked(rank)
         name = f"local-{tokenize(self._parts.name, rank)}"
         shape = self._shape_of(rank)
         key: Key = (name, *[0] * len(shape))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from dask.utils import format_bytes, format_time
 
@@ -17,9 +17,6 @@ from oocarrays.plan.passes import Pass
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.plan.shift import ShiftPlan
 from oocarrays.storage.meter import Meter
-
-if TYPE_CHECKING:
-    from oocarrays.array import OutOfCoreArray
 
 BAR_WIDTH = 30
 LINE_WIDTH = 100
@@ -93,17 +90,6 @@ def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
 
 
 # ---------------------------------------------------------------------- arrays
-
-
-def array_line(array: OutOfCoreArray) -> str:
-    """An array in one line."""
-    names = array.dimension_names
-    named = f" ({', '.join(map(str, names))})" if names else ""
-    shards = f", shards {shape_text(array.zarr.shards)}" if array.zarr.shards else ""
-    return (
-        f"<oocarrays.OutOfCoreArray {shape_text(array.shape)}{named} {array.dtype}, "
-        f"chunks {shape_text(array.chunks)}{shards}, {bytes_text(array.nbytes)}, {array.store}>"
-    )
 
 
 # ---------------------------------------------------------------------- plans

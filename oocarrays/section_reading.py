@@ -15,6 +15,7 @@ from oocarrays.plan.sections import READ_BUFFER_BYTES, SectionPlan
 from oocarrays.plan.sieve import Method
 from oocarrays.storage.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections import read_section, section_plan
 
 
@@ -27,7 +28,7 @@ def read(
     meter: Meter | None = None,
 ) -> Any:
     """What is taken of an array; see `oocarrays.OutOfCoreArray.read`."""
-    file, meter = array if isinstance(array, ArrayFile) else describe(array), meter or Meter()
+    file, meter = array if isinstance(array, ArrayFile) else describe(array), meter or new_meter()
     read_as = _read_into(file, taken, method, out, meter)
     warn_of_missing(meter, file.presence.name)
     return read_as

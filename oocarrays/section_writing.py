@@ -12,7 +12,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sieve_writes import SectionWritePlan, WriteMethod
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import new_meter
 from oocarrays.storage.section_writes import check_writable, write_section
 
 
@@ -23,7 +23,6 @@ def write(
     *,
     method: WriteMethod = "auto",
     memory: int | float | str | None = None,
-    meter: Meter | None = None,
 ) -> SectionWritePlan:
     """Write values to a section of an array described as written; see `oocarrays.OutOfCoreArray.write`."""
     check_writable(file)
@@ -32,7 +31,7 @@ def write(
     requests = settings.setting("requests") if file.stored.remote else settings.local_cores()
     data = taken.spread(cast(values, file.dtype))
     return write_section(
-        file, taken.axes, data, meter=meter, method=method, buffer_bytes=buffer_bytes, requests=requests
+        file, taken.axes, data, meter=new_meter(), method=method, buffer_bytes=buffer_bytes, requests=requests
     )
 
 

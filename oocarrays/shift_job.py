@@ -102,7 +102,7 @@ def shift_files(
         processes=means.get("processes"),
         costs=means["costs"],
     )
-    return ShiftJob(ShiftRun(plan.checked(), a.files), a, cluster)
+    return ShiftJob(ShiftRun(plan.checked(), a.before_changes()), a, cluster)
 
 
 def _written(files: LocalFiles, rank: int) -> Stored:

@@ -25,7 +25,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.slab_cuts import plan_slabs
 from oocarrays.plan.slabs import Slab, SlabPlan
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import new_meter
 from oocarrays.storage.windows import Blocks, Windows, within
 
 Window = tuple[Slab, Blocks]
@@ -56,7 +56,7 @@ class SlabIterator:
     def __init__(self, file: ArrayFile, plan: SlabPlan, prefetch: int) -> None:
         self.plan = plan
         """What is read, and what is held at most."""
-        self.meter = Meter()
+        self.meter = new_meter()
         """What has been read so far."""
         self._name = file.presence.name
         self._windows = _read_ahead(Windows(plan, [file], self.meter).in_order(), prefetch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,13 +11,14 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays import report
-from oocarrays.array import OutOfCoreArray, missing_of, open_array, placer
+from oocarrays.array import OutOfCoreArray, open_array
 from oocarrays.asked import check_distinct, cluster_of, dtypes_of, means_of, ranks_of, workspace_of
 from oocarrays.chunks import ChunksLike, regular_chunks
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.local_slabs import local_graph
+from oocarrays.graphs.remains import NOTHING_LEFT
 from oocarrays.graphs.resume_slabs import asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
@@ -32,6 +34,7 @@ from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.formats import dimension_names, target_settings
 from oocarrays.storage.presence import Policy
+from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -179,9 +182,11 @@ def map_slabs(
         Whether a target that is there may be replaced.
     resume : bool
         Whether to go on with what a run of the same pass has left at the target, slab by slab; it begins where nothing
-        is there. That the kernel does the same as before is the caller's word. Sources that have changed since, or
-        while it ran, are refused, and what is not as it was stored is written again: with ``"verify"`` it is read for
-        that; ``"as-is"`` goes on with sources that have changed.
+        is there. That the kernel does the same as before is the caller's word. Memory, ranks and workers may be
+        others: slabs stay as they were cut; where memory is too little for them, they are cut anew, and chunks that
+        have been written stay. Sources that have changed since, or while it ran, are refused, and what is not as it
+        was stored is written again: with ``"verify"`` it is read for that; ``"as-is"`` goes on with sources that have
+        changed.
     missing, storage_options, scheduler, workers
         As in `rechunk`; local array files are read as they were opened.
 
@@ -263,7 +268,8 @@ def _global_pass(
     depths = checked(depth, arrays[0].shape, how["prefetch"], axis, height)
     asked = asked_of(kernel, files, targets, depth=depths, boundary=edge)
     left = left_by(stores[0], asked, sources=files, resume=resume) if goes_on else None
-    plan = plan_slabs(
+    planner = partial(
+        plan_slabs,
         [file.stored for file in files],
         [array_file.preview(each, store) for each, store in zip(made, stores, strict=True)],
         budget=means["budget"],
@@ -273,12 +279,13 @@ def _global_pass(
         ranks=ranks_of(ranks, means),
         processes=means.get("processes") or 1,
         past_cache_above=settings.past_cache_above(),
-        **(left.cut if left else {"axis": axis, "height": height}),
         **how,
     )
-    begun: dict[str, Any] = left.begun(plan, targets) if left else {}
-    content = slab_content(plan, asked)
-    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), **begun), cluster
+    own: dict[str, Any] = {"axis": axis, "height": height}
+    plan = left.planned(planner, **own) if left else planner(**own)
+    remains = left.remains(plan, targets) if left else NOTHING_LEFT
+    content = (left.begun_with if left else {}) | slab_content(plan, asked)
+    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), remains=remains), cluster
 
 
 def _listed(given: Any) -> list[Any]:

@@ -9,15 +9,16 @@ import dask.config
 import numpy as np
 from dask.utils import ensure_dict
 
-from oocarrays.array import placer
-from oocarrays.asked import cluster_of
+from oocarrays.asked import check_lazy, cluster_of
 from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
+from oocarrays.graphs.overwriting import reads_any, unread
 from oocarrays.graphs.run import is_here
-from oocarrays.graphs.storing import Storing, store_graph
-from oocarrays.lazy import check_array
+from oocarrays.graphs.storing import Storing, store_graph, writes
 from oocarrays.mapping.selection import Selection
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, describe
+from oocarrays.storage.urls import check_replaces
+from oocarrays.stored_array import placer
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -40,7 +41,8 @@ def store(
     Parameters
     ----------
     x : dask.array.Array, or a sequence of them
-        Not computed from what it overwrites, unless its blocks are whole chunks of that.
+        What it is computed from may be its target, where every element is read before it is overwritten, as in
+        ``x + 1``: nothing else is started.
     target : OutOfCoreArray, zarr.Array, path, URL or Zarr store; or as many of them
         Arrays that are there, and opened to be written.
     region : slice or tuple of slices; or as many of them
@@ -57,8 +59,8 @@ def store(
     Raises
     ------
     InputError
-        One of its kinds, before anything is computed: `TargetError` for a target that does not fit or cannot be
-        written, `SelectionError` for a region that does not.
+        One of its kinds, before anything is computed: `TargetError` for a target that does not fit, cannot be
+        written, or would be overwritten before it is read, `SelectionError` for a region that does not.
 
     Examples
     --------
@@ -70,7 +72,7 @@ def store(
     """
     arrays, targets, regions = _as_many(x, target, region)
     storings = [_storing(*each) for each in zip(arrays, targets, regions, strict=True)]
-    graph, done = store_graph(storings, _tasks(arrays))
+    graph, done = _graph(arrays, storings)
     from dask.delayed import Delayed
 
     written = Delayed(done, graph)  # type: ignore[no-untyped-call]
@@ -94,7 +96,7 @@ def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[
 
 def _storing(x: Any, target: Any, region: Any) -> Storing:
     """One array and where it goes, checked."""
-    check_array(x)
+    check_lazy(x)
     file = _opened(target)
     axes = _region(region, file)
     if tuple(map(len, axes)) != x.shape:
@@ -109,6 +111,7 @@ def _opened(target: Any) -> ArrayFile:
     array = array_file.open_array(placer(None)(target), mode="r+")
     if array.read_only:
         raise TargetError(f"{array_file.location(array)} is opened for reading: open it with mode='r+'")
+    check_replaces(array.store_path)
     return describe(array, written=True)
 
 
@@ -122,15 +125,33 @@ def _region(region: Any, file: ArrayFile) -> tuple[range, ...]:
     return tuple(axis for axis in taken.axes if isinstance(axis, range))
 
 
-def _tasks(arrays: Sequence[da.Array]) -> dict[Any, Any]:
-    """What computes the blocks, optimised together as Dask does it."""
+def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dict[Any, Any], Any]:
+    """The graph that writes blocks, and its last key: blocks optimised together as Dask does it, or as they were made.
+
+    Raises
+    ------
+    TargetError
+        Where in both a target may be overwritten before it is read.
+    """
     import dask.array as da
     from dask.core import flatten
     from dask.highlevelgraph import HighLevelGraph
+    from dask.optimization import cull
 
-    keys = [key for x in arrays for key in flatten(x.__dask_keys__())]
-    graph = HighLevelGraph.merge(*(x.__dask_graph__() for x in arrays))
-    return dict(ensure_dict(da.Array.__dask_optimize__(graph, keys)))
+    keys = list(flatten([x.__dask_keys__() for x in arrays]))
+    made = HighLevelGraph.merge(*(x.__dask_graph__() for x in arrays))
+    tasks = dict(ensure_dict(da.Array.__dask_optimize__(made, keys)))
+    targets = [storing.file for storing in storings]
+    graph, done = store_graph(storings, tasks)
+    if not reads_any(tasks, targets) or not unread(graph, writes(graph, done), targets):
+        return graph, done
+    graph, done = store_graph(storings, cull(ensure_dict(made), keys)[0])
+    if late := unread(graph, writes(graph, done), targets):
+        raise TargetError(
+            f"{late.name} is read in another order than it is written, and would be overwritten before it is read: "
+            "write to another array, or all of it by from_dask with overwrite"
+        )
+    return graph, done
 
 
 def _check_reach(storings: Sequence[Storing], options: Any) -> None:

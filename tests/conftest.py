@@ -11,8 +11,11 @@ import pytest
 
 from tests.dying import Server
 from tests.small import make
+from tests.unfinished import make_field
 
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+dask.config.set({"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"})
+"""Nobody looks at profiles or delays of event loops here: idle clusters then take a tenth of the time."""
 multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "pytest", "oocarrays.graphs.run"])
 distributed.utils._forkserver_preload_set = True
 """Workers are forked from a process that has imported everything: to start one takes a tenth of the time."""
@@ -31,20 +34,41 @@ NEWEST = """
 named first on the oldest only, the rest on the newest only; the two take about as long."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what CI runs on one Python only."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what CI runs on one Python only, and leave it to CI where nobody names a file, a mark or a word."""
     for item in items:
         names = {item.path.stem, item.path.parent.name}
         if names & set(NEWEST.split()):
             item.add_marker(pytest.mark.newest)
         elif names & set(ONCE.split()):
             item.add_marker(pytest.mark.once)
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    if not (named or config.option.markexpr or config.option.keyword):
+        config.hook.pytest_deselected(items=[item for item in items if is_long(item)])
+        items[:] = [item for item in items if not is_long(item)]
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether a test is marked as one that takes long."""
+    return any(item.get_closest_marker(name) for name in ("once", "newest"))
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     make(tmp_path / "source.zarr")
     return tmp_path / "source.zarr"
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    """An array that is rewritten in many parts."""
+    return make_field(tmp_path)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where it is to be."""
+    return tmp_path / "target.zarr"
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import pkgutil
+import runpy
 import signal
 import subprocess
 import sys
@@ -41,6 +42,7 @@ from oocarrays.storage.shard_writes import Sharded
 POINTS: dict[str, tuple[Any, str, str]] = {
     "journal": (Journal, "begin", "before"),  # the target is made, and has no journal yet
     "begun": (Journal, "begin", "after"),
+    "replaced": (Journal, "replace", "after"),  # its plan is another one, of which nothing is recorded
     "chunk": (LocalBlobs, "put", "before"),  # of the target or of a scratch array
     "partial": (LocalBlobs, "_write", "after"),  # its file has not got its name yet
     "window": (InWindows, "_window", "after"),  # some of a chunk of which a part is written has been read and changed
@@ -58,6 +60,10 @@ POINTS: dict[str, tuple[Any, str, str]] = {
 """Where a run can be stopped: before or after a call of one of its parts."""
 
 
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver"}
+"""One thread in the server, as only such a process may be forked; and clusters of a run are forked, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
     """A run in another process."""
@@ -69,6 +75,15 @@ class Child:
     def wait(self) -> int:
         """Its exit code; less than zero where a signal ended it."""
         return int(self.server.ask({"end": self.pid}))
+
+    def ends_within(self, seconds: float) -> int:
+        """Its exit code; it is killed where it takes longer."""
+        deadline = time.monotonic() + seconds
+        while not self.server.ask({"ended": self.pid}):
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+            time.sleep(0.02)
+        return self.wait()
 
     def until_there(self, what: str = "there") -> None:
         """Wait until it waits, or says that it was interrupted."""
@@ -118,7 +133,7 @@ class Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+            env=os.environ | ENVIRONMENT,
         )
 
     def ask(self, order: dict[str, Any]) -> Any:
@@ -128,12 +143,28 @@ class Server:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, call: str, *args: Any, at: str = "", after: int = 1, wait: bool = False, **options: Any) -> Child:
-        """Begin ``rechunk``, ``resume``, ``write``, ``hold`` or ``main``, and end it, or let it wait, at a point."""
+    def start(
+        self,
+        call: str,
+        *args: Any,
+        at: str = "",
+        after: int = 1,
+        wait: bool = False,
+        config: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Child:
+        """Begin a call, of `do` or of the package; end it, or let it wait, at a point.
+
+        Parameters
+        ----------
+        config : dict, optional
+            Dask's settings there.
+        """
         self._children += 1
         folder = self.folder / str(self._children)
         folder.mkdir()
         order = {"call": call, "args": args, "options": options, "at": at, "after": after, "wait": wait}
+        order["config"] = config or {}
         return Child(self, self.ask(order | {"folder": folder, "cwd": os.getcwd()}), folder)
 
     def run(self, call: str, *args: Any, **options: Any) -> Child:
@@ -176,12 +207,13 @@ def obey(order: dict[str, Any]) -> int:
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o666), file.fileno())
     os.chdir(order["cwd"])
     signal.signal(signal.SIGINT, lambda *_: interrupted(folder))
-    if order["call"] != "hold":
+    if order["call"] not in ("hold", "script"):
         candidates.BATCH_BYTES = 1  # small arrays have many parts, too
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
     try:
-        return do(order, folder)
+        with dask.config.set(order["config"]):
+            return do(order, folder)
     except BaseException as error:  # noqa: BLE001  whatever it is, it is told
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -194,6 +226,11 @@ def do(order: dict[str, Any], folder: Path) -> int:
     """The call itself."""
     if order["call"] == "main":
         return main(order["args"])
+    if order["call"] == "script":
+        sys.argv = order["args"]
+        sys.path[0] = os.path.dirname(sys.argv[0])
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        return 0
     if order["call"] == "write":
         write(*order["args"], **order["options"])
         return 0

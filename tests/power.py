@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from oocarrays.storage import durable
+from oocarrays.storage.journal import FOLDER
 
 CHANGES = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")
 Node = int
@@ -33,6 +34,8 @@ Place = tuple[Node, str | None]
 """A name in a folder; or, without one, the bytes of a file."""
 Value = Node | bytes | None
 """What a name leads to, None where it leads nowhere; or bytes."""
+Way = Callable[[str | None, list[Value]], Value]
+"""Chooses what is left of a name (None), or of the bytes of a file (its path), among what may be, the oldest first."""
 State = dict[str, bytes | None]
 """Files with their bytes, and folders, by their paths."""
 
@@ -126,17 +129,11 @@ class Disk:
     # ------------------------------------------------------------------ what may be left
 
     def states(self, seed: int, draws: int) -> Iterator[State]:
-        """What may be left at each moment, each but once: all of it, none, names only, bytes only, and at random."""
+        """What may be left at each moment, each but once: in the worst ways that are known, and at random."""
         seen: set[Any] = set()
         for number, moment in enumerate(self.moments):
-            ways: list[Callable[[Place, list[Value]], Value]] = [
-                lambda _, may: may[0],
-                lambda _, may: may[-1],
-                lambda place, may: may[-1] if place[1] is not None else may[0],
-                lambda place, may: may[0] if place[1] is not None else may[-1],
-            ]
             rng = random.Random(f"{seed}-{number}")
-            ways += [partial(_drawn, rng, 0.0), partial(_drawn, rng, 0.9)] * draws
+            ways = [*WORST, *[partial(_drawn, rng, 0.0), partial(_drawn, rng, 0.9)] * draws]
             for way in ways:
                 state = dict(self._state(0, "", moment, way))
                 key = frozenset(state.items())
@@ -144,17 +141,15 @@ class Disk:
                     seen.add(key)
                     yield state
 
-    def _state(
-        self, folder: Node, path: str, moment: Moment, way: Callable[[Place, list[Value]], Value]
-    ) -> Iterator[tuple[str, bytes | None]]:
+    def _state(self, folder: Node, path: str, moment: Moment, way: Way) -> Iterator[tuple[str, bytes | None]]:
         for place in list(self.versions):
             if place[0] != folder or place[1] is None:
                 continue
-            child, name = way(place, self._may(place, moment)), f"{path}{place[1]}"
+            child, name = way(None, self._may(place, moment)), f"{path}{place[1]}"
             if not isinstance(child, int):
                 continue
             if (child, None) in self.versions:
-                yield name, way((child, None), self._may((child, None), moment))  # type: ignore[misc]
+                yield name, way(name, self._may((child, None), moment))  # type: ignore[misc]
             else:
                 yield name, None
                 yield from self._state(child, f"{name}/", moment, way)
@@ -179,9 +174,32 @@ class Disk:
                 (self.root / path).write_bytes(data)
 
 
-def _drawn(rng: random.Random, newest: float, place: Place, may: list[Value]) -> Value:
+def _drawn(rng: random.Random, newest: float, path: str | None, may: list[Value]) -> Value:
     """What a place holds, by lot: the newest as often as that, or any."""
     return may[-1] if rng.random() < newest else rng.choice(may)
+
+
+def _chunks_lost(path: str | None, may: list[Value]) -> Value:
+    """All that says what there is, and chunks as long as they were, of zeros where they may be."""
+    if path is None or _is_document(path):
+        return may[-1]
+    return next((bad for bad in may if bad and bad == bytes(len(may[-1]))), may[-1])  # type: ignore[arg-type]
+
+
+def _is_document(path: str) -> bool:
+    """Whether a file says what others are: metadata, or something of a journal."""
+    *folders, name = path.split("/")
+    return name.startswith((".z", "zarr.json")) or FOLDER in folders
+
+
+WORST: tuple[Way, ...] = (
+    _chunks_lost,
+    lambda path, may: may[0],
+    lambda path, may: may[-1],
+    lambda path, may: may[-1] if path is None else may[0],
+    lambda path, may: may[0] if path is None else may[-1],
+)
+"""Chunks lost that are said to be there, none of it, all, names only, bytes only."""
 
 
 @contextmanager

@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[1]
 TOP = """
     __main__ api array asked chunks cli cli_exchange cli_requests cli_sections collective collective_report
     collective_writes contents converting counting distributed_array distributing exchanges files group_chunks
-    groups iterating job lazy lazy_array lazy_dataset local_array local_slabs multicasting notebook partitions
+    groups iterating job layouts lazy lazy_array lazy_dataset local_array local_slabs multicasting notebook partitions
     picture picture_exchange rank_arrays rank_blocks reading_ahead redistributions report section_arrays
-    section_reading section_writing shift_job shifting slab_iterator slabs storing
+    section_reading section_writing shift_job shifting slab_iterator slabs stored_array storing
 """
 FLOORS = {"errors": 0, "kernels": 1, "mapping": 1, "plan": 2, "storage": 3, "graphs": 4} | dict.fromkeys(TOP.split(), 5)
 ROOF = 6

@@ -25,6 +25,7 @@ from oocarrays.errors import InputError, RunError
 from oocarrays.storage import chunk_names
 from oocarrays.storage.journal import Journal
 from tests.small import DATA
+from tests.unfinished import break_disk
 
 LACKED = [(3, 0), (7, 0), (8, 0)]
 """Chunks that are removed, of 12."""
@@ -162,6 +163,40 @@ def test_a_group_says_it_of_its_arrays(tmp_path: Path) -> None:
     assert "a  1 of 12" in job.explain()
     with pytest.warns(MissingChunksWarning, match="group/a lacks 1 chunk: taken for"):
         job.run()
+
+
+def _with_a_copy(folder: Path, **coding: Any) -> Path:
+    """A group of an array that is rewritten and one that is copied, which lacks two chunks of 12."""
+    group = zarr.create_group(folder / "group")
+    group.create_array("a", data=DATA, chunks=(8, 80))
+    group.create_array("copied", data=DATA, **{"chunks": (8, 80)} | coding)
+    for index in (3, 7):
+        os.unlink(folder / "group" / "copied" / "c" / str(index) / "0")
+    return folder / "group"
+
+
+@pytest.mark.parametrize("coding", [{}, CODINGS["shards"]], ids=["chunks", "shards"])
+def test_arrays_that_are_copied_as_they_are_may_lack_chunks_as_asked(tmp_path: Path, coding: dict[str, Any]) -> None:
+    group, how = _with_a_copy(tmp_path, **coding), {"chunks": {"a": (96, 10)}, **KEPT}
+    job = ooc.rechunk(group, tmp_path / "error", missing="error", **how)
+    assert "copied  2 of 12" in job.explain()
+    with pytest.raises(RunError, match=r"group/copied lacks 2 chunks, and missing='error'$"):
+        job.run()
+    with pytest.warns(MissingChunksWarning, match="group/copied lacks 2 chunks: taken for"):
+        ooc.rechunk(group, tmp_path / "warn", missing="warn", **how).run()
+    whole = ooc.rechunk(group, tmp_path / "fill", **how).run()
+    np.testing.assert_array_equal(whole["copied"][...], ooc.open_group(group)["copied"][...])
+
+
+def test_a_group_that_is_resumed_is_copied_as_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group, how = _with_a_copy(tmp_path), {"chunks": {"a": (96, 10)}, **KEPT}
+    job = ooc.rechunk(group, tmp_path / "target", missing="warn", **how)
+    with monkeypatch.context() as patch:
+        break_disk(patch, after=1)
+        with pytest.raises(RunError, match="no room"):
+            job.run()
+    with pytest.warns(MissingChunksWarning, match="copied lacks 2 chunks"):
+        ooc.resume(tmp_path / "target").run()
 
 
 def test_a_run_is_resumed_as_it_was_asked_for_unless_told(source: Path, tmp_path: Path) -> None:

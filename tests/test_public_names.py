@@ -46,6 +46,7 @@ PUBLIC = [
     "iterate",
     "kernels",
     "map_slabs",
+    "metered",
     "multicast",
     "open_array",
     "open_group",

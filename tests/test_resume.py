@@ -35,17 +35,6 @@ from tests.unfinished import (
     stamps,
 )
 
-
-@pytest.fixture
-def field(tmp_path: Path) -> Path:
-    return make_field(tmp_path)
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "target.zarr"
-
-
 # ---------------------------------------------------------------------- killed once, and then again
 
 STOPS = [("begun", 1), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry", 6)]

@@ -36,21 +36,10 @@ from tests.unfinished import (
     check_unfinished,
     count,
     fail,
-    make_field,
     missing,
     options_of,
     recorded,
 )
-
-
-@pytest.fixture
-def field(tmp_path: Path) -> Path:
-    return make_field(tmp_path)
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "target.zarr"
 
 
 @pytest.fixture(autouse=True)

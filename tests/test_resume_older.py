@@ -71,6 +71,9 @@ def iterate(target: Path) -> Any:
 
 KINDS: dict[str, tuple[Callable[[Path], Any], dict[str, np.ndarray], str]] = {
     "rechunk": (resume, {"": DATA}, "target.zarr"),
+    "two-phase": (resume, {"": DATA}, "target.zarr"),
+    "staged": (resume, {"": DATA}, ".oocarrays-*/0"),
+    "kept": (resume, {"": DATA}, ".oocarrays-*/0"),
     "group": (resume, {"air": DATA, "lat": DATA[0]}, "target.zarr/air"),
     "map_slabs": (map_slabs, {"": -DATA}, "target.zarr"),
     "iterate": (iterate, {"": -DATA}, ".oocarrays-*/1"),
@@ -93,7 +96,28 @@ def test_it_goes_on(tmp_path: Path, kind: str, again: Any, expected: Any, writte
     check(target, expected)
 
 
-@each_kind
+@pytest.mark.parametrize("fault", ["removed", "cut short"])
+def test_messages_that_are_lost_are_never_taken_for_whole(tmp_path: Path, fault: str) -> None:
+    target = left("kept", tmp_path)
+    (message,) = tmp_path.glob(".oocarrays-*/0/1-0")
+    data = message.read_bytes()
+    message.unlink() if fault == "removed" else message.write_bytes(data[:-1])
+    ooc.resume(target).run()
+    check(target, {"": DATA})
+
+
+@pytest.mark.parametrize("name", ["target", "global", "local"])
+def test_what_it_finished_is_read(tmp_path: Path, name: str) -> None:
+    left("descriptors", tmp_path)
+    a = ooc.open_array(tmp_path / f"{name}.zarr")
+    np.testing.assert_array_equal(a[...], DATA)
+    assert name != "global" or a.attrs["units"] == "K"
+    write = ooc.gather_files if name == "local" else ooc.rechunk
+    write(tmp_path / f"{name}.zarr", tmp_path / "again.zarr", chunks=(4, 4), scheduler="threads").run()
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "again.zarr", mode="r")[...], DATA)
+
+
+@pytest.mark.parametrize(("kind", "again", "expected", "written"), [(k, *v) for k, v in KINDS.items() if k != "kept"])
 @pytest.mark.parametrize("fault", ["removed", "cut short"])
 def test_chunks_that_are_lost_are_written_again(
     tmp_path: Path, kind: str, again: Any, expected: Any, written: str, fault: str

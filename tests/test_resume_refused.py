@@ -23,16 +23,6 @@ from tests.dying import Server
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of
 
 
-@pytest.fixture
-def field(tmp_path: Path) -> Path:
-    return make_field(tmp_path)
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "target.zarr"
-
-
 def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.RechunkJob:
     return ooc.rechunk(source, target, **(options_of(method) | options))
 

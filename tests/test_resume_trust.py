@@ -35,16 +35,6 @@ CHANGED = r"about \d+ % of the chunks of .*source\.zarr have changed since the r
 WRITTEN_AGAIN = "chunks that had been written are not as they were: they are written again"
 
 
-@pytest.fixture
-def field(tmp_path: Path) -> Path:
-    return make_field(tmp_path)
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "target.zarr"
-
-
 def parts_of(field: Path, method: str) -> int:
     """How many parts the first pass of a run has, of runs that die."""
     with pytest.MonkeyPatch.context() as patch:

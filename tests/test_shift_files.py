@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.errors import BudgetError, InputError, LayoutError, ScheduleError, TargetError
+from oocarrays.errors import BudgetError, InputError, LayoutError, RunError, ScheduleError, TargetError
+from tests import entries
 from tests.padding import BOUNDARIES, blocks, padded
 
 COUNTS = (
@@ -162,3 +163,20 @@ def test_multicast_of_files_reads_once(tmp_path: Path) -> None:
         np.testing.assert_array_equal(block, array[18:22, 3])
     assert cast.plan.holders == (0, 2)
     assert cast.meter.read_requests == 2
+
+
+def test_files_that_were_emptied_after_they_were_opened_are_not_shifted(tmp_path: Path) -> None:
+    """Neither are they read; what has been written through the array may be fill values, and is none of this."""
+    zarr.create_array(tmp_path / "s.zarr", data=np.arange(1.0, 65).reshape(8, 8), chunks=(2, 8))
+    ooc.scatter_files(
+        tmp_path / "s.zarr", "(block, *)", tmp_path / "a.zarr", ranks=2, depth=(1, 0), scheduler="threads"
+    ).run()
+    before, written = (ooc.open_array(tmp_path / "a.zarr", mode="r+") for _ in range(2))
+    planned = ooc.shift(written, scheduler="threads")
+    written[...] = 0
+    entries.emptied(tmp_path / "a.zarr")
+    for read in (lambda: before[...], lambda: ooc.shift(before, scheduler="threads"), planned.run):
+        with pytest.raises(RunError, match=r"a\.zarr.* is empty: it had chunks when it was opened"):
+            read()
+    assert not written[...].any()
+    ooc.shift(written, scheduler="threads").run()

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -145,3 +146,59 @@ def test_an_array_that_is_opened_for_reading_is_refused(tmp_path: Path) -> None:
         ooc.store(da.zeros((8,), dtype="i4"), ooc.open_array(tmp_path / "a.zarr"))
     with pytest.raises(NotFoundError, match="no such store"):
         ooc.store(da.zeros((8,), dtype="i4"), tmp_path / "b.zarr")
+
+
+def _opened(folder: Path, compressors: Any = ZSTD) -> ooc.OutOfCoreArray:
+    target(folder, (12, 12), (3, 3), compressors=compressors)
+    return ooc.open_array(folder, mode="r+")
+
+
+READ_FIRST: dict[str, tuple[Any, Any]] = {
+    "elementwise": (lambda a: a.to_dask() + 1, None),
+    "fused before": (lambda a: dask.optimize(a.to_dask() + 1)[0], None),
+    "by Dask": (lambda a: da.from_zarr(a.store) + 1, None),
+    "blocks across chunks": (lambda a: a.to_dask(chunks=5) + 1, None),
+    "in groups": (lambda a: a.to_dask(chunks=(1, 12)) + 1, None),
+    "all before any": (lambda a: a.to_dask() - a.to_dask().max(), None),
+    "neighbours": (lambda a: a.to_dask().map_overlap(lambda b: 2 * b + b[::-1], depth=1, boundary="none"), None),
+    "elsewhere": (lambda a: a.to_dask()[::2], np.s_[1::2]),
+    "beside": (lambda a: a.to_dask()[:4], np.s_[4:8]),
+    "moved": (lambda a: a.to_dask()[1:5], np.s_[:4]),
+    "in memory": (lambda a: a.to_dask().persist(scheduler="threads")[::-1], None),
+}
+
+
+@pytest.mark.parametrize("compressors", [None, ZSTD], ids=["plain", "coded"])
+@pytest.mark.parametrize("case", READ_FIRST)
+def test_what_is_read_before_it_is_overwritten_is_stored(tmp_path: Path, case: str, compressors: Any) -> None:
+    made, region = READ_FIRST[case]
+    a = _opened(tmp_path / "a.zarr", compressors)
+    x, wanted = made(a), a[...].copy()
+    wanted[region or ...] = x.compute(scheduler="sync")
+    ooc.store(x, a, region=region, **THREADS)
+    np.testing.assert_array_equal(a[...], wanted)
+
+
+@pytest.mark.parametrize("made", [
+    lambda a: a.to_dask()[::-1],
+    lambda a: a.to_dask().T,
+    lambda a: da.from_zarr(a.store)[::-1],
+    lambda a: da.from_array(a, chunks=3)[:, ::-1] + 1,
+    lambda a: dask.optimize(a.to_dask()[::-1])[0],
+    lambda a: da.roll(a.to_dask(), 3, axis=0),
+], ids=["backwards", "transposed", "by Dask", "of the array", "fused before", "rolled"])  # fmt: skip
+def test_what_would_be_overwritten_before_it_is_read_is_refused(tmp_path: Path, made: Any) -> None:
+    a = _opened(tmp_path / "a.zarr")
+    before = a[...]
+    for compute in (True, False):
+        with pytest.raises(TargetError, match="would be overwritten before it is read: write to another array"):
+            ooc.store(made(a), a, compute=compute, **THREADS if compute else {})
+    np.testing.assert_array_equal(a[...], before)
+
+
+def test_two_arrays_do_not_change_places(tmp_path: Path) -> None:
+    a, b = (_opened(tmp_path / name) for name in ("a.zarr", "b.zarr"))
+    with pytest.raises(TargetError, match=r"\.zarr is read in another order"):
+        ooc.store([a.to_dask(), b.to_dask()], [b, a], **THREADS)
+    ooc.store([a.to_dask() + 1, a.to_dask() + 2], [b, tmp_path / "a.zarr"], **THREADS)
+    np.testing.assert_array_equal(b[...] + 1, a[...])

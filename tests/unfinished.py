@@ -49,7 +49,10 @@ def _least(method: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         make_field(Path(folder))
         try:
-            ooc.rechunk(f"{folder}/source.zarr", f"{folder}/t.zarr", chunks=CHUNKS, memory=1, ranks=2, method=method)
+            ooc.rechunk(
+                f"{folder}/source.zarr", f"{folder}/t.zarr", chunks=CHUNKS, memory=1, ranks=2, method=method,
+                scheduler="threads",
+            )  # fmt: skip
         except BudgetError as error:
             return error.least
     raise AssertionError("a byte is enough")

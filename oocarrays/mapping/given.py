@@ -9,7 +9,7 @@ Each kind of value has its one door here, on the lowest floor, so that whoever t
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -145,13 +145,43 @@ def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = I
     InputError
         Or ``error``: where numpy knows no such type, or its elements have no fixed size.
     """
+    known = known_type(given, name, error=error)
+    if known.hasobject or known.itemsize == 0:
+        raise error(f"{name}={given!r} has elements of no fixed size; take a type such as 'float32'")
+    return known
+
+
+def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
+    """A type of elements of any size, among them objects.
+
+    >>> known_type(object)
+    dtype('O')
+
+    Raises
+    ------
+    InputError
+        Or ``error``: where numpy knows no such type.
+    """
     try:
         known: np.dtype = np.dtype(given)
     except NO_TYPE as refused:
         raise error(f"{name}={given!r} is no type of numpy's elements, such as 'float32': {refused}") from None
-    if known.hasobject or known.itemsize == 0:
-        raise error(f"{name}={given!r} has elements of no fixed size; take a type such as 'float32'")
     return known
+
+
+def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
+    """What is read, as numpy asks an object for it: ``dtype`` is looked at before.
+
+    >>> as_numpy(lambda: [1, 2], "f4")
+    array([1., 2.], dtype=float32)
+
+    Raises
+    ------
+    InputError
+        Where numpy knows no such type.
+    """
+    wanted = None if dtype is None else known_type(dtype)
+    return np.asarray(read(), wanted)
 
 
 def _index(given: Any) -> int | None:

@@ -38,6 +38,7 @@ from oocarrays.storage.presence import Missing, noticing
 from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shards import PartBlob, ShardedBlobs, pack_shard
 from oocarrays.storage.store_blobs import StoreBlob, StoreBlobs
+from oocarrays.storage.through_zarr import ThroughZarr, through_zarr
 
 Index = tuple[int, ...]
 Blob = LocalBlob | StoreBlob | PartBlob
@@ -68,6 +69,7 @@ class ChunkReader:
         self._stored = self._blobs
         if file.chain.shard:
             self._blobs = ShardedBlobs(self._blobs, file.chain.shard, meter)
+        self._through = through_zarr(file, meter)
 
     def announce(self, indices: Iterable[Index]) -> None:
         """Let the system fetch what will be read next, while something else is done."""
@@ -179,8 +181,8 @@ class ChunkReader:
     def _each_whole(
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
-        if self.file.chain.pipeline in ("zarr", "zarrs"):
-            yield from ((index, self._through_zarr(index)) for index in indices)
+        if self._through:
+            yield from ((index, self._through_zarr(self._through, index)) for index in indices)
             return
         if self._fetches:
             yield from self._whole_fetched(list(indices), chunks)
@@ -234,11 +236,10 @@ class ChunkReader:
         if nbytes != self.file.stored.chunk_bytes:
             raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self.file.stored.chunk_bytes}")
 
-    def _through_zarr(self, index: Index) -> np.ndarray | None:
+    def _through_zarr(self, through: ThroughZarr, index: Index) -> np.ndarray | None:
         """A chunk as Zarr has it; None for one that is missing, which Zarr does not tell from one of fill values."""
-        stored = self.file.stored
         try:
-            data = np.asarray(self.file.zarr[self.grid.section(index).slices])
+            data = through.read(self.grid.section(index).slices, self.file.chunk_key(index))
         except RunError:
             raise
         except OSError as error:
@@ -251,7 +252,7 @@ class ChunkReader:
             ) from error
         if is_fill(data, fill_bits(self.file)) and not self._stored.exists(self.file.chunk_key(index)):
             return None
-        self.meter.add(read_requests=1, read_bytes=stored.chunk_bytes, decoded_bytes=stored.chunk_bytes)
+        self.meter.add(decoded_bytes=self.file.stored.chunk_bytes)
         return data
 
 
@@ -290,6 +291,7 @@ class ChunkWriter:
         self._blobs = blobs_of(file.zarr, past_cache=past_cache, requests=requests)
         self._codec, self._shard = file.chain.compressor, file.chain.shard
         self._fill = fill_bits(file)
+        self._through = through_zarr(file, meter)
 
     def _turn(self) -> AbstractContextManager[Any]:
         """Wait for the device, where chunks go to it uncoded and past the cache: one rank writes, the others read.
@@ -378,12 +380,12 @@ class ChunkWriter:
         return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
 
     def _put(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
-        if self.file.chain.pipeline == "plain":
+        if self._through is None:
             self._put_bytes(index, byte_view(chunk), 0, receipts)
             return
-        self._through_zarr(index, chunk)
+        self._through_zarr(self._through, index, chunk)
         self._look(index, chunk, receipts)
-        self.meter.add(write_requests=1, written_bytes=chunk.nbytes, encoded_bytes=chunk.nbytes)
+        self.meter.add(encoded_bytes=chunk.nbytes)
 
     def _look(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
         """Keep what Zarr has stored of a chunk; it skips more than we do, as zeros of either sign."""
@@ -402,14 +404,15 @@ class ChunkWriter:
         receipts.put(self.file.chunk_key(index), data)
         self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
 
-    def _through_zarr(self, index: Index, chunk: np.ndarray) -> None:
+    def _through_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray) -> None:
         section = self.file.stored.grid.section(index)
         if isinstance(self._blobs, LocalBlobs):
             self._blobs.check()
         try:
             data = chunk[section.relative_to(section.lower).slices]
             local = self.file.folder is not None
-            self.file.zarr[section.slices] = data if local else data.copy()  # a store in memory keeps what it is given
+            kept = data if local else data.copy()  # a store in memory keeps what it is given
+            through.write(section.slices, self.file.chunk_key(index), kept)
             if self.file.folder is not None:
                 written(os.path.join(self.file.folder, self.file.chunk_key(index)))
         except OSError as error:

@@ -35,7 +35,7 @@ from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.candidates import TRAVEL_COPIES
 from oocarrays.plan.limits import check_priced
-from oocarrays.storage.blobs import STAGING_BYTES, write_error
+from oocarrays.storage.blobs import STAGING_BYTES
 from oocarrays.storage.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.codec import (
     DECODE_IN_PLACE,
@@ -50,9 +50,10 @@ from oocarrays.storage.making_room import put_new, replace_local
 from oocarrays.storage.nested import lie_together
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.presence import Policy, Presence, presence_of
+from oocarrays.storage.refused import write_error
 from oocarrays.storage.remote import RemoteStore, is_remote
 from oocarrays.storage.shards import ShardKey, most_indices
-from oocarrays.storage.urls import store_of
+from oocarrays.storage.urls import check_replaces, opened, store_of
 
 WRECKED = (
     ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
@@ -447,6 +448,7 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
         It names both; or what is given is no place for an array.
     """
     _check_is_place(store)
+    check_replaces(store)
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
@@ -462,6 +464,7 @@ def _check_is_place(store: Any) -> None:
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Refuse a target that is there, as `check_target` does, whatever is written to it."""
     _check_is_place(store)
+    opened(store)
     overwrite = flag(overwrite, "overwrite")
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")

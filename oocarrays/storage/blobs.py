@@ -24,9 +24,10 @@ from itertools import chain
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError, DiskFullError, StoreFailure
+from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.storage import durable
 from oocarrays.storage.pages import fetch_ahead, mapped, want
+from oocarrays.storage.refused import write_error
 
 SECTOR = 4096
 """Bytes: what a write past the cache must be a multiple of, and lie on."""
@@ -428,10 +429,3 @@ def remove_tree(folder: str) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
                 raise
-
-
-def write_error(where: str, error: OSError) -> DiskFullError | StoreFailure:
-    """What a failed write means to a person."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(f"no room left on the device for {where}")
-    return StoreFailure(f"cannot write {where}: {error.strerror or error}")

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 from oocarrays.errors import StoreFailure
 from oocarrays.storage.array_file import METADATA, ArrayFile
-from oocarrays.storage.lock import is_at
+from oocarrays.storage.lock import is_at, let_go
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
 """Two chunks that share one wait for each other, and that is all: a thread holds one at a time."""
@@ -61,7 +61,7 @@ def _byte_lock(path: str, byte: int) -> Iterator[None]:
     finally:
         if file is not None:
             _set_lock(file, byte, fcntl.F_UNLCK)  # a child of this process may have the file open, too
-            os.close(file)
+            let_go(file)
 
 
 def _locked(path: str, byte: int) -> int | None:

@@ -58,12 +58,25 @@ def count_chunks(place: str | StorePath, most: int) -> int | None:
         if isinstance(place, str):
             count = sum(1 for _ in islice(_files(place), MOST_COUNTED + 1))
             return count if count <= MOST_COUNTED else None
-        if most > (PAGE if is_remote(place.store) else MOST_COUNTED):
-            return None
-        prefix = f"{place.path}/".lstrip("/")
-        names = [name.removeprefix(prefix) for name in _listed(place.store.list_prefix(prefix), place)]
+        return None if most > (PAGE if is_remote(place.store) else MOST_COUNTED) else _count_listed(place)
     except OocError:
         return None
+
+
+def count_all(place: str | StorePath) -> int | None:
+    """The same however long that takes; None where the store lists nothing.
+
+    Raises
+    ------
+    StoreFailure
+        Where it cannot be listed.
+    """
+    return sum(1 for _ in _files(place)) if isinstance(place, str) else _count_listed(place)
+
+
+def _count_listed(place: StorePath) -> int | None:
+    prefix = f"{place.path}/".lstrip("/")
+    names = [name.removeprefix(prefix) for name in _listed(place.store.list_prefix(prefix), place)]
     chunks = sum(1 for name in names if CHUNK.match(name))
     return chunks if chunks < len(names) else None  # who does not even list the metadata lists nothing
 

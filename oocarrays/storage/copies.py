@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -25,11 +25,11 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
-from oocarrays.storage.blobs import write_error
 from oocarrays.storage.durable import written
 from oocarrays.storage.journal import FOLDER
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.receipts import UNKEPT, Unkept
+from oocarrays.storage.refused import write_error
 
 KEYS_AT_ONCE = 1000
 """Keys of a store that are held at one time."""
@@ -44,6 +44,8 @@ def copy_part(
     at_once: int,
     meter: Meter,
     receipts: Unkept = UNKEPT,
+    kept: Container[str] = (),
+    fresh: bool = True,
 ) -> None:
     """Copy one of ``parts`` of an array's objects; what is there already is replaced, each object at once.
 
@@ -55,6 +57,10 @@ def copy_part(
         Objects under way at one time, where they are no local files.
     receipts : Unkept
         Takes those of all objects of the part.
+    kept : container of str
+        Keys of objects that are there already, and are not copied again.
+    fresh : bool
+        Whether there is nothing yet where they go; where there may be, what the source has not is removed.
 
     Raises
     ------
@@ -65,10 +71,18 @@ def copy_part(
     """
     place = source.store_path
     here, there = local_folder(place.store, place.path), local_folder(target)
+
+    def mine(key: str) -> bool:
+        return is_in_part(key, part, parts) and key not in kept
+
     if here is not None and there is not None:
-        _copy_files(here, there, part, parts, meter, receipts)
+        _copy_files(here, there, mine, meter, receipts)
+        if not fresh:
+            _remove_files(here, there, mine)
     else:
-        sync(_copy_objects(place, store_path(target), part, parts, at_once, meter, receipts))
+        sync(_copy_objects(place, store_path(target), mine, at_once, meter, receipts))
+        if not fresh:
+            sync(_remove_objects(place, store_path(target), mine, at_once))
 
 
 def is_in_part(key: str, part: int, parts: int) -> bool:
@@ -85,12 +99,24 @@ def _is_of_array(key: str) -> bool:
     return key.partition("/")[0] != FOLDER and not PARTIAL.search(key)
 
 
-def _copy_files(here: str, there: str, part: int, parts: int, meter: Meter, receipts: Unkept) -> None:
+def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter, receipts: Unkept) -> None:
     for key in _files(here):
-        if is_in_part(key, part, parts):
+        if mine(key):
             nbytes = _copy_file(os.path.join(here, key), os.path.join(there, key))
             meter.add(copied_objects=1, copied_bytes=nbytes)
             receipts.stored(key, nbytes)
+
+
+def _remove_files(here: str, there: str, mine: Callable[[str], bool]) -> None:
+    """Remove what was copied once and has no original any more."""
+    for key in list(_files(there)) if os.path.isdir(there) else ():
+        copy = os.path.join(there, key)
+        if mine(key) and not os.path.lexists(os.path.join(here, key)):
+            try:
+                os.unlink(copy)
+            except OSError as error:
+                raise write_error(copy, error) from error
+            written(copy)
 
 
 def _files(folder: str) -> Iterator[str]:
@@ -127,9 +153,9 @@ def _copy_file(path: str, copy: str) -> int:
 
 
 async def _copy_objects(
-    source: StorePath, target: StorePath, part: int, parts: int, at_once: int, meter: Meter, receipts: Unkept
+    source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int, meter: Meter, receipts: Unkept
 ) -> None:
-    prefix = f"{source.path}/" if source.path else ""
+    prefix = _prefix(source)
 
     async def copy(key: str) -> None:
         found = await source.store.get(prefix + key, default_buffer_prototype())
@@ -140,7 +166,7 @@ async def _copy_objects(
         meter.add(copied_objects=1, copied_bytes=len(found))
 
     try:
-        async for keys in _listed(source, prefix, part, parts):
+        async for keys in _listed(source, mine):
             await concurrent_map([(key,) for key in keys], copy, at_once)
     except OocError:
         raise
@@ -148,12 +174,31 @@ async def _copy_objects(
         raise StoreFailure(f"cannot copy {source}: {error}") from error
 
 
-async def _listed(source: StorePath, prefix: str, part: int, parts: int) -> AsyncIterator[list[str]]:
+async def _remove_objects(source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int) -> None:
+    """Remove what was copied once and has no original any more."""
+
+    async def remove(key: str) -> None:
+        if not await source.store.exists(_prefix(source) + key):
+            await target.store.delete(_prefix(target) + key)
+
+    try:
+        async for keys in _listed(target, mine):
+            await concurrent_map([(key,) for key in keys], remove, at_once)
+    except OSError as error:
+        raise StoreFailure(f"cannot remove what {target} has more than {source}: {error}") from error
+
+
+def _prefix(place: StorePath) -> str:
+    return f"{place.path}/" if place.path else ""
+
+
+async def _listed(source: StorePath, mine: Callable[[str], bool]) -> AsyncIterator[list[str]]:
     """The keys of a part, some at a time."""
+    prefix = _prefix(source)
     keys: list[str] = []
     async for found in source.store.list_prefix(prefix):
         key = found.removeprefix(prefix)
-        if _is_of_array(key) and is_in_part(key, part, parts):
+        if _is_of_array(key) and mine(key):
             keys.append(key)
         if len(keys) == KEYS_AT_ONCE:
             yield keys

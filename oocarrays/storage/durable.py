@@ -21,8 +21,8 @@ from contextlib import suppress
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
-from oocarrays.errors import StoreFailure
 from oocarrays.storage.pages import libc
+from oocarrays.storage.refused import write_error
 
 Say = Callable[[], None]
 """Writes down that something is on its device."""
@@ -95,20 +95,28 @@ def make_folder(folder: str) -> None:
 
 
 def replace(path: str, data: bytes) -> None:
-    """Put a small file on its device under ``path``, at once: whoever looks, at any time, sees the old or the new."""
+    """Put a small file on its device under ``path``, at once: whoever looks, at any time, sees the old or the new.
+
+    Raises
+    ------
+    DiskFullError, StoreFailure
+        Where it cannot be written: what was there stays.
+    """
     partial = f"{path}.{uuid.uuid4().hex}.partial"
-    make_folder(os.path.dirname(path))
     try:
+        make_folder(os.path.dirname(path))
         with open(partial, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except BaseException:
+        sync_path(os.path.dirname(path))
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(partial)
+        if isinstance(error, OSError):
+            raise write_error(path, error) from error
         raise
-    sync_path(os.path.dirname(path))
 
 
 class DocumentStore(LocalStore):
@@ -255,9 +263,7 @@ class Syncer:
             for path in sorted(paths, key=len, reverse=True):  # a file before the folder that names it
                 sync_path(path)
         except OSError as error:
-            raise StoreFailure(
-                f"cannot put on its device what was written: {error.strerror or error} ({error.filename})"
-            ) from error
+            raise write_error(f"what was written to {' and '.join(self._places())}", error) from error
 
 
 def _one_a_device(folders: Iterable[str]) -> Iterable[str]:

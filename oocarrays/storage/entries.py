@@ -82,6 +82,13 @@ class LocalEntries:
             return {}
         return {name: self.get(f"{key}/{name}") for name in names if not PARTIAL.search(name)}
 
+    def names(self, prefix: str) -> list[str]:
+        """Names of what begins so."""
+        try:
+            return [name for name in os.listdir(self.root) if name.startswith(prefix)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
     def delete(self, keys: Iterable[str]) -> None:
         """Remove what is under ``keys``, where there is anything."""
         for key in keys:
@@ -148,6 +155,13 @@ class StoreEntries:
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Names and contents of what is below ``key``; None for what has gone meanwhile."""
         return sync(self._entries(key))
+
+    def names(self, prefix: str) -> list[str]:
+        """Names of what begins so."""
+        return sync(self._names(prefix))
+
+    async def _names(self, prefix: str) -> list[str]:
+        return [name async for name in self.store.list_dir(self.root) if name.startswith(prefix)]
 
     async def _entries(self, key: str) -> dict[str, bytes | None]:
         listed = [name async for name in self.store.list_dir(f"{self.root}/{key}")]

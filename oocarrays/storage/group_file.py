@@ -39,9 +39,10 @@ from oocarrays.storage.array_file import (
     said,
     store_path,
 )
-from oocarrays.storage.blobs import write_error
 from oocarrays.storage.nested import lie_together
-from oocarrays.storage.presence import Presence, presence_of
+from oocarrays.storage.presence import Policy, Presence, presence_of
+from oocarrays.storage.refused import write_error
+from oocarrays.storage.urls import check_replaces
 
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)
 
@@ -60,6 +61,16 @@ class GroupFile:
     """The group."""
     presences: dict[str, Presence]
     """What tells whether each array is there still, by their paths."""
+
+    def with_policy(self, missing: Policy) -> GroupFile:
+        """The same; ``missing`` says what is made of chunks that its arrays lack where they are copied."""
+        asked = {name: replace(presence, missing=missing) for name, presence in self.presences.items()}
+        return replace(self, presences=asked)
+
+    @property
+    def missing(self) -> Policy | None:
+        """What is made of chunks that its arrays lack where they are copied; None where nobody has said."""
+        return next((presence.missing for presence in self.presences.values()), None)
 
     @property
     def name(self) -> str:
@@ -190,6 +201,7 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         for; and where it is a directory that is no Zarr group, whatever is asked for.
     """
     overwrite = flag(overwrite, "overwrite")
+    check_replaces(store)
     place = source.store_path
     here, there = place_name(place.store, place.path), place_name(store)
     if getattr(store, "read_only", False):

@@ -4,6 +4,7 @@
              .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
                           done/0.3.1 …     a small object for each finished part: the same digest, and receipts of
                                            what the part has stored
+                          done/kept        what plans before this one have stored, and it does not store again
                           lock             held by every process that works for the run (local folders)
                           ended-c0ffee     what a run has given that has ended, until its client has heard of it
 
@@ -30,14 +31,16 @@ from typing import Any
 
 from oocarrays.errors import JournalError, NotFoundError, StoreFailure, TargetError
 from oocarrays.storage.array_file import StoreLike, local_folder
-from oocarrays.storage.blobs import write_error
 from oocarrays.storage.entries import LocalEntries, StoreEntries, entries_of
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.receipts import Receipt
+from oocarrays.storage.refused import write_error
 
 FOLDER = ".oocarrays"
 """Where a journal is, below its target."""
-PLAN, DONE, LOCK, ENDED = "plan.json", "done", "lock", "ended-"
+PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
+Kept = Mapping[str, Mapping[str, Receipt]]
+"""Receipts of chunks, by the name of the place where they are."""
 NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
 
 
@@ -69,6 +72,7 @@ class Journal:
         self.store = store if folder is None else folder
         self._hold = None if folder is None else Hold(os.path.join(folder, FOLDER, LOCK))
         self._digest: str | None = None
+        self._folder = DONE
         self._done: set[tuple[int, ...]] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -99,7 +103,7 @@ class Journal:
                 self._entries.make_folder(DONE)
                 self._entries.create(PLAN, text)
                 if self._entries.get(PLAN) == text:
-                    self._digest, self._done = digest, set()
+                    self._digest, self._folder, self._done = digest, DONE, set()
                     return
         raise TargetError(f"{self.store} has a journal already: resume its run, or write the target with overwrite")
 
@@ -117,18 +121,19 @@ class Journal:
             text = self._entries.get(PLAN)
         if text is None:
             raise NotFoundError(f"{self.store} has no journal: nothing to resume")
-        run, content, self._digest = self._checked(text)
+        run, content, self._digest, self._folder = self._checked(text)
         return run, content
 
-    def _checked(self, text: bytes) -> tuple[str, dict[str, Any], str]:
+    def _checked(self, text: bytes) -> tuple[str, dict[str, Any], str, str]:
         try:
             data = json.loads(text)
             run, content, digest = data["run"], data["content"], data["digest"]
+            folder = f"{DONE}-{digest[:12]}" if data.get("replaced") else DONE
         except (ValueError, KeyError, TypeError, RecursionError):
             raise JournalError(f"{PLAN} in the journal of {self.store} is cut short, or no journal's") from None
         if not (isinstance(run, str) and isinstance(content, dict) and digest == _digest(run, content)):
             raise JournalError(f"{PLAN} in the journal of {self.store} has been changed: its digest does not fit")
-        return run, content, digest
+        return run, content, digest, folder
 
     def _known_digest(self) -> bytes:
         """The digest of the plan, read once."""
@@ -142,14 +147,46 @@ class Journal:
         with self._reading():
             return self._entries.get(PLAN) is not None
 
-    def replace(self, run: str, content: dict[str, Any]) -> None:
-        """Write down that ``run`` does something else from now on, of which nothing is finished."""
+    def replace(self, run: str, content: dict[str, Any], kept: Kept | None = None) -> None:
+        """Write down that ``run`` does something else from now on, of which no part is finished; at once.
+
+        Parameters
+        ----------
+        kept : mapping
+            Receipts of chunks that are stored, and stay, by the name of the place where they are.
+        """
         digest, data = _digest(run, content), {"run": run, "content": content}
+        folder = f"{DONE}-{digest[:12]}"
+        entry = f"{digest}\n{json.dumps(kept or {}, separators=(',', ':'))}".encode()
         with self._writing():
-            self._entries.clear(DONE)
-            self._entries.make_folder(DONE)
-            self._entries.replace(PLAN, json.dumps(data | {"digest": digest}).encode())
-        self._digest, self._done = digest, set()
+            self._entries.clear(folder)
+            self._entries.make_folder(folder)
+            self._entries.create(f"{folder}/{KEPT}", entry, durable=self.durable)
+            self._entries.replace(PLAN, json.dumps(data | {"digest": digest, "replaced": True}).encode())
+            self._clear_but(folder)
+        self._digest, self._folder, self._done = digest, folder, set()
+
+    def _clear_but(self, folder: str) -> None:
+        """Remove what all plans have recorded, but for what is in one folder."""
+        for name in self._entries.names(DONE):
+            if name != folder:
+                self._entries.clear(name)
+
+    def kept(self) -> dict[str, dict[str, Receipt]]:
+        """Receipts of what plans before this one have stored, by the name of the place where it is.
+
+        Raises
+        ------
+        NotFoundError, JournalError
+            As `parts`; also where a plan that took the place of another no longer has them.
+        """
+        digest = self._known_digest()
+        if self._folder == DONE:
+            return {}
+        with self._reading():
+            entry = self._entries.get(f"{self._folder}/{KEPT}") or b""
+        self._check_entry(KEPT, entry, digest)
+        return self._receipts(KEPT, entry) or {}
 
     def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
         """Write down that ``part`` is finished; fine where it is written down already.
@@ -166,7 +203,7 @@ class Journal:
         DiskFullError, StoreFailure
             Where it cannot be written.
         """
-        key, entry = _key(part), self._known_digest()
+        entry, key = self._known_digest(), self._key(part)
         if stored:
             entry += b"\n" + json.dumps(stored, separators=(",", ":")).encode()
         with self._writing():
@@ -174,7 +211,7 @@ class Journal:
                 self._entries.create(key, entry, durable=self.durable)
             except FileNotFoundError:
                 self.read()
-                self._entries.make_folder(DONE)  # copies of folders often leave out the empty ones
+                self._entries.make_folder(self._folder)  # copies of folders often leave out the empty ones
                 self._entries.create(key, entry, durable=self.durable)
         self._done.add(part)
 
@@ -192,10 +229,10 @@ class Journal:
             return True
         digest = self._known_digest()
         with self._reading():
-            found = self._entries.get(_key(part))
+            found = self._entries.get(self._key(part))
         if found is None:
             return False
-        self._check_entry(_key(part), found, digest)
+        self._check_entry(self._key(part), found, digest)
         self._done.add(part)
         return True
 
@@ -220,9 +257,9 @@ class Journal:
         NotFoundError, JournalError
             As `parts`.
         """
-        return {part: self._receipts(part, entry) for part, entry in self._found().items()}
+        return {part: self._receipts(self._key(part), entry) for part, entry in self._found().items()}
 
-    def _receipts(self, part: tuple[int, ...], entry: bytes) -> dict[str, dict[str, Receipt]] | None:
+    def _receipts(self, name: str, entry: bytes) -> dict[str, dict[str, Receipt]] | None:
         _, _, text = entry.partition(b"\n")
         if not text:
             return None
@@ -232,14 +269,16 @@ class Journal:
                 return found
         except (ValueError, AttributeError, RecursionError):
             pass
-        raise JournalError(f"{_key(part)} in the journal of {self.store} is cut short, or no journal's")
+        raise JournalError(f"{name} in the journal of {self.store} is cut short, or no journal's")
 
     def _found(self) -> dict[tuple[int, ...], bytes]:
         """All entries, by their parts."""
         self.read()
         digest = self._known_digest()
         with self._reading():
-            entries = self._entries.entries(DONE)
+            entries = self._entries.entries(self._folder)
+        if self._folder != DONE:
+            entries.pop(KEPT, None)
         for name, found in entries.items():
             if not NAME.fullmatch(name):
                 raise JournalError(f"{name!r} in the journal of {self.store} is not the name of a part")
@@ -251,11 +290,15 @@ class Journal:
         if found.partition(b"\n")[0] != digest:
             raise JournalError(f"{name} in the journal of {self.store} was finished by a run of another plan")
 
+    def _key(self, part: tuple[int, ...]) -> str:
+        """Where a part is written down, in the folder of the plan that is known."""
+        return f"{self._folder}/{_name(part)}"
+
     def forget(self, parts: Iterable[tuple[int, ...]]) -> None:
         """Take back that ``parts`` are finished. Other processes may have seen them, and go by that."""
         parts = set(parts)
         with self._writing():
-            self._entries.delete(map(_key, parts))
+            self._entries.delete(map(self._key, parts))
         self._done -= parts
 
     def remove(self, *, ended: str | None = None) -> None:
@@ -271,9 +314,9 @@ class Journal:
             if ended is None:
                 self._entries.clear_all()
             else:
-                self._entries.clear(DONE)
+                self._clear_but("")
                 self._entries.delete([LOCK])
-        self._digest, self._done = None, set()
+        self._digest, self._folder, self._done = None, DONE, set()
 
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
@@ -404,13 +447,13 @@ def _digest(run: str, content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _key(part: tuple[int, ...]) -> str:
-    """Where a part is written down.
+def _name(part: tuple[int, ...]) -> str:
+    """The name of the entry of a part.
 
-    >>> _key((0, 12)), _key(())
-    ('done/0.12', 'done/-')
+    >>> _name((0, 12)), _name(())
+    ('0.12', '-')
     """
-    return f"{DONE}/{'.'.join(map(str, part)) or '-'}"
+    return ".".join(map(str, part)) or "-"
 
 
 def _part(name: str) -> tuple[int, ...]:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from oocarrays.errors import StoreFailure
-from oocarrays.storage.blobs import LocalBlob, MissingBlob, open_past_cache, padded, write_all, write_error
+from oocarrays.storage.blobs import LocalBlob, MissingBlob, open_past_cache, padded, write_all
 from oocarrays.storage.pages import fetch_ahead
+from oocarrays.storage.refused import write_error
 
 
 class KeptMessages:

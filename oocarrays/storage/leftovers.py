@@ -33,9 +33,10 @@ from oocarrays.storage.array_file import (
     store_path,
     unfinished_run,
 )
-from oocarrays.storage.blobs import remove_tree, write_error
+from oocarrays.storage.blobs import remove_tree
 from oocarrays.storage.journal import FOLDER, LOCK
 from oocarrays.storage.lock import Busy, Hold, try_lock
+from oocarrays.storage.refused import write_error
 from oocarrays.storage.scratch import NAME, is_scratch_folder
 from oocarrays.storage.urls import check_path
 

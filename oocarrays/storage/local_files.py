@@ -23,10 +23,10 @@ from oocarrays.errors import DescriptorError, NotFoundError, TargetError
 from oocarrays.mapping.local import largest_rank
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import MARK, ArrayFile, StoreLike
-from oocarrays.storage.blobs import write_error
 from oocarrays.storage.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.group_file import NO_GROUP
 from oocarrays.storage.presence import Policy, Presence
+from oocarrays.storage.refused import write_error
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""

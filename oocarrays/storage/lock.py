@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 RETRY_SECONDS = 0.05
 SHARE_SECONDS = 5.0
@@ -77,6 +78,12 @@ def is_at(file: int, path: str) -> bool:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def let_go(file: int) -> None:
+    """Close a lock file: the lock is free then, whatever a network file system says of it."""
+    with suppress(OSError):
+        os.close(file)
 
 
 class Hold:
@@ -142,7 +149,7 @@ class Hold:
                     continue
                 if file is None:
                     return False
-                self._file, self._close = file, weakref.finalize(self, os.close, file)
+                self._file, self._close = file, weakref.finalize(self, let_go, file)
             return True
 
     def _has(self) -> bool:

@@ -17,9 +17,10 @@ from oocarrays.errors import RunError
 from oocarrays.mapping.section import Section
 from oocarrays.storage.access import element_runs
 from oocarrays.storage.array_file import ArrayFile
-from oocarrays.storage.blobs import byte_view, write_error
+from oocarrays.storage.blobs import byte_view
 from oocarrays.storage.durable import written
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.refused import write_error
 
 
 class PieceWriter:

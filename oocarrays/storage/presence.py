@@ -28,7 +28,7 @@ from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.storage.chunk_names import count_chunks, holds_chunks, seems_to_hold_chunks
+from oocarrays.storage.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.underway import got
@@ -135,8 +135,25 @@ class Presence:
         meter.add(missing_chunks=count, warned_chunks=count if self.missing == "warn" else 0)
         if self.missing == "error":
             named = ", ".join(f"({', '.join(map(str, index))})" for index in first)
-            more = f" and {count - len(first)} more" if count > len(first) else ""
-            raise RunError(f"{self.name} lacks {count} chunk{'s' * (count > 1)}, and missing='error': {named}{more}")
+            more = f" and {count - len(first)} more" if first and count > len(first) else ""
+            which = f": {named}{more}" if first else ""
+            raise RunError(f"{self.name} lacks {count} chunk{'s' * (count > 1)}, and missing='error'{which}")
+
+    def look_for_missing(self, meter: Meter) -> None:
+        """Tell what is missing of what is copied by its names, and not read, where anybody asks for that.
+
+        Raises
+        ------
+        RunError
+            Where no chunk may be missing.
+        StoreFailure
+            Where the chunks cannot be listed.
+        """
+        if self.missing in (None, "fill") or not self.chunks:
+            return
+        stored = count_all(self.place)
+        if stored is not None and stored < self.chunks:
+            self.found_missing(self.chunks - stored, (), meter)
 
     def count_missing(self) -> int | None:
         """Chunks, or shards, that are not stored, as a listing has it; None where that takes long."""

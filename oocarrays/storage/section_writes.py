@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
@@ -47,6 +47,7 @@ def write_section(
     requests: int = 1,
     past_cache: bool = False,
     receipts: Unkept = UNKEPT,
+    kept: Container[str] = (),
 ) -> SectionWritePlan:
     """Write what is taken of an array file, and leave the rest as it is.
 
@@ -69,6 +70,8 @@ def write_section(
         Whether plain local chunks are written past the system's cache.
     receipts : Unkept
         Takes those of all chunks of which something is written.
+    kept : container of str
+        Keys of chunks that stay as they are.
 
     Returns
     -------
@@ -89,7 +92,10 @@ def write_section(
         raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
     file = replacing(file)
     plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
-    each_of(_writer(file, plan, meter or Meter(), past_cache, receipts), _units(file, plan, axes, values), plan.at_once)
+    units: Iterable[Unit] = _units(file, plan, axes, values)
+    if kept:
+        units = (unit for unit in units if file.chunk_key(unit.index) not in kept)
+    each_of(_writer(file, plan, meter or Meter(), past_cache, receipts), units, plan.at_once)
     return plan
 
 

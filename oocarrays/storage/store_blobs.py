@@ -10,7 +10,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.storage.blobs import MissingBlob, write_error
+from oocarrays.storage.blobs import MissingBlob
+from oocarrays.storage.refused import write_error
 from oocarrays.storage.underway import Putting, Wanted, fetched, got
 
 

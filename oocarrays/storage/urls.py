@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
+from zipfile import BadZipFile
 
 import zarr
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
-from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnsupportedError
+from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.storage.remote import Patience, RemoteStore, reason
 from oocarrays.storage.shown import cleaned, shown
 
@@ -112,10 +113,12 @@ def absolute(place: Any) -> Any:
         return place if "://" in str(place) else os.path.abspath(place)
     if isinstance(place, LocalStore):
         return place if place.root.is_absolute() else _with(place, root=place.root.absolute())
-    if isinstance(place, ZipStore) and not place.path.is_absolute():
-        if place.read_only:
-            return _with(place, path=place.path.absolute())
-        place.path = place.path.absolute()  # one that is written is not opened twice
+    if isinstance(place, ZipStore):
+        if not place.path.is_absolute():
+            if place.read_only:
+                return opened(ZipStore(place.path.absolute(), mode="r"))
+            place.path = place.path.absolute()  # one that is written is not opened twice
+        return opened(place) if place.read_only or (place._zmode == "a" and place.path.exists()) else place
     if isinstance(place, WrapperStore):
         inner = absolute(place._store)
         return place if inner is place._store else _with(place, _store=inner)
@@ -126,6 +129,42 @@ def absolute(place: Any) -> Any:
         there = absolute(place.store_path)
         return place if there is place.store_path else _node_at(place, there)
     return place
+
+
+def opened(store: Any) -> Any:
+    """The same store, open: most are from the beginning, a zip file is when Zarr has opened an array in it.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no such file, or it is no zip file.
+    """
+    if isinstance(store, ZipStore) and not store._is_open:
+        try:
+            store._sync_open()
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"no such store: {store}") from None
+        except (BadZipFile, ValueError) as error:
+            raise NotFoundError(f"{store} cannot be opened as a zip file: {error}") from None
+        except OSError as error:
+            raise StoreFailure(f"cannot open {store}: {error.strerror}") from error
+    return store
+
+
+def check_replaces(store: Any) -> None:
+    """Refuse a store in which nothing can be replaced or removed: as target of a run, or of what changes chunks.
+
+    Raises
+    ------
+    TargetError
+        It says where to write instead.
+    """
+    inner = store.store if isinstance(store, StorePath) else store
+    if isinstance(inner, Store) and not inner.supports_deletes:
+        raise TargetError(
+            f"the target {inner} is a store in which nothing can be replaced or removed, such as a zip file: "
+            "write to a folder, and zip that when it is finished"
+        )
 
 
 def _with(store: Store, **changed: Any) -> Store:

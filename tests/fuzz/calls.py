@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import zarr
 
@@ -80,7 +81,14 @@ def _is_classmethod(kind: type, name: str) -> bool:
 def methods(thing: Any) -> list[str]:
     """The public methods of what one of our functions gave."""
     named = [name for name in dir(type(thing)) if name in OPERATORS or not name.startswith("_")]
-    return [name for name in named if name not in NOT_OURS and inspect.isroutine(inspect.getattr_static(thing, name))]
+    ours = [name for name in named if name not in NOT_OURS and not _is_of_dask_arrays(type(thing), name)]
+    return [name for name in ours if inspect.isroutine(inspect.getattr_static(thing, name))]
+
+
+def _is_of_dask_arrays(kind: type, name: str) -> bool:
+    """Whether a lazy array has a method from Dask as it is."""
+    holder = next((each for each in kind.__mro__ if name in vars(each)), kind)
+    return holder is da.Array and name not in ("compute", *OPERATORS)
 
 
 def properties(thing: Any) -> list[str]:

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 
 import oocarrays as ooc
 from oocarrays.cli import WRONG_INPUT
-from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError, SelectionError
+from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, PlacementError, SelectionError
 from oocarrays.storage.journal import FOLDER, PLAN
 from tests.fuzz import commands, watched, world
 
@@ -128,6 +129,33 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "chunks without end": (_rechunked(chunks="1e400"), InputError, "chunks='1e400'"),
     "memory without end": (_rechunked(memory=float("inf")), InputError, "memory=inf is not a size"),
     "key that leads out": (lambda: ooc.open_group("evil.zarr")["../../evil"], KeyError, "evil"),
+    "key that is no text": (lambda: ooc.open_group("group.zarr")[[1, 2]], KeyError, r"\[1, 2\]"),
+    "rank of sections that is none": (
+        lambda: ooc.read_sections("a.zarr", [...], scheduler="threads").local_shape([1]),
+        LayoutError,
+        r"rank=\[1\] must be a whole number",
+    ),
+    "rank of sections that there is not": (
+        lambda: ooc.read_sections("a.zarr", [...], scheduler="threads").local_shape(-1),
+        LayoutError,
+        "rank -1 is not one of 0 to 0: 1 sections",
+    ),
+    "rank of halos that there is not": (
+        lambda: ooc.shift(ooc.distribute(np.arange(6), "block", ranks=2, scheduler="threads"), 1).local_shape(2),
+        LayoutError,
+        "rank 2 is not one of 0 to 1",
+    ),
+    "array of no type": (lambda: ooc.open_array("a.zarr").__array__("/"), InputError, "dtype='/' is no type"),
+    "distributed array of no type": (
+        lambda: ooc.distribute(np.arange(6), "block", ranks=2, scheduler="threads").__array__("/"),
+        InputError,
+        "dtype='/' is no type",
+    ),
+    "attributes of a lazy array": (
+        lambda: ooc.from_dask(da.arange(6), "new.zarr", attributes=({"a": 1}, "x"), scheduler="threads"),
+        InputError,
+        "attributes=.* is not a mapping",
+    ),
     "overwrite of text": (_rechunked(overwrite="no"), InputError, "overwrite='no' is neither True nor False"),
     "nothing to read into": (
         lambda: ooc.open_array("a.zarr").read(np.s_[:2], out="(("),
@@ -150,6 +178,14 @@ def test_calls_say_what_is_wrong(here: Path, case: str) -> None:
         call()
     assert "\n" not in str(caught.value)
     assert not (here / "new.zarr").exists()
+
+
+@pytest.mark.parametrize("key", [[1, 2], 7, None, {}])
+def test_a_group_has_nothing_under_what_is_no_path(here: Path, key: Any) -> None:
+    group = ooc.open_group("group.zarr")
+    assert group.get(key) is None
+    assert key not in group
+    assert "one" in group
 
 
 @pytest.mark.parametrize("named", ["../../evil", "..", "a/../../evil", "a//b"])

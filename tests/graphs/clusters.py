@@ -27,10 +27,14 @@ SECONDS = 120
 
 @contextmanager
 def cluster(workers: int, **options: Any) -> Iterator[Client]:
-    """A cluster that starts a worker again however often it dies: Dask's forgets one that is away after a time."""
+    """A cluster that starts a worker again however often it dies: Dask's forgets one that is away after a time.
+
+    Whoever fetches from a dead worker asks for so long as a connection may take: half a minute is Dask's default.
+    """
     given = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": "1GB"}
     with (
         dask.config.set({"oocarrays.patience": "4s", "distributed.deploy.lost-worker-timeout": "1h"}),
+        dask.config.set({"distributed.comm.timeouts.connect": "10s"}),
         LocalCluster(n_workers=workers, **(given | options)) as made,
         Client(made) as client,
     ):

@@ -71,7 +71,7 @@ CASES = [(4, name) for name in taking(4)] + [(3, name) for name in taking(3)]
 def test_messages_go_as_the_schedule_says(four: Client, field: Path, ranks: int, name: str) -> None:
     """Read back from the transfers that really happened (DESIGN, promise 4)."""
     workers = sorted(known_workers(four))[:ranks]
-    job = tight(lambda **memory: job_of(field, name.lower(), **{"workers": workers, "chunks": (1024, 40)} | memory))
+    job = tight(lambda **memory: job_of(field, name.lower(), **{"workers": workers, "chunks": (1024, 64)} | memory))
     np.testing.assert_array_equal(within(job.run), FIELD)
     schedule, units = Schedule.of(name, ranks), job.plan.passes[0].units
     steps = [(unit, stage, each.pairs) for unit in range(units) for stage, each in enumerate(schedule, 1)]
@@ -101,13 +101,21 @@ def test_messages_may_come_as_they_come(four: Client, field: Path, name: str) ->
 def test_a_worker_dies_where_messages_are_forwarded(four: Client, field: Path, name: str, verb: str) -> None:
     """What others had sent through it is sent again."""
     four.wait_for_workers(4, timeout=60)
-    job = tight(lambda **memory: job_of(field, name, **memory))
+    job = tight(lambda **memory: job_of(field, name, chunks=(1024, 40), **memory))
     victim = job.placement[1]
     kill_when(four, job, victim, lambda: verb in job.meter.seconds)
     np.testing.assert_array_equal(within(job.run), FIELD)
     assert victim not in known_workers(four)
     again = job.meter.decoded_bytes - job.plan.traffic.decoded_bytes
     assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A field of 64 MiB."""
+    folder = tmp_path_factory.mktemp("large")
+    make(folder / "field.zarr", np.random.default_rng(2).random((4096, 4096), dtype="f4"), chunks=(256, 4096))
+    return folder / "field.zarr"
 
 
 @pytest.mark.parametrize(("name", "verb"), [("rex", "carry"), ("pex", "receive")])
@@ -138,25 +146,24 @@ def _files_without_names() -> int:
     ("name", "assembly"),
     [("lex", "synchronous"), ("rex", "synchronous"), ("pex", "asynchronous"), ("ipex", "asynchronous")],
 )
-def test_every_worker_keeps_its_budget(four: Client, tmp_path: Path, name: str, assembly: str) -> None:
-    keep_their_budget(four, tmp_path, name, assembly)
+def test_every_worker_keeps_its_budget(four: Client, large: Path, tmp_path: Path, name: str, assembly: str) -> None:
+    keep_their_budget(four, large, tmp_path, name, assembly)
 
 
-def test_workers_that_pass_on_what_they_look_at_keep_their_budget(four: Client, tmp_path: Path) -> None:
+def test_workers_that_pass_on_what_they_look_at_keep_their_budget(four: Client, large: Path, tmp_path: Path) -> None:
     four.wait_for_workers(4, timeout=60)
     with only(four, LOOK):
-        keep_their_budget(four, tmp_path, "rex", "synchronous")
+        keep_their_budget(four, large, tmp_path, "rex", "synchronous")
         assert set(four.run(lambda: nearby._ways).values()) == {frozenset((LOOK,))}
 
 
-def keep_their_budget(four: Client, tmp_path: Path, name: str, assembly: str) -> None:
-    data = np.random.default_rng(2).random((4096, 4096), dtype="f4")
+def keep_their_budget(four: Client, large: Path, tmp_path: Path, name: str, assembly: str) -> None:
     make(tmp_path / "warm.zarr", FIELD, chunks=(50, 768))
-    make(tmp_path / "field.zarr", data, chunks=(256, 4096))
     four.wait_for_workers(4, timeout=60)
     within(ooc.rechunk(tmp_path / "warm.zarr", tmp_path / "w.zarr", chunks=(1024, 20), method="two-phase").run)
     with dask.config.set({"oocarrays.assembly": assembly}):
-        job = job_of(tmp_path / "field.zarr", name, chunks=(4096, 128), memory="56MiB", overwrite=True)
+        job = job_of(large, name, chunks=(4096, 128), memory="56MiB", overwrite=True)
+    data = ooc.open_array(large)[...]
     for peak in most_held(four, lambda: np.testing.assert_array_equal(job.run(), data), 2**21):
         assert 2**21 < peak <= job.plan.peak_bytes - BASE_BYTES // 2, "what is counted beside the base is enough"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -16,6 +17,7 @@ from oocarrays.graphs.nearby import LOOK, READ
 from oocarrays.graphs.rechunk import build_graph
 
 import oocarrays as ooc
+from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.candidates import BASE_BYTES
 from oocarrays.plan.cost import Costs
@@ -73,3 +75,42 @@ def test_a_pass_begins_without_the_buffers_of_the_one_before(tmp_path: Path) -> 
     last = run.plan.passes[-1]
     held = last.depth * np.prod(last.region, dtype=int) * last.target.chunk_bytes + last.slabs * last.outbox_bytes
     assert kept <= last.ranks * (held + last.source.chunk_bytes)
+
+
+# ---------------------------------------------------------------------- many: python -m tests.graphs.test_worker_memory
+
+
+def configurations() -> Iterator[dict[str, Any]]:
+    """Workers × threads × memory × method × codec, each value with each of the others at some time."""
+    workers, threads, memory = (1, 2, 3, 4), (1, 2, 4), (24, 40, 64, 96)
+    methods, codecs = ("independent", "two-phase", "staged", "auto"), tuple(CODECS)
+    for number in range(20):
+        yield {
+            "workers": workers[number % 4],
+            "threads": threads[number % 3],
+            "memory": memory[(number // 4) % 4] * MIB,
+            "method": methods[(number // 2 + number // 8) % 4],
+            "codec": codecs[number % len(codecs)],
+        }
+
+
+def most_of(folder: Path, workers: int, threads: int, memory: int, method: str, codec: str) -> tuple[Any, list[int]]:
+    """A job's plan in one configuration, and what each worker held; in the least memory, where too little was asked."""
+    make(folder / f"{codec}.zarr", WIDE, chunks=(128, 2048), compressors=CODECS[codec], overwrite=True)
+    with cluster(workers, threads_per_worker=threads, memory_limit=0) as client:
+        options: dict[str, Any] = {"chunks": (4096, 64), "method": method, "overwrite": True, "scheduler": client}
+        place = folder / f"{codec}.zarr", folder / "target.zarr"
+        try:
+            job = ooc.rechunk(*place, **options, memory=memory)
+        except BudgetError as error:
+            job = ooc.rechunk(*place, **options, memory=error.least)
+        within(job.run)
+        return job.plan, most_held(client, lambda: np.testing.assert_array_equal(job.run(), WIDE), 0)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for asked in configurations():
+            plan, held = most_of(Path(folder), **asked)
+            told = [f"{size / MIB:.1f}" for size in (plan.peak_bytes, plan.budget, *held)]
+            print("within" if max(held) <= plan.peak_bytes else "OVER", asked, plan.strategy, *told, flush=True)
