@@ -112,8 +112,8 @@ Made = Any
 
 OURS: dict[str, dict[str, Any]] = {
     "two-phase": {"method": "two-phase"},
-    "static": {"method": "two-phase", "partition": "static"},
-    "dynamic": {"method": "two-phase", "partition": "dynamic"},
+    "static": {"method": "two-phase", "domains": "static"},
+    "dynamic": {"method": "two-phase", "domains": "dynamic"},
     "direct": {"method": "independent"},
     "auto": {},
 }

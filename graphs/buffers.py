@@ -6,44 +6,12 @@ What holds one does not tell Dask how large it is: the plan has counted it, and 
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from oocarrays.storage.pages import allocate
-
-
-def shaped(buffer: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """The first bytes of ``buffer`` as an array."""
-    return buffer[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-
-
-class Pool:
-    """Buffers that have been used: pages that are there already cost a tenth of new ones.
-
-    >>> pool = Pool()
-    >>> buffer = pool.take(100)
-    >>> pool.give(buffer)
-    >>> pool.take(100) is buffer, pool.take(100) is buffer
-    (True, False)
-    """
-
-    def __init__(self) -> None:
-        self._free: defaultdict[int, list[np.ndarray]] = defaultdict(list)
-
-    def take(self, nbytes: int) -> np.ndarray:
-        """A buffer of ``nbytes``, whatever is in it."""
-        try:
-            return self._free[nbytes].pop()
-        except IndexError:
-            return allocate(nbytes)
-
-    def give(self, buffer: np.ndarray) -> None:
-        """Let others have a buffer that nobody uses any more."""
-        self._free[len(buffer)].append(buffer)
 
 
 @dataclass(slots=True)

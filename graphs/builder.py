@@ -6,6 +6,7 @@ task     do(shared, verb, arguments, …)           takes buffers, and waits for
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +19,11 @@ T = TypeVar("T")
 def itself(given: T) -> T:
     """What a task holds that was given to it."""
     return given
+
+
+def new_suffix() -> str:
+    """Make what is in every key of one graph, and of no other."""
+    return uuid.uuid4().hex[:12]
 
 
 class Builder:
@@ -78,7 +84,11 @@ class Builder:
         rank : int, optional
             Where that is not the last argument.
         """
-        key = (f"{name or verb}-{self.suffix}", *args, *([] if rank is None else [rank]))
+        key = (f"{name or verb}-{self._suffix_of(verb)}", *args, *([] if rank is None else [rank]))
         taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
         self.graph[key] = Task(key, self._do, self._shared, verb, args, len(taken), *taken, *map(TaskRef, after))
         return key
+
+    def _suffix_of(self, verb: str) -> str:
+        """What is in the key of a task: it says where ranks are."""
+        return self.suffix

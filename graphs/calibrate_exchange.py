@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
+from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.parts import Parts, layered
-from oocarrays.graphs.placement import pin
-from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.pinning import pin
 from oocarrays.graphs.redistribution import exchanged
 from oocarrays.graphs.settings import costs
 

@@ -15,7 +15,6 @@ What the tasks do is in `oocarrays.graphs.collective_tasks`. Thakur 1995, sectio
 
 from __future__ import annotations
 
-import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,19 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task
-from oocarrays.graphs.builder import Builder
+from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.collective_tasks import Reading
-from oocarrays.graphs.parts import home_addresses
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Exchange, Key
+from oocarrays.graphs.telling import topic_of
 
+from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.collective import AHEAD, CollectivePlan
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
-    from distributed import Client
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ def collective_read(
     Parameters
     ----------
     workers : sequence of str
-        Where ranks are put, in turn; none for threads, which take what they want of what others have read.
+        Where ranks are put; none for threads, which take what they want of what others have read.
     meter : Meter, optional
         Counts what this process reads.
     selections : sequence of Selection
@@ -81,7 +80,7 @@ def collective_read(
     between_workers = _in_steps if plan.schedule else _at_one_time
     together = between_workers if plan.workers else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
-    homes = {builder.suffix: home_addresses(plan.ranks, workers)} if workers else {}
+    homes = {builder.suffix: spread(plan.ranks, workers)} if workers else {}
     return CollectiveTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
 
 
@@ -170,23 +169,3 @@ class _Builder(Builder):
             else None
             for rank, boxes in enumerate(self.plan.rounds[number])
         ]
-
-
-# ---------------------------------------------------------------------- what workers tell
-
-
-def topic_of(suffix: str) -> str:
-    """The name under which a cluster tells what is done by tasks with a suffix."""
-    return f"oocarrays-{suffix}"
-
-
-def listen(client: Client, topic: str, meter: Meter) -> None:
-    """Let a meter count what workers tell that they have read, as long as it is there."""
-    there = weakref.ref(meter)
-
-    def hear(event: tuple[float, dict[str, Any]]) -> None:
-        counted = there()
-        if counted is not None and "seconds" in event[1]:
-            counted.put(event[1])
-
-    client.subscribe_topic(topic, hear)

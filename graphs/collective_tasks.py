@@ -18,7 +18,7 @@ import numpy as np
 from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.shared import Rooms
 from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_parts
-from oocarrays.graphs.work import this_worker
+from oocarrays.graphs.telling import tell
 
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, lengths
@@ -74,8 +74,8 @@ class Reading:
         """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
         result = getattr(self, verb)(*args, *inputs[:buffers])
         warn_of_missing(self.meter, self.file.presence.name, so_far=True)
-        if verb in READS and (worker := this_worker()):
-            worker.log_event(self.topic, {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()})
+        if verb in READS:
+            tell(self.topic, verb, args, self.meter)
         return result
 
     def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from oocarrays.graphs.builder import Builder
+from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.collective_tasks import selected
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.rechunk_tasks import ONE_PROCESS
 from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
 from oocarrays.graphs.work import Work

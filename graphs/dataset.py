@@ -18,14 +18,14 @@ import zarr
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.blocks import BlocksBuilder, LazyRun
+from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.group_tasks import GroupDestination
 from oocarrays.graphs.journaled import EndingRun
-from oocarrays.graphs.placement import spread
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
 from oocarrays.errors import TargetError
+from oocarrays.mapping.placing import spread
 from oocarrays.plan.blocks import DatasetPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import MARK
@@ -155,7 +155,7 @@ class DatasetBuilder:
     def _each(self, workers: list[str], keys: Sequence[Any]) -> Iterator[BlocksBuilder]:
         for run, blocks in zip(self.run.runs, keys, strict=True):
             suffix = new_suffix()
-            self.homes[suffix] = spread(run.plan.ranks, workers) if workers else ()
+            self.homes[suffix] = spread(run.plan.ranks, workers)
             yield BlocksBuilder(run, suffix, self.homes[suffix], {}, list(flatten(blocks)))
 
     def build(self) -> Key:

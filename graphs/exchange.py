@@ -19,7 +19,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from oocarrays.graphs.buffers import Outbox, Region, shaped
+from oocarrays.graphs.buffers import Outbox, Region
 from oocarrays.graphs.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 
 from oocarrays.errors import RunError
@@ -27,6 +27,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.messages import Block, message_blocks
 from oocarrays.plan.passes import Pass
 from oocarrays.storage.access import scatter
+from oocarrays.storage.pool import shaped
 from oocarrays.storage.receipts import Receipts
 
 if TYPE_CHECKING:

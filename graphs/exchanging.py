@@ -1,7 +1,7 @@
 """Parts that are made anew of what every rank holds, by one exchange: a task for each thing that a rank does.
 
-    between workers    part ─┬─► keep ─► receive 1 ─► receive 2 ─► part        asynchronous: each unpacked as it comes
-                             └─► send 1 ─╳─► receive 1 …                       (a message is packed when it is sent)
+    between workers    part ─┬─► begin ─► receive 1 ─► receive 2 ─► part        asynchronous: each unpacked as it comes
+                             └─► send 1 ─╳──► receive 1 …                      (a message is packed when it is sent)
 
                        part ─┬───────────────────────────► assemble ─► part    synchronous: when all have come
                              └─► send 1 ─╳─► receive 1 ─► receive 2 ─►┘
@@ -13,21 +13,25 @@ after a worker was lost makes the same of it, however much is there already. Tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from oocarrays.graphs.builder import Builder
-from oocarrays.graphs.rechunk import new_suffix
+from dask.task_spec import Task
+from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.shared import Rooms
 from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
 
+from oocarrays.mapping.placing import sides
 from oocarrays.plan.assembly import Assembly
 from oocarrays.plan.schedule import Schedule
 
 if TYPE_CHECKING:
     from oocarrays.graphs.nearby import Message
+
+SENDING = ("send", "lend")
+"""What a rank does where its old part is; what it carries for others is where its new one is to be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +80,32 @@ class Exchanging:
 
     def receive(self, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
         """What has come, unpacked or kept for later."""
-        came = {origin: message.view(self.dtype) for origin, message in arrived_parts(rank, messages).items()}
+        came = self._arrived(rank, *messages)
         if self.assembly == "asynchronous":
             return self._unpacked(rank, there, came)
         if self.schedule.forwards:  # else it would keep what is for others, too
             came = {origin: message.copy() for origin, message in came.items()}
         return {**(there or {}), **came}
 
-    def assemble(self, rank: int, part: np.ndarray | None, came: dict[int, np.ndarray] | None) -> np.ndarray:
+    def lend(self, rank: int, part: np.ndarray) -> Message | None:
+        """What a rank has for itself, where it is on another worker from now on."""
+        from oocarrays.graphs.nearby import Message
+
+        own = _Packed(self, rank, part)[rank]
+        return None if own is None else Message([own], [(rank, rank)])
+
+    def begin(self, rank: int, held: np.ndarray | Message | None) -> np.ndarray:
+        """The new part, and in it what this rank has for itself: of what it holds, or lent by where it was."""
+        if held is None or isinstance(held, np.ndarray):
+            return self.keep(rank, held)
+        return self._unpacked(rank, self.keep(rank, None), self._arrived(rank, held))
+
+    def assemble(self, rank: int, held: np.ndarray | Message | None, came: dict[int, np.ndarray] | None) -> np.ndarray:
         """The new part, of all that has come."""
-        return self._unpacked(rank, self.keep(rank, part), came or {})
+        return self._unpacked(rank, self.begin(rank, held), came or {})
+
+    def _arrived(self, rank: int, *messages: Message | None) -> dict[int, np.ndarray]:
+        return {origin: message.view(self.dtype) for origin, message in arrived_parts(rank, messages).items()}
 
     def _unpacked(self, rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
         made = part if part.flags.writeable else part.copy()
@@ -109,10 +129,54 @@ class _Packed(Sequence[np.ndarray | None]):
         return None if message is None else message.view(np.uint8)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanged:
+    """The tasks of one exchange."""
+
+    suffix: str
+    """What is in the keys of new parts."""
+    tasks: dict[Key, Task]
+    """All of them."""
+    keys: list[Key]
+    """The new part of each rank."""
+    homes: Mapping[str, Sequence[str]]
+    """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+
+
+class _Builder(Builder):
+    """Adds the tasks of one exchange: a rank sends where its old part is, and receives where its new one is to be.
+
+    These are two workers where there are more ranks than workers, and more or fewer of them than before.
+    """
+
+    def __init__(self, exchanging: Exchanging, homes: tuple[Sequence[str], Sequence[str]]) -> None:
+        super().__init__(new_suffix(), Exchanging.task, exchanging)
+        self.share("exchange")
+        sending, receiving = homes
+        self._sending = self.suffix if sending == receiving else new_suffix()
+        self.homes = {self._sending: sending, self.suffix: receiving} if receiving else {}
+        self.moved = [before != after for before, after in zip(sending, receiving, strict=True)]
+
+    def _suffix_of(self, verb: str) -> str:
+        return self._sending if verb in SENDING else self.suffix
+
+    def held(self, rank: int, old: Key | None, wants: Callable[[int, int], bool]) -> Key | None:
+        """Where a rank has what it has for itself: in its old part, or packed there where that is elsewhere."""
+        if old is None or not (self.moved and self.moved[rank]):
+            return old
+        return self.add("lend", rank, buffers=(old,)) if wants(rank, rank) else None
+
+
 def exchange_tasks(
-    exchanging: Exchanging, old: Sequence[Key], ranks: int, wants: Callable[[int, int], bool], *, ordered: bool = True
-) -> tuple[Builder, list[Key]]:
-    """The tasks of one exchange, and the new part of each of ``ranks``.
+    exchanging: Exchanging,
+    old: Sequence[Key],
+    ranks: int,
+    wants: Callable[[int, int], bool],
+    workers: Sequence[str],
+    *,
+    ordered: bool = True,
+) -> Exchanged:
+    """The tasks of one exchange, after which there are so many ``ranks``.
 
     Parameters
     ----------
@@ -120,18 +184,22 @@ def exchange_tasks(
         What each rank holds before.
     wants : callable
         Whether an origin has something for a final rank.
+    workers : sequence of str
+        Where ranks are put.
     ordered : bool
         Whether a step waits for the one before.
     """
-    builder, waits = Builder(new_suffix(), Exchanging.task, exchanging), exchanging.assembly == "synchronous"
-    builder.share("exchange")
-    before = _padded(old, exchanging.schedule.ranks)
-    new = [] if waits else [builder.add("keep", rank, buffers=(before[rank],)) for rank in range(ranks)]
+    builder = _Builder(exchanging, sides(len(old), ranks, workers))
+    every, waits = exchanging.schedule.ranks, exchanging.assembly == "synchronous"
+    before = _padded(old, every)
+    own = [builder.held(rank, before[rank], wants) for rank in range(ranks)]
+    new = [] if waits else [builder.add("begin", rank, buffers=(own[rank],)) for rank in range(ranks)]
     exchange = Exchange(exchanging.schedule, builder.add, synchronous=ordered)
-    there = exchange.build(outboxes=before, regions=_padded(new, exchanging.schedule.ranks), wants=wants)
+    there = exchange.build(outboxes=before, regions=_padded(new, every), wants=wants)
     if waits:
-        there = [builder.add("assemble", rank, buffers=(before[rank], there[rank])) for rank in range(ranks)]
-    return builder, [key for key in there[:ranks] if key is not None]
+        there = [builder.add("assemble", rank, buffers=(own[rank], there[rank])) for rank in range(ranks)]
+    keys = [key for key in there[:ranks] if key is not None]
+    return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:

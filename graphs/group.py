@@ -6,16 +6,15 @@ create group ─┬─► copy ─► copy ──┬─► create ─► … ─
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, check_sources, look
-from oocarrays.graphs.placement import spread
 from oocarrays.graphs.rechunk import GraphBuilder
 from oocarrays.graphs.remains import KEPT, remaining
 from oocarrays.graphs.resume import Terms, journal_of, planned, resumed
@@ -24,6 +23,7 @@ from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
 
 from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.mapping.placing import spread
 from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
 from oocarrays.plan.rechunk import RechunkPlan
 from oocarrays.storage import array_file, group_file
@@ -45,7 +45,7 @@ class GroupGraphBuilder:
 
     def __init__(self, run: GroupRun, addresses: Sequence[str] = ()) -> None:
         self.run = run
-        self.suffix = uuid.uuid4().hex[:12]
+        self.suffix = new_suffix()
         self.homes: dict[str, Sequence[str]] = {self.suffix: addresses}
         """The worker of each rank, by what is in the keys of the tasks that are to be there."""
         self.graph: dict[Key, Task] = {}
@@ -83,8 +83,8 @@ class GroupGraphBuilder:
     def _member(self, member: MemberRun, after: Sequence[Key]) -> Key:
         """All that is done to one array; returns the last key."""
         workers = list(dict.fromkeys(self.homes[self.suffix]))
-        addresses = spread(member.plan.ranks, workers) if workers else ()
-        builder = GraphBuilder(member, uuid.uuid4().hex[:12], addresses)
+        addresses = spread(member.plan.ranks, workers)
+        builder = GraphBuilder(member, new_suffix(), addresses)
         self.homes[builder.suffix] = addresses
         last = builder.build(after)
         self.graph |= builder.graph

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.exchanging import Exchanging, exchange_tasks
-from oocarrays.graphs.parts import Parts, RankParts, home_addresses, layered
-from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.parts import Parts, RankParts, layered
 from oocarrays.graphs.steps import Key
 
 from oocarrays.mapping.selection import lengths
@@ -33,7 +33,7 @@ def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequ
     schedule : Schedule, optional
         The order of messages between workers; None between threads.
     workers : sequence of str
-        Where ranks are put, in turn.
+        Where ranks are put.
     """
     if schedule is None:
         suffix = new_suffix()
@@ -43,9 +43,9 @@ def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequ
     else:
         shifting = Shifting(halos=halos, schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
         sent = halos.sent()
-        builder, keys = exchange_tasks(shifting, parts.keys, halos.ranks, lambda a, b: bool(sent[a, b]))
-        suffix, tasks = builder.suffix, builder.graph
-        homes = {**parts.homes, suffix: home_addresses(schedule.ranks, workers)}
+        made = exchange_tasks(shifting, parts.keys, halos.ranks, lambda a, b: bool(sent[a, b]), workers)
+        suffix, keys, homes = made.suffix, made.keys, {**parts.homes, **made.homes}
+        tasks = made.tasks
     name = f"windows-{suffix}"
     graph = layered(parts.graph, name, tasks, parts.name)
     return RankParts(dtype=parts.dtype, graph=graph, name=name, keys=tuple(keys), homes=homes)

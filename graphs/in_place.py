@@ -10,13 +10,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
-from oocarrays.graphs.buffers import Slab, shaped
+from oocarrays.graphs.buffers import Slab
 
 from oocarrays.plan.passes import Part, Pass
 from oocarrays.storage.access import common, scatter
 from oocarrays.storage.blobs import padded
 from oocarrays.storage.kept import Reader
 from oocarrays.storage.pages import allocate
+from oocarrays.storage.pool import shaped
 from oocarrays.storage.receipts import Receipts
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import zarr
 from oocarrays.graphs.journaled import check_room
 from oocarrays.graphs.looking import Part, Stored, at_least, look
 from oocarrays.graphs.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks
-from oocarrays.graphs.resume_slabs import CUT, Stopped, is_covered, written_file
+from oocarrays.graphs.resume_slabs import CUT, Stopped, written_file
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import SlabBuilder
 from oocarrays.graphs.steps import Key
@@ -27,7 +27,7 @@ from oocarrays.graphs.sweeps import Fused
 from oocarrays.errors import NotFoundError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.iterate import IteratePlan, SweptPass
-from oocarrays.plan.slabs import Slab
+from oocarrays.plan.slab_geometry import Slab
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.journal import Journal, Kept
@@ -125,12 +125,14 @@ class Course:
     def _begun_at(self, told: Mapping[str, Any]) -> Progress:
         """How far the run was when it was planned as it is, as the journal tells it."""
         here = Progress(residuals=tuple(map(as_residual, told.get("residuals", ()))))
-        where = self._place(here) if self.remains.kept else None
-        if where is None:
+        if not self.remains.kept:
             return here
-        files, slabs = {"": written_file(where)}, self.step(here.residuals)[0].slabs
-        done = [slab for slab in slabs.all_slabs() if is_covered(slabs.core(slab), files, self.remains.kept)]
-        return replace(here, done=dict.fromkeys(done, as_residual(told["residual"])), kept=self.remains.kept)
+        where, slabs = self._place(here), self.step(here.residuals)[0].slabs
+        file, grid = (written_file(where) if where else None), slabs.targets[0].grid
+        key = file.chunk_key if file else scratch_key  # what has been used is gone
+        kept = self.remains.kept.get("", {})
+        whole = (slab for slab in slabs.all_slabs() if all(key(i) in kept for i in grid.indices(slabs.core(slab))))
+        return replace(here, done=dict.fromkeys(whole, as_residual(told["residual"])), kept=self.remains.kept)
 
     def _chunks(self, left: Stopped, here: Progress) -> Kept:
         """The chunks of the next pass that are stored, whichever plan did it."""
@@ -340,6 +342,7 @@ class SweepRun(SlabRun):
             most = self._end(most)
         else:
             self._check_read()
+            self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
             array_file.remove_scratch(self._place(self.number - 1))
         self.journal.release()
         self._close(keep_scratch=not self.last)
@@ -398,7 +401,8 @@ class SweepRun(SlabRun):
         ]
         found: list[float] = []
         watch = None if residual is None else lambda before, after: found.append(float(residual(before, after)))
-        out = self._loans.empty(self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("="))
+        shape, dtype = self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("=")
+        out = self._pool.lend(shape, dtype, elements=self.plan.window_elements)
         return [fused(blocks[0], *ends, out=out, watch=watch), np.array(largest(found))]
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:
@@ -451,6 +455,15 @@ def largest(residuals: Iterable[float]) -> float:
     (3.0, nan, -inf)
     """
     return float(np.max([-np.inf, *residuals]))
+
+
+def scratch_key(index: tuple[int, ...]) -> str:
+    """The key of a chunk of what passes hand on.
+
+    >>> scratch_key((3, 0))
+    'c/3/0'
+    """
+    return "/".join(("c", *map(str, index)))
 
 
 def as_bits(residual: float) -> int:

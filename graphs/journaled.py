@@ -11,7 +11,7 @@ the run has ended. The client takes away what says so.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zarr
@@ -54,17 +54,23 @@ class EndingRun(Work):
             (gives,) = self.journal.ended(self.id) or (gives,)
         else:
             self._check_read()
+            finish_targets = self._finishing()
             self.syncer.finish()
             if self.failure:  # while that took its time
                 raise self.failure
             if self.ends:
                 self.journal.say_ended(self.id, gives)
-            self._finish_targets()
+            finish_targets()
+        self.syncer.drop()
         self.journal.remove(ended=self.id if self.ends else None)
         return gives
 
     def _check_read(self) -> None:
         """Refuse to end where what was read has changed meanwhile."""
+
+    def _finishing(self) -> Callable[[], None]:
+        """Write what can be written before all is synced; what is returned takes the marks away."""
+        return self._finish_targets
 
     def _finish_targets(self) -> None:
         """Take the marks away."""
@@ -218,6 +224,8 @@ class JournaledRun(KeptRun):
         self.made = True
         self.journal.claim()
         self.journal.begin(self.id, self._content_now())
+        if self.processes is not None:
+            self.syncer.finish()  # what this worker has made; the others sync what they make themselves
         return self
 
     def _begin_anew(self) -> None:

@@ -234,7 +234,8 @@ def read_copy(part: StoredPart, copy: PlainCopy, folders: frozenset[str], span: 
 
 def name_of(part: StoredPart, plan: LazyReadsPlan) -> str:
     """The name of a lazy array: the same for the same array, read in the same way."""
-    return f"oocarrays-{tokenize(part, plan.blocks, plan.method, plan.groups, plan.tile)}"
+    numbers = [np.array(each, np.int64) for each in (*plan.blocks, *plan.groups)]  # of many, tuples take seconds
+    return f"oocarrays-{tokenize(part, numbers, plan.method, plan.tile)}"
 
 
 def layers_of(

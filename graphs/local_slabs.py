@@ -9,8 +9,9 @@ Thakur 1995, sections 5.4 (the local placement model) and 5.5.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import zarr
@@ -118,8 +119,8 @@ class LocalSlabRun(SlabRun):
         for target in self._open_targets():
             array_file.finish_target(target.file(rank), durable=self.durable)
 
-    def _finish_target(self, number: int) -> None:
-        local_files.finish_group(self.targets[number].store, durable=self.durable)
+    def _finishing_target(self, number: int) -> Callable[[], None]:
+        return partial(local_files.finish_group, self.targets[number].store, durable=self.durable)
 
 
 def local_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from oocarrays.graphs.work import this_worker
+from oocarrays.graphs.telling import this_worker
 
 from oocarrays.storage.meter import Meter
 

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
-from oocarrays.graphs.builder import Builder
-from oocarrays.graphs.collective import topic_of
-from oocarrays.graphs.parts import RankParts, home_addresses, layered
-from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.builder import Builder, new_suffix
+from oocarrays.graphs.parts import RankParts, layered
 from oocarrays.graphs.steps import Key
-from oocarrays.graphs.work import this_worker
+from oocarrays.graphs.telling import tell, topic_of
 
+from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
 from oocarrays.plan.halos import lent
 from oocarrays.plan.multicast import MulticastPlan
@@ -60,10 +59,7 @@ class Casting:
         depth = self.files.descriptor.depth
         there = tuple(map(moved, places, depth))
         piece = read_section(self.files.file(rank), there, meter=self.meter, threads=1)
-        worker = this_worker()
-        if worker:
-            told = {"verb": "give", "args": (rank,), "worker": worker.address, **self.meter.take()}
-            worker.log_event(self.topic, told)
+        tell(self.topic, "give", (rank,), self.meter)
         return piece
 
     def gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:
@@ -96,7 +92,7 @@ def cast(
     parts : RankParts, optional
         What ranks have in memory, where it is not in ``files``.
     workers : sequence of str
-        Where ranks are put, in turn.
+        Where ranks are put.
     """
     suffix = new_suffix()
     casting = Casting(plan=plan, dtype=dtype, files=files, meter=meter or Meter(), topic=topic_of(suffix))
@@ -112,7 +108,7 @@ def cast(
         keys[rank] = builder.add("pass_on", rank, buffers=(keys[parent],), after=after)
     name = f"multicast-{suffix}"
     base = (parts.graph, parts.name) if parts else (HighLevelGraph({}, {}),)
-    homes = {**(parts.homes if parts else {}), suffix: home_addresses(plan.ranks, workers)} if workers else {}
+    homes = {**(parts.homes if parts else {}), suffix: spread(plan.ranks, workers)} if workers else {}
     return RankParts(
         dtype=dtype,
         graph=layered(base[0], name, builder.graph, *base[1:]),

@@ -17,7 +17,6 @@ from operator import or_
 from typing import Any
 
 import zarr
-from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.core import get_dependencies
 from dask.task_spec import DataNode, Task, TaskRef
 from oocarrays.graphs.lazy_reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
@@ -29,8 +28,6 @@ from oocarrays.storage.nested import lie_together
 
 Key = Any
 Axes = tuple[range, ...]
-GETTERS = (getter, getter_inline, getter_nofancy)
-"""By which Dask's own tasks take an index out of what they read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +127,8 @@ def _is_same(name: str, target: str) -> bool:
 
 def _name(array: zarr.Array) -> str:
     """Where an array is, also where fsspec opened a local one."""
-    store, path = array.store_path.store, array.store_path.path
+    store: Any = array.store_path.store
+    path = array.store_path.path
     protocols = getattr(getattr(store, "fs", None), "protocol", ())
     return f"{store.path}/{path}".rstrip("/") if "file" in protocols else location(array)
 
@@ -182,7 +180,7 @@ def _taken(task: Any, thing: StoredPart | zarr.Array, named: Mapping[Key, Any]) 
         yield _whole(thing)
         return
     given = [_resolved(each, named) for each in task.args]
-    calls = [(task.func, given)]
+    calls: list[tuple[Any, Sequence[Any]]] = [(task.func, given)]
     if given and isinstance(given[0], dict):  # tasks, the key of the last, names of what follows, and that
         known = dict(zip(given[2], given[3:], strict=False))
         inner = [each for each in given[0].values() if isinstance(each, Task)]
@@ -201,6 +199,13 @@ def _whole(thing: StoredPart | zarr.Array) -> Axes:
     return thing.axes if isinstance(thing, StoredPart) else tuple(map(range, thing.shape))
 
 
+def _is_getter(function: Any) -> bool:
+    """Whether Dask's own tasks take an index by it out of what they read."""
+    from dask.array.core import getter, getter_inline, getter_nofancy
+
+    return function in (getter, getter_inline, getter_nofancy)
+
+
 def _axes(function: Any, given: Sequence[Any], thing: StoredPart | zarr.Array) -> Axes:
     """The elements that a function takes of what it is given: all, where it is none that we know."""
     whole, spans = _whole(thing), []
@@ -208,7 +213,7 @@ def _axes(function: Any, given: Sequence[Any], thing: StoredPart | zarr.Array) -
         spans = [slice(edges[0], edges[-1]) for edges in given[1]]
     elif function in (copy_tile, read_copy):
         spans = [slice(*ends) for ends in given[-1]]
-    elif function in GETTERS and isinstance(given[1], tuple):
+    elif _is_getter(function) and isinstance(given[1], tuple):
         spans = list(given[1])
     if len(spans) != len(whole) or not all(isinstance(span, slice) and (span.step or 1) > 0 for span in spans):
         return whole

@@ -22,8 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 from dask.utils import ensure_dict
 from oocarrays.graphs.blocks import block_of
-from oocarrays.graphs.builder import itself
-from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.builder import itself, new_suffix
 from oocarrays.graphs.steps import Key
 
 from oocarrays.mapping.axis import Axis, BlockCyclicAxis
@@ -61,9 +60,14 @@ class Parts(RankParts):
     """Which rank holds what."""
 
     def followed_by(
-        self, suffix: str, tasks: Mapping[Any, Any], layout: Layout, keys: Iterable[Key], addresses: Sequence[str]
+        self,
+        suffix: str,
+        tasks: Mapping[Any, Any],
+        layout: Layout,
+        keys: Iterable[Key],
+        homes: Mapping[str, Sequence[str]] | None = None,
     ) -> Parts:
-        """The parts that more tasks make of these."""
+        """The parts that more tasks make of these, with their own homes beside those of these; none on threads."""
         name = f"parts-{suffix}"
         return Parts(
             layout=layout,
@@ -71,22 +75,13 @@ class Parts(RankParts):
             graph=layered(self.graph, name, tasks, self.name),
             name=name,
             keys=tuple(keys),
-            homes={**self.homes, suffix: addresses} if addresses else {},
+            homes={**self.homes, **homes} if homes else {},
         )
 
 
 def layered(graph: HighLevelGraph, name: str, tasks: Mapping[Any, Any], *after: str) -> HighLevelGraph:
     """A graph and one more layer of tasks, after others."""
     return HighLevelGraph({**graph.layers, name: tasks}, {**graph.dependencies, name: set(after)})
-
-
-def home_addresses(ranks: int, workers: Sequence[str]) -> tuple[str, ...]:
-    """The worker of each rank: in turn, so that a rank is where it was when there are more ranks, or fewer.
-
-    >>> home_addresses(5, ["a", "b"])
-    ('a', 'b', 'a', 'b', 'a')
-    """
-    return tuple(workers[rank % len(workers)] for rank in range(ranks)) if workers else ()
 
 
 def whole_layout(shape: Sequence[int]) -> Layout:

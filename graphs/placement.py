@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dask.config
-from dask.utils import parse_timedelta
 from oocarrays.graphs.settings import local_cores
 
 from oocarrays.errors import BudgetError, PlacementError
@@ -106,21 +105,6 @@ def _worker(address: str, facts: dict[str, Any]) -> Worker:
     )
 
 
-def put(ranks: int, workers: Sequence[Worker]) -> list[str]:
-    """The address of each rank's worker: neighbours together.
-
-    >>> a, b = (Worker(address=x, host=x, threads=1, memory_limit=0, memory=0) for x in "ab")
-    >>> put(4, [a, b]), put(1, [a, b])
-    (['a', 'a', 'b', 'b'], ['a'])
-    """
-    return spread(ranks, [worker.address for worker in workers])
-
-
-def spread(ranks: int, addresses: Sequence[str]) -> list[str]:
-    """One of ``addresses`` for each rank."""
-    return [addresses[rank * len(addresses) // max(ranks, len(addresses))] for rank in range(ranks)]
-
-
 def budget_of(workers: Sequence[Worker]) -> int:
     """Bytes that each worker may hold for a run: below the lines at which it spills, less what it holds when idle.
 
@@ -211,23 +195,3 @@ def _connected(address: str) -> Client:
             raise PlacementError(f"no scheduler answers at {address!r}: {error}") from error
         _CLIENTS[address] = known
     return known
-
-
-def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str) -> None:
-    """Pin the tasks of a graph that is about to be sent to a cluster, whose workers may copy each other's messages.
-
-    Raises
-    ------
-    PlacementError
-        Where the scheduler takes no plugins.
-    """
-    from oocarrays.graphs.nearby import introduce
-    from oocarrays.graphs.pins import Pins
-
-    introduce(client)
-    patience = parse_timedelta(dask.config.get("oocarrays.patience"))
-    pins = Pins(suffix, addresses, topic, patience)
-    try:
-        client.register_plugin(pins, name=pins.name)
-    except (ValueError, RuntimeError) as error:
-        raise PlacementError(f"ranks cannot be pinned: the scheduler takes no plugins ({error})") from error

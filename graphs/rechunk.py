@@ -21,12 +21,11 @@ Every key ends with the rank whose work it is: `placement` pins by it.
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from dask.task_spec import Task
-from oocarrays.graphs.builder import Builder
+from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.steps import Exchange, Key, Order
 
@@ -167,11 +166,6 @@ def _stages(step: Pass) -> Iterator[list[tuple[int, int]]]:
     """Sources and destinations of each step; before the first, every rank takes from itself."""
     yield [(rank, rank) for rank in range(step.ranks)]
     yield from (each.pairs for each in step.schedule)
-
-
-def new_suffix() -> str:
-    """What is in every key of one graph, and of no other."""
-    return uuid.uuid4().hex[:12]
 
 
 def build_graph(run: RechunkRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

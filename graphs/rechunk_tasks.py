@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import zarr
 from oocarrays.graphs import exchange, in_place
-from oocarrays.graphs.buffers import Holding, Pool, shaped
+from oocarrays.graphs.buffers import Holding
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.shared import Rooms
@@ -37,6 +37,7 @@ from oocarrays.storage.kept import KeptMessages
 from oocarrays.storage.leftovers import hold
 from oocarrays.storage.lock import Busy, Hold, try_lock
 from oocarrays.storage.pages import allocate
+from oocarrays.storage.pool import Pool, shaped
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.receipts import Receipt, Receipts
 from oocarrays.storage.remote import RemoteStore, place_below
@@ -245,6 +246,7 @@ class RechunkRun(JournaledRun):
     def _start(self, number: int) -> None:
         """Begin a pass: what the last one wrote is what this one reads."""
         if number > 1:
+            self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
             array_file.remove_scratch(self._scratch_folder(number - 2))
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
@@ -312,8 +314,8 @@ class RechunkRun(JournaledRun):
         self._close()
         return name
 
-    def _finish_targets(self) -> None:
-        array_file.finish_target(self.target, durable=self.durable)
+    def _finishing(self) -> Callable[[], None]:
+        return array_file.finishing(self.target, durable=self.durable)
 
     # ------------------------------------------------------------------ independent
 

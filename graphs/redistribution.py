@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
+from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.exchanging import Exchanging, exchange_tasks
-from oocarrays.graphs.parts import Parts, home_addresses
-from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.parts import Parts
 from oocarrays.graphs.steps import Key
 
 from oocarrays.plan.assembly import Messaging, squared
@@ -55,7 +55,7 @@ def filled(parts: Parts, transfer: Transfer) -> Parts:
         sources = [int(source) for source in np.roll(np.arange(len(sizes)), -key[-1]) if sizes[source, key[-1]]]
         held = [TaskRef(parts.keys[source]) for source in sources]
         tasks[key] = Task(key, fill, transfer, key[-1], parts.dtype, sources, *held)
-    return parts.followed_by(suffix, tasks, transfer.target, keys, ())
+    return parts.followed_by(suffix, tasks, transfer.target, keys)
 
 
 def fill(transfer: Transfer, rank: int, dtype: np.dtype, sources: Sequence[int], *held: np.ndarray) -> np.ndarray:
@@ -101,9 +101,8 @@ def exchanged(
     """The parts after a transfer between workers."""
     moving = Moving(transfer=transfer, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
     ranks, wants = transfer.target.ranks, _wants(transfer)
-    builder, keys = exchange_tasks(moving, parts.keys, ranks, wants, ordered=messaging.ordered)
-    homes = home_addresses(schedule.ranks, workers)
-    return parts.followed_by(builder.suffix, builder.graph, transfer.target, keys, homes)
+    made = exchange_tasks(moving, parts.keys, ranks, wants, workers, ordered=messaging.ordered)
+    return parts.followed_by(made.suffix, made.tasks, transfer.target, made.keys, made.homes)
 
 
 def _wants(transfer: Transfer) -> Callable[[int, int], bool]:

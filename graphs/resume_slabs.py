@@ -21,7 +21,8 @@ from oocarrays.graphs.slab_tasks import SlabTarget
 
 from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.mapping.section import Section
-from oocarrays.plan.slabs import Slab, SlabPlan
+from oocarrays.plan.slab_geometry import Slab
+from oocarrays.plan.slabs import SlabPlan
 from oocarrays.storage.array_file import ArrayFile, StoreLike, describe, name_of, open_array, unfinished_run
 from oocarrays.storage.journal import Kept
 from oocarrays.storage.receipts import Receipt
@@ -83,7 +84,7 @@ class Stopped:
         anew = bool(found.lost) or not self.is_cut_so(plan)
         odd = {name: found.odd.get(str(store), ()) for name, store in places.items()}
         kept = self._chunks(before, files, odd) if anew else self.kept
-        covered = (slab for slab in plan.all_slabs() if is_covered(plan.core(slab), files, kept)) if kept else ()
+        covered = (slab for slab in plan.all_slabs() if _is_covered(plan.core(slab), files, kept)) if kept else ()
         recorded = () if anew else (Slab(*part) for part in self.stored)
         told = f"planned anew: {sum(map(len, kept.values()))} chunks that have been written stay as they are"
         return remaining(
@@ -129,7 +130,7 @@ def written_file(store: Any) -> ArrayFile:
     return describe(open_array(store, unfinished=True), written=True)
 
 
-def is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bool:
+def _is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bool:
     """Whether all chunks in which some elements are, are kept."""
     return all(
         file.chunk_key(index) in kept.get(name, {})

@@ -16,9 +16,11 @@ import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
 from oocarrays.graphs.missing import warn_of_missing
-from oocarrays.graphs.placement import Worker, idle_workers, pin, put, workers_of
+from oocarrays.graphs.pinning import pin
+from oocarrays.graphs.placement import Worker, idle_workers, workers_of
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.steps import Key
+from oocarrays.graphs.telling import listen
 from oocarrays.graphs.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
 from zarr.storage import MemoryStore, WrapperStore
 
@@ -31,6 +33,7 @@ from oocarrays.errors import (
     RunError,
     StoreFailure,
 )
+from oocarrays.mapping.placing import spread
 from oocarrays.plan.limits import check_count
 from oocarrays.storage import array_file
 from oocarrays.storage.journal import Journal
@@ -102,7 +105,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         self._cluster = cluster
         if cluster:
             check_reach(run.stores)
-        self._addresses: Sequence[str] = self._homed(put(run.plan.ranks, cluster.workers()) if cluster else ())
+        self._addresses: Sequence[str] = self._homed(self._put(cluster.workers() if cluster else ()))
         self._built: Graph | None = None
         self.measured_seconds: float | None = None
         """Seconds that the last `run` took."""
@@ -129,6 +132,10 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
     def _key(self) -> Key:
         return self._whole()[1]
 
+    def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
+        """The worker of each rank, of those that are there; none on threads."""
+        return spread(self._run.plan.ranks, [worker.address for worker in workers])
+
     def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
         """The worker of each rank, where they were put so."""
         return addresses
@@ -137,7 +144,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         """Put ranks anew where a worker has gone since the job was planned."""
         there = cluster.workers()
         if not {worker.address for worker in there}.issuperset(self._addresses):
-            self._addresses = put(self._run.plan.ranks, there)
+            self._addresses = self._put(there)
         self._addresses = self._homed(self._addresses)
 
     @property
@@ -265,7 +272,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         """
         if self._cluster and self._is_fresh():
             client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
-            client.subscribe_topic(self._run.topic, hearing(self._run, self.moves, {suffix: ends}, self._warned_of()))
+            _hear(client, self._run, self.moves, {suffix: ends}, self._warned_of())
             for suffix, addresses in self._homes().items():
                 pin(client, suffix, addresses, self._run.topic)
         return self._graph
@@ -313,10 +320,14 @@ def forget(ends: Sequence[tuple[Journal, str]]) -> None:
             journal.was_heard(id)
 
 
-def hearing(
-    run: Work, moves: list[dict[str, Any]], ends: Mapping[str, Sequence[tuple[Journal, str]]], warned_of: str = ""
-) -> Callable[[tuple[float, dict[str, Any]]], None]:
-    """What hears from a cluster what has been done; a client keeps it for ever, and so it keeps no run.
+def _hear(
+    client: Client,
+    run: Work,
+    moves: list[dict[str, Any]],
+    ends: Mapping[str, Sequence[tuple[Journal, str]]],
+    warned_of: str,
+) -> None:
+    """Hear what has been done of a run, as long as it is there.
 
     Parameters
     ----------
@@ -327,20 +338,21 @@ def hearing(
     """
     there = weakref.ref(run)
 
-    def hear(event: tuple[float, dict[str, Any]]) -> None:
-        _, told = event
-        if "moved" in told:
-            if told not in moves:  # the tasks of every array of a group are moved, in the same way
-                moves.append(told)
-        elif "ended" in told:
-            if (run := there()) is not None:
-                warn_of_missing(run.meter, warned_of)
-            if found := ends.get(told["ended"]):  # not here: a store may let its answer wait, and a cluster does not
-                threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
-        elif (run := there()) is not None:
-            run.meter.put(told)
+    def meter() -> Meter | None:
+        run = there()
+        return run.meter if run is not None else None
 
-    return hear
+    def moved(told: dict[str, Any]) -> None:
+        if told not in moves:  # the tasks of every array of a group are moved, in the same way
+            moves.append(told)
+
+    def ended(suffix: str) -> None:
+        if (counted := meter()) is not None:
+            warn_of_missing(counted, warned_of)
+        if found := ends.get(suffix):  # not here: a store may let its answer wait, and a cluster does not
+            threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
+
+    listen(client, run.topic, meter, moved=moved, ended=ended)
 
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:

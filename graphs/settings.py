@@ -13,6 +13,7 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.plan.cost import COST_NAMES, Costs
+from oocarrays.plan.schedule import is_auto
 from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.pages import can_map
 from oocarrays.storage.presence import Policy
@@ -52,6 +53,12 @@ dask.config.update_defaults({"oocarrays": DEFAULTS})
 def setting(name: str) -> Any:
     """The value of ``oocarrays.<name>``."""
     return dask.config.get(f"oocarrays.{name}")
+
+
+def schedule(asked: str) -> str:
+    """The order of messages that is asked for: where it is "auto", the one that is set, which may be "auto" too."""
+    order: str = setting("schedule") if is_auto(asked) else asked
+    return order
 
 
 def past_cache_above() -> int:

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task
 from oocarrays.graphs.buffers import Outbox
-from oocarrays.graphs.builder import Builder
+from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.collective_writes import InPlace
 from oocarrays.graphs.outboxes import OutboxRun
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.steps import Exchange, Key
 from oocarrays.graphs.work import Work
 

@@ -24,12 +24,13 @@ from oocarrays.graphs.workspace import KernelMemory
 from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.slabs import Slab, SlabPlan
+from oocarrays.plan.slab_geometry import Slab
+from oocarrays.plan.slabs import SlabPlan
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import ArrayFile, StoreLike
 from oocarrays.storage.leftovers import remove_unfinished
 from oocarrays.storage.opening import blobs_of
-from oocarrays.storage.pages import Loans
+from oocarrays.storage.pool import Pool
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.rank_files import RankFiles, placed
 from oocarrays.storage.receipts import Receipt, Receipts
@@ -97,7 +98,7 @@ class SlabRun(JournaledRun):
         super()._here()
         self._opening = threading.RLock()
         self._memory = KernelMemory()
-        self._loans = Loans(self.plan.window_elements)
+        self._pool = Pool()
         self._computing: dict[int, ThreadPoolExecutor] = {}
         self._written: list[Any] | None = None
 
@@ -215,10 +216,15 @@ class SlabRun(JournaledRun):
         self._let_go_of_memory()
         return str(self.destination.store)
 
-    def _finish_targets(self) -> None:
-        """The first one last: its mark says that some carry it."""
-        for number in reversed(range(len(self.targets))):
-            self._finish_target(number)
+    def _finishing(self) -> Callable[[], None]:
+        ready = [self._finishing_target(number) for number in range(len(self.targets))]
+
+        def finish() -> None:
+            """The first one last: its mark says that some carry it."""
+            for each in reversed(ready):
+                each()
+
+        return finish
 
     def _let_go(self) -> None:
         """Threads are all of a run: what has failed among them is over when none is running."""
@@ -240,8 +246,8 @@ class SlabRun(JournaledRun):
         super().settle(resumable=resumable)
         self._let_go_of_memory()
 
-    def _finish_target(self, number: int) -> None:
-        array_file.finish_target(self._open_targets()[number], durable=self.durable)
+    def _finishing_target(self, number: int) -> Callable[[], None]:
+        return array_file.finishing(self._open_targets()[number], durable=self.durable)
 
     def _open_targets(self) -> list[Any]:
         """The targets, open in this process."""
@@ -259,7 +265,7 @@ class SlabRun(JournaledRun):
     @property
     def windows(self) -> Windows:
         """What is read into windows, counted here."""
-        return Windows(self.plan, self.given[1], self.meter, self._loans)
+        return Windows(self.plan, self.given[1], self.meter, self._pool)
 
     def _read(self, number: int, rank: int) -> Blocks | None:
         """A window of each source: its band is read into the middle. None, where nobody needs it any more."""
@@ -317,7 +323,7 @@ class SlabRun(JournaledRun):
 
     def _let_go_of_memory(self) -> None:
         """Give back what was kept for the next slab."""
-        self._loans.forget()
+        self._pool.forget()
         with self._opening:
             for thread in self._computing.values():
                 thread.shutdown(wait=False)

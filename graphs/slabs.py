@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dask.task_spec import Task
-from oocarrays.graphs.builder import Builder
-from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.slab_tasks import SlabRun
 from oocarrays.graphs.steps import Key
 
-from oocarrays.plan.slabs import RESULTS, Slab
+from oocarrays.plan.slab_geometry import Slab
+from oocarrays.plan.slabs import RESULTS
 
 
 def build_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task, TaskRef
 from oocarrays.graphs.blocks import block_of
+from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.lazy_reads import Spans, shared, tiles
 from oocarrays.graphs.overwriting import Access
-from oocarrays.graphs.rechunk import new_suffix
 
 from oocarrays.mapping.section import Section
 from oocarrays.plan.blocks import BlockLengths

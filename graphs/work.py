@@ -12,22 +12,21 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oocarrays.graphs.placement import known_workers
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.shared import Rooms
+from oocarrays.graphs.telling import tell, this_worker
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
+from oocarrays.storage import durable
 from oocarrays.storage.array_file import StoreLike, local_folder, unfinished_run
 from oocarrays.storage.durable import Syncer
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.presence import Presence
 from oocarrays.storage.receipts import Receipt
-
-if TYPE_CHECKING:
-    from distributed import Worker
 
 SETTLE_SECONDS = 60
 """Seconds that a failed run waits for what its other tasks are in the middle of."""
@@ -73,7 +72,8 @@ class Work:
         self._running = 0
         self._idle = threading.Condition()
         there = weakref.ref(self)
-        self.syncer = Syncer(lambda: places_of(there()), active=self.durable)
+        patience = durable.GROUP_SECONDS if self.processes is None else 0.0
+        self.syncer = Syncer(lambda: places_of(there()), active=self.durable, patience=patience)
         LIVE[self.id] = self
 
     @property
@@ -89,10 +89,10 @@ class Work:
     def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
         """Write down that a part is done, once it is on its device.
 
-        Between threads nobody waits for that: they end together. A worker's task waits, for what it has not written
-        down when it ends is not done again if the worker dies.
+        Between threads nobody waits for that: they end together, and so parts are written down many at once. A
+        worker's task waits, for what it has not written down when it ends is not done again if the worker dies.
         """
-        self.syncer.then(partial(self.journal.record, part, stored), ahead=self.plan.ranks)
+        self.syncer.then(partial(self.journal.prepare, part, stored), ahead=self.plan.ranks)
         if self.processes is not None:
             self.syncer.wait()
 
@@ -162,10 +162,7 @@ class Work:
         """On a cluster, say what has been done and counted here."""
         if self.processes is None:
             return
-        worker = this_worker()
-        if worker:  # or these tasks run on threads after all
-            told = {"verb": verb, "args": args, "worker": worker.address, **self.meter.take()}
-            worker.log_event(self.topic, told)
+        tell(self.topic, verb, args, self.meter)  # where these tasks do not run on threads after all
 
     @property
     def running(self) -> int:
@@ -274,13 +271,3 @@ def live_workers() -> set[str]:
 
     with worker_client() as client:
         return set(known_workers(client))
-
-
-def this_worker() -> Worker | None:
-    """The worker that runs this task; None on threads."""
-    from distributed import get_worker
-
-    try:
-        return get_worker()
-    except ValueError:
-        return None

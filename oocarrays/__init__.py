@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 try:
-    from oocarrays import graphs as graphs
+    import oocarrays.graphs as graphs  # noqa: F401  "from oocarrays" would call what is missing a circular import
 except ModuleNotFoundError as error:
     if error.name != "oocarrays.graphs":
         raise
     raise ModuleNotFoundError(
         "oocarrays.graphs is not found: Python was started in the repository, whose folder oocarrays/ hides the "
-        "installed package; install with 'pip install -e .', or start Python elsewhere",
+        "installed package, and its link oocarrays/graphs is not there; start Python elsewhere, or make the link: "
+        "ln -s ../graphs oocarrays/graphs",
         name=error.name,
     ) from None
 

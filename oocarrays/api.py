@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import zarr
 
@@ -25,7 +25,9 @@ from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
 from oocarrays.job import Job
-from oocarrays.lazy_dataset import is_lazy, lazy_job
+from oocarrays.keywords import RechunkKeywords
+from oocarrays.lazy import FromDaskJob
+from oocarrays.lazy_dataset import DatasetJob, is_lazy, lazy_job
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
@@ -118,6 +120,56 @@ lend("draw exchanges", lambda plan, **how: load_picture("picture_exchange").draw
 lend("html", plan_html)
 
 
+@overload
+def rechunk(
+    source: OutOfCoreArray | zarr.Array,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def rechunk(
+    source: OutOfCoreGroup | zarr.Group,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def rechunk(
+    source: StoreLike,
+    target: StoreLike,
+    *,
+    chunks: int | str | tuple[Any, ...] | list[Any] | Mapping[int, Any] | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def rechunk(
+    source: StoreLike,
+    target: StoreLike,
+    *,
+    chunks: Mapping[str, tuple[Any, ...] | list[Any] | Mapping[Any, Any]],
+    **keywords: Unpack[RechunkKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def rechunk(
+    source: Any,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob: ...
+
+
 def rechunk(
     source: Any,
     target: StoreLike,
@@ -138,7 +190,7 @@ def rechunk(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob | GroupJob:
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob:
     """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
 
     Parameters
@@ -170,8 +222,8 @@ def rechunk(
         ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
     schedule : str
         The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
-        ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; ``"auto"`` takes
-        the one of least predicted time. By default the setting ``oocarrays.schedule``.
+        ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; by
+        default the setting ``oocarrays.schedule``, and where that is ``"auto"`` the one of least predicted time.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
     zarr_format : 2 or 3

@@ -103,7 +103,7 @@ def check_distinct(targets: Sequence[StoreLike]) -> None:
 
 def means_of(cluster: Cluster | None, memory: Any, schedule: str | None = None) -> dict[str, Any]:
     """What a plan may use: memory, and what it takes to use it; and the order in which its ranks exchange."""
-    order = settings.setting("schedule") if schedule is None else schedule
+    order = settings.schedule("auto" if schedule is None else schedule)
     asked = {"requests": settings.ways().requests, "schedule": order}
     if cluster is None:
         return {"budget": settings.budget(memory), "costs": settings.costs(), **asked}

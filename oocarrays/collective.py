@@ -18,6 +18,7 @@ from oocarrays.graphs.parts import Parts, RankParts, layered
 from oocarrays.graphs.run import Cluster, check_reach
 from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
+from oocarrays.mapping.given import renamed
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.section import Section
@@ -40,6 +41,7 @@ SectionsLike = LayoutLike | Sequence[Any]
 """A layout, or one section a rank."""
 
 
+@renamed(partition="domains")
 def read_sections(
     a: StoredArray | zarr.Array | StoreLike,
     sections: SectionsLike,
@@ -48,7 +50,7 @@ def read_sections(
     grid: Sequence[int] | None = None,
     within: Section | None = None,
     method: str = "auto",
-    partition: str = "auto",
+    domains: str = "auto",
     deal: str = "block",
     aggregators: str | int | Sequence[int] = "auto",
     disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
@@ -73,10 +75,10 @@ def read_sections(
     method : "auto", "two-phase" or "independent"
         Whether some ranks, the aggregators, read for all and send each what it wants, or each rank reads for itself; by
         default what is predicted to take less time.
-    partition : "auto", "dynamic" or "static"
+    domains : "auto", "dynamic" or "static"
         Whether the bounding section of what is wanted is shared out to the aggregators, or the whole array.
     deal : "block" or "cyclic"
-        Whether an aggregator has chunks that follow each other in the file, or every so-manieth.
+        Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
     aggregators : "auto", int or sequence of int
         How many ranks read for all, or which; by default as many as are predicted to take least time.
     disks : mapping or callable
@@ -123,7 +125,7 @@ def read_sections(
         (file := a._file).stored,
         wanted.requests,
         method=method,
-        partition=partition,
+        partition=domains,
         deal=deal,
         aggregators=aggregators,
         disk_of=disk_of(disks),
@@ -149,9 +151,9 @@ def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
 
 
 def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
-    means = means_of(cluster, memory)
-    asked = settings.setting("schedule") if schedule == "auto" else schedule
-    return {"budget": means["budget"], "costs": means["costs"], "under_way": means["requests"], "schedule": asked}
+    means = means_of(cluster, memory, schedule)
+    order = None if schedule is None else means["schedule"]
+    return {"budget": means["budget"], "costs": means["costs"], "under_way": means["requests"], "schedule": order}
 
 
 # ---------------------------------------------------------------------- what is wanted

@@ -7,7 +7,7 @@ from dask.utils import format_bytes
 from oocarrays.plan.collective import CollectivePlan, Offer
 from oocarrays.report import seconds_text, table
 
-HEAD = ("method", "partition", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds")
+HEAD = ("method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds")
 
 
 def plan_rows(plan: CollectivePlan) -> list[tuple[str, str]]:

@@ -17,13 +17,13 @@ from oocarrays.asked import check_lazy, cluster_of, means_of
 from oocarrays.collective import SectionsLike, disk_of, wanted_by_ranks
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.builder import itself
+from oocarrays.graphs.builder import itself, new_suffix
 from oocarrays.graphs.collective_writes import WritingBuilder, WritingRun
-from oocarrays.graphs.parts import home_addresses
-from oocarrays.graphs.rechunk import new_suffix
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.steps import Key
 from oocarrays.job import Job
+from oocarrays.mapping.given import renamed
+from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective_writes import CollectiveWritePlan
 from oocarrays.plan.write_offers import plan_collective_write
@@ -58,7 +58,7 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     ) -> None:
         self._array, self._held, self._workers = a, held, workers
         super().__init__(run, lambda name: a, cluster)
-        self._addresses = home_addresses(run.plan.ranks, workers)
+        self._addresses = spread(run.plan.ranks, workers)
 
     @property
     def plan(self) -> CollectiveWritePlan:
@@ -80,14 +80,9 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
         return self.plan.threads
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        planned, meter = self.plan.traffic, self.meter
         return [
             ("", "planned", "measured"),
-            ("read requests", str(planned.read_requests), str(meter.read_requests)),
-            ("read", format_bytes(planned.read_bytes), format_bytes(meter.read_bytes)),
-            ("write requests", str(planned.write_requests), str(meter.write_requests)),
-            ("written", format_bytes(planned.written_bytes), format_bytes(meter.written_bytes)),
-            ("messages", str(planned.messages), str(meter.messages)),
+            *report.counted_rows(self.plan.traffic, self.meter, (*report.READ_AND_WRITTEN, "messages")),
             ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
         ]
 
@@ -128,13 +123,14 @@ def _others(plan: CollectiveWritePlan) -> str:
     return f" (aggregators {', '.join(said)})" if others else ""
 
 
+@renamed(partition="domains")
 def write_sections(
     a: OutOfCoreArray | zarr.Array | StoreLike,
     sections: SectionsLike,
     parts: RankArrays[Any] | Sequence[Any],
     *,
     method: str = "auto",
-    partition: str = "dynamic",
+    domains: str = "dynamic",
     deal: str = "block",
     aggregators: str | int | Sequence[int] = "auto",
     disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
@@ -162,7 +158,7 @@ def write_sections(
     method : "auto", "two-phase" or "independent"
         Whether some ranks, the aggregators, write for all, or each rank for itself, by default where no chunk is
         written by two.
-    partition : "dynamic" or "static"
+    domains : "dynamic" or "static"
         Whether the chunks that are written are shared out to the aggregators, or those of the whole array.
     deal : "block" or "cyclic"
         Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
@@ -202,7 +198,7 @@ def write_sections(
     check_writable(file)
     cluster, there = _where(parts, scheduler, workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
-    means = means_of(cluster, memory, None if schedule == "auto" else schedule)
+    means = means_of(cluster, memory, schedule)
     plan = plan_collective_write(
         file.stored,
         wanted.requests,
@@ -214,7 +210,7 @@ def write_sections(
         costs=means["costs"],
         under_way=means["requests"],
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
-        partition=partition,
+        partition=domains,
         deal=deal,
         disk_of=disk_of(disks),
     )
@@ -281,4 +277,4 @@ def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> Held:
             whole = array.rechunk(-1) if array.ndim else array
             keys += flatten(whole.__dask_keys__())
             tasks |= ensure_dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
-    return Held(tasks=tasks, keys=tuple(keys), homes={suffix: home_addresses(len(arrays), workers)} if workers else {})
+    return Held(tasks=tasks, keys=tuple(keys), homes={suffix: spread(len(arrays), workers)} if workers else {})

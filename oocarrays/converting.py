@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import zarr
 from dask.utils import format_bytes
@@ -20,7 +20,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks
 from oocarrays.graphs.files import FilesRun, FilesTarget, build_graph
 from oocarrays.graphs.run import Cluster, Graph
-from oocarrays.job import Job
+from oocarrays.job import Job, Result
 from oocarrays.layouts import LayoutLike
 from oocarrays.local_array import LocalArrays, own_disks
 from oocarrays.mapping.grid import ChunkGrid
@@ -40,7 +40,7 @@ LEAST_CHUNK_BYTES = 2**20
 """Bytes of a local file's chunk, where those of the source are smaller and nothing is said."""
 
 
-class FilesJob(Job[FilesRun, Any]):
+class FilesJob(Job[FilesRun, Result], Generic[Result]):
     """A scatter or gather of array files that has been planned: ``.plan``, ``.explain()``, ``.run()``,
     ``dask.compute(job)``."""
 
@@ -109,7 +109,7 @@ def scatter_files(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> FilesJob:
+) -> FilesJob[LocalArrays]:
     """Plan to write each rank's part of an array to a file of its own, with its halo. Reads no data.
 
     Each stored chunk is read and decoded once, in rounds that fit the memory, and what each rank has of it is sent to
@@ -198,7 +198,7 @@ def gather_files(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> FilesJob:
+) -> FilesJob[OutOfCoreArray]:
     """Plan to write what ranks hold in local array files to one global array file. Reads no data.
 
     What is in halos is left out. Each chunk of the target is written once, whole. The target's descriptor keeps layout

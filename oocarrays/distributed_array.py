@@ -173,7 +173,7 @@ class DistributedArray(RankArrays[Parts]):
         messaging = Messaging.of(
             plan.transfers,
             self.dtype.itemsize,
-            schedule=settings.setting("schedule") if schedule == "auto" else schedule,
+            schedule=None if schedule is None else settings.schedule(schedule),
             assembly=assembly,
             costs=costs if self._cluster else None,
         )

@@ -12,10 +12,11 @@ from oocarrays.asked import check_lazy, cluster_of
 from oocarrays.distributed_array import DistributedArray
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.parts import Parts, home_addresses, parts_of_array, parts_of_blocks
+from oocarrays.graphs.parts import Parts, parts_of_array, parts_of_blocks
 from oocarrays.graphs.run import Cluster
 from oocarrays.layouts import LayoutLike, layout_for
 from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.placing import spread
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -147,8 +148,8 @@ def _first(
     build: Callable[[], Parts]
     if isinstance(x, np.ndarray):
         layout = wanted
-        build = partial(parts_of_array, x, layout, home_addresses(layout.ranks, workers))
+        build = partial(parts_of_array, x, layout, spread(layout.ranks, workers))
     else:
         layout = Layout.from_chunks(x.chunks)
-        build = partial(parts_of_blocks, x, layout, home_addresses(layout.ranks, workers))
+        build = partial(parts_of_blocks, x, layout, spread(layout.ranks, workers))
     return DistributedArray(layout, x.dtype, build, cluster=cluster, workers=workers)

@@ -6,7 +6,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import zarr
 from dask.utils import format_bytes
@@ -33,9 +33,6 @@ from oocarrays.storage.group_file import GroupFile, member_store
 from oocarrays.storage.presence import Policy, Presence
 from oocarrays.storage.remote import RemoteStore
 from oocarrays.storage.urls import absolute
-
-if TYPE_CHECKING:
-    pass
 
 
 class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
@@ -174,12 +171,16 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         return "\n\n".join([report.table(group_rows(self.plan)), *each])
 
     def _measured(self) -> list[tuple[str, str, str]]:
+        m = self.meter
         return [
             ("", "planned", "measured"),
             ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds or 0.0:.2f}"),
-            ("read requests", str(self.plan.traffic.read_requests), str(self.meter.read_requests)),
-            ("write requests", str(self.plan.traffic.write_requests), str(self.meter.write_requests)),
-            ("copied as stored", format_bytes(self.plan.copies.nbytes), format_bytes(self.meter.copied_bytes)),
+            *report.counted_rows(self.plan.traffic, m, ("read requests", "write requests")),
+            (
+                "copied as stored",
+                format_bytes(self.plan.copies.nbytes),
+                f"{format_bytes(m.copied_bytes)} in {m.copied_objects} objects",
+            ),
         ]
 
     def _title(self) -> str:

@@ -165,14 +165,12 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
     # ------------------------------------------------------------------ what a person reads
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        t, meter, last = self.plan.traffic, self.meter, [f"{residual:g}" for residual in self.residuals[-1:]]
-        names: dict[str, Callable[[int], str]] = dict.fromkeys(("read_requests", "write_requests"), str)
-        names |= dict.fromkeys(("read_bytes", "written_bytes"), format_bytes)
+        last = [f"{residual:g}" for residual in self.residuals[-1:]]
         return [
             ("", "planned", "measured"),
             ("passes", str(len(self.plan.passes)), str(len(self.residuals) or len(self.plan.passes))),
             ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
-            *((n.replace("_", " "), show(getattr(t, n)), show(getattr(meter, n))) for n, show in names.items()),
+            *report.counted_rows(self.plan.traffic, self.meter),
             *(("residual", f"{self._course.until}", residual) for residual in last),
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from oocarrays import report
 from oocarrays.graphs.run import GraphJob, Run
@@ -12,7 +12,14 @@ from oocarrays.mapping.given import flag
 from oocarrays.notebook import rows_html
 from oocarrays.report import missing_text
 
-Result = TypeVar("Result")
+if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
+    from typing_extensions import TypeVar
+
+    Result = TypeVar("Result", default=Any)
+else:
+    from typing import TypeVar
+
+    Result = TypeVar("Result")
 
 
 class Job(GraphJob[Run], Generic[Run, Result]):

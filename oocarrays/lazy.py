@@ -17,7 +17,7 @@ from oocarrays.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
-from oocarrays.graphs.rechunk import new_suffix
+from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.rechunk_tasks import Destination
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job

@@ -20,12 +20,12 @@ from oocarrays.errors import DescriptorError, LayoutError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.disks import Disks, names_of
 from oocarrays.graphs.missing import warn_of_missing
-from oocarrays.graphs.parts import home_addresses
 from oocarrays.graphs.placement import client_of
 from oocarrays.mapping.given import as_numpy, whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import LocalPart, shared
+from oocarrays.mapping.placing import spread
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, Selection, lengths, moved
 from oocarrays.notebook import rows_html
@@ -250,11 +250,11 @@ class LocalArrays:
             raise TargetError(f"{self.store} is opened for reading: open it with mode='r+' to write to it")
         taken = Selection.of(key, self.shape)
         self._may_empty()
-        spread = taken.spread(values)
+        given = taken.spread(values)
         for rank in range(self.ranks):
             part = self._part(rank)
             for among, there in _common(taken.axes, part.seen, part.start):
-                self._disks.call(rank, _write, self._files, rank, there, np.asarray(spread[among], self.dtype))
+                self._disks.call(rank, _write, self._files, rank, there, np.asarray(given[among], self.dtype))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return as_numpy(lambda: self[...], dtype)
@@ -340,7 +340,7 @@ def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | s
     assert descriptor.layout is not None, "local array files have a layout"
     client = client_of(scheduler)
     names = list(names_of(client)) if client else []
-    workers = home_addresses(descriptor.layout.ranks, names)
+    workers = spread(descriptor.layout.ranks, names)
     disks = Disks(client=client, workers=workers)
     disks.addresses()
     return replace(descriptor, folders=str(absolute(folders)), workers=workers), disks

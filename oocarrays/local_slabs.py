@@ -28,7 +28,7 @@ from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.local import largest_rank
 from oocarrays.mapping.orientation import orientation_of, runs_along
 from oocarrays.plan.slab_cuts import checked, plan_slabs
-from oocarrays.plan.slabs import Edges
+from oocarrays.plan.slab_geometry import Edges
 from oocarrays.storage import array_file, local_files
 from oocarrays.storage.array_file import StoreLike
 from oocarrays.storage.descriptor import Descriptor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,12 +18,13 @@ from dask.task_spec import Alias, TaskRef
 
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.collective import listen, topic_of
-from oocarrays.graphs.parts import RankParts, home_addresses, layered
-from oocarrays.graphs.placement import pin
+from oocarrays.graphs.parts import RankParts, layered
+from oocarrays.graphs.pinning import pin
 from oocarrays.graphs.run import Cluster
 from oocarrays.graphs.steps import Key
+from oocarrays.graphs.telling import listen, topic_of
 from oocarrays.mapping.given import whole
+from oocarrays.mapping.placing import spread
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The workers that ranks are put on in turn."""
+        """The workers that ranks are put on, neighbours together."""
         return self._workers
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
@@ -104,7 +106,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     @property
     def placement(self) -> dict[int, str]:
         """The worker of each rank; none where ranks are threads."""
-        return dict(enumerate(home_addresses(self.ranks, self._workers)))
+        return dict(enumerate(spread(self.ranks, self._workers)))
 
     @property
     def meter(self) -> Meter:
@@ -156,7 +158,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     def _pin(self) -> None:
         if self._cluster and not self._is_pinned:
             for suffix, addresses in self._parts.homes.items():
-                listen(self._cluster.client, topic_of(suffix), self._meter)
+                listen(self._cluster.client, topic_of(suffix), weakref.ref(self._meter))
                 pin(self._cluster.client, suffix, addresses, topic_of(suffix))
 
     def _there(self, options: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -181,11 +181,39 @@ def phase_seconds(meter: Meter) -> dict[str, float]:
     return {name: sum(meter.seconds.get(verb, 0.0) for verb in verbs) for name, verbs in PHASES.items()}
 
 
+def seconds_outside(meter: Meter) -> float:
+    """Seconds of all ranks together in what is no phase: making files, marking, syncing, and cleaning up."""
+    inside = {verb for verbs in PHASES.values() for verb in verbs}
+    return sum(seconds for verb, seconds in meter.seconds.items() if verb not in inside)
+
+
+COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
+    "read requests": ("read_requests", str),
+    "read": ("read_bytes", format_bytes),
+    "decoded": ("decoded_bytes", format_bytes),
+    "write requests": ("write_requests", str),
+    "written": ("written_bytes", format_bytes),
+    "messages": ("messages", str),
+}
+"""What is planned and counted under the same name, and how it is shown."""
+READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
+
+
+def counted_rows(planned: Any, meter: Meter, names: Sequence[str] = READ_AND_WRITTEN) -> list[tuple[str, str, str]]:
+    """Some of what is counted, beside what was planned.
+
+    >>> from types import SimpleNamespace
+    >>> counted_rows(SimpleNamespace(messages=3), Meter(), ["messages"])
+    [('messages', '3', '0')]
+    """
+    wanted = ((name, *COUNTED[name]) for name in names)
+    return [(name, show(getattr(planned, of)), show(getattr(meter, of))) for name, of, show in wanted]
+
+
 def measured_rows(
     plan: RechunkPlan | BlocksPlan | DatasetPlan | FilesPlan | ShiftPlan, meter: Meter, seconds: float
 ) -> list[tuple[str, str, str]]:
     """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
-    t = plan.traffic
     phases = [
         (f"  {name}, all ranks", f"{getattr(plan.phases, name):.2f}", f"{measured:.2f}")
         for name, measured in phase_seconds(meter).items()
@@ -194,12 +222,8 @@ def measured_rows(
         ("", "planned", "measured"),
         ("seconds", f"{plan.seconds:.2f}", f"{seconds:.2f}"),
         *phases,
-        ("read requests", str(t.read_requests), str(meter.read_requests)),
-        ("read", format_bytes(t.read_bytes), format_bytes(meter.read_bytes)),
-        ("decoded", format_bytes(t.decoded_bytes), format_bytes(meter.decoded_bytes)),
-        ("write requests", str(t.write_requests), str(meter.write_requests)),
-        ("written", format_bytes(t.written_bytes), format_bytes(meter.written_bytes)),
-        ("messages", str(t.messages), str(meter.messages)),
+        ("  begin and end, all ranks", "", f"{seconds_outside(meter):.2f}"),
+        *counted_rows(plan.traffic, meter, tuple(COUNTED)),
     ]
 
 

@@ -19,7 +19,7 @@ from oocarrays.mapping.boundary import Boundary
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.local import depths
 from oocarrays.plan.halos import Halos
-from oocarrays.plan.schedule import Schedule, complete_exchange, is_auto
+from oocarrays.plan.ordering import schedule_for
 from oocarrays.plan.shift import ShiftPlan
 from oocarrays.storage.local_files import LocalFiles
 
@@ -88,9 +88,9 @@ def shift_files(
     if not a.is_writable:
         raise TargetError(f"{a.store} is opened for reading: open it with mode='r+' to write to it")
     cluster = cluster_of(a.disks.client or scheduler, workers)
-    means = means_of(cluster, memory, None if is_auto(schedule) else schedule)
+    means = means_of(cluster, memory, schedule)
     name = str(means["schedule"])
-    order = complete_exchange(a.ranks) if is_auto(name) else Schedule.of(name, a.ranks)
+    order = schedule_for(name, a.ranks)
     if order.forwards:
         raise ScheduleError(f"schedule={name!r} forwards what is for others; array files take one that does not")
     plan = ShiftPlan(

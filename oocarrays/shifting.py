@@ -13,8 +13,7 @@ from oocarrays.local_array import LocalArrays
 from oocarrays.mapping.boundary import checked_boundary
 from oocarrays.mapping.local import depths
 from oocarrays.plan.halos import HaloPlan, Halos
-from oocarrays.plan.network import FlatCluster
-from oocarrays.plan.prediction import cheapest, flat_constants
+from oocarrays.plan.prediction import order_for
 from oocarrays.plan.schedule import Schedule
 from oocarrays.rank_blocks import RankBlocks
 from oocarrays.shift_job import ShiftJob, shift_files
@@ -133,7 +132,4 @@ def schedule_for(halos: Halos, itemsize: int, asked: str) -> Schedule:
     ScheduleError
         Where there is none of this name, or not for so many ranks.
     """
-    name = settings.setting("schedule") if asked == "auto" else asked
-    if name.lower() != "auto":
-        return Schedule.of(name, halos.ranks)
-    return cheapest(halos.sent() * itemsize, FlatCluster.of(halos.ranks), flat_constants(settings.costs()))
+    return order_for(settings.schedule(asked), halos.ranks, halos.sent() * itemsize, settings.costs())

@@ -23,7 +23,8 @@ from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.mapping.boundary import checked_boundary
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slab_cuts import plan_slabs
-from oocarrays.plan.slabs import Slab, SlabPlan
+from oocarrays.plan.slab_geometry import Slab
+from oocarrays.plan.slabs import SlabPlan
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.windows import Blocks, Windows, within

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 import zarr
 from dask.utils import format_bytes
@@ -24,6 +24,7 @@ from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import build_graph
 from oocarrays.job import Job
+from oocarrays.keywords import SlabKeywords
 from oocarrays.local_array import LocalArrays
 from oocarrays.local_slabs import local_pass
 from oocarrays.mapping.boundary import checked_boundary
@@ -38,11 +39,19 @@ from oocarrays.stored_array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
+    from typing_extensions import TypeVar
 
-Sources = OutOfCoreArray | LocalArrays | zarr.Array | StoreLike
+    Made = TypeVar("Made", default=OutOfCoreArray)
+else:
+    from typing import TypeVar
+
+    Made = TypeVar("Made")
+
+Global = OutOfCoreArray | zarr.Array | StoreLike
+Sources = Global | LocalArrays
 
 
-class SlabJob(Job[SlabRun, Any]):
+class SlabJob(Job[SlabRun, Made], Generic[Made]):
     """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
@@ -84,21 +93,17 @@ class SlabJob(Job[SlabRun, Any]):
 
     def _measured(self) -> list[tuple[str, str, str]]:
         """What the last run did, beside what was planned; seconds of tasks are those of all ranks together."""
-        t, meter = self.plan.traffic, self.meter
-        verbs = [verb for verb in ("read", "give", "compute", "write") if verb in meter.seconds]
+        meter = self.meter
+        verbs = [verb for verb in ("read", "fetch", "give", "compute", "write") if verb in meter.seconds]
         return [
             ("", "planned", "measured"),
             ("seconds", "", f"{self.measured_seconds:.2f}"),
             *((f"  {verb}, all ranks", "", f"{meter.seconds[verb]:.2f}") for verb in verbs),
-            ("read requests", str(t.read_requests), str(meter.read_requests)),
-            ("read", format_bytes(t.read_bytes), format_bytes(meter.read_bytes)),
-            ("decoded", format_bytes(t.decoded_bytes), format_bytes(meter.decoded_bytes)),
-            ("write requests", str(t.write_requests), str(meter.write_requests)),
-            ("written", format_bytes(t.written_bytes), format_bytes(meter.written_bytes)),
+            *report.counted_rows(self.plan.traffic, meter, [name for name in report.COUNTED if name != "messages"]),
         ]
 
 
-class LocalSlabJob(SlabJob):
+class LocalSlabJob(SlabJob[Any]):
     """A pass over the slabs of local array files."""
 
     def __init__(self, run: SlabRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
@@ -110,6 +115,45 @@ class LocalSlabJob(SlabJob):
 
     def _build(self) -> Graph:
         return local_graph(self._run, self._addresses)
+
+
+@overload
+def map_slabs(
+    kernel: Kernel, source: Global | Sequence[Global], target: StoreLike, **keywords: Unpack[SlabKeywords]
+) -> SlabJob[OutOfCoreArray]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel, source: LocalArrays | Sequence[LocalArrays], target: StoreLike, **keywords: Unpack[SlabKeywords]
+) -> SlabJob[LocalArrays]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: Global | Sequence[Global],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[list[OutOfCoreArray]]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: LocalArrays | Sequence[LocalArrays],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[list[LocalArrays]]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: Sources | Sequence[Sources],
+    target: StoreLike | list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[Any]: ...
 
 
 def map_slabs(
@@ -135,7 +179,7 @@ def map_slabs(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> SlabJob:
+) -> SlabJob[Any]:
     """Plan to pass an array, or several aligned ones, through a window, and to write what a kernel makes of it.
 
     A slab is read while the one before it is computed and the one before that is written. Rows that two slabs share

@@ -31,7 +31,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.cli import main
 from oocarrays.plan import candidates
-from oocarrays.storage import array_file, copies, group_file
+from oocarrays.storage import array_file, copies, durable, group_file
 from oocarrays.storage.blobs import LocalBlobs
 from oocarrays.storage.journal import Journal
 from oocarrays.storage.kept import KeptMessages
@@ -48,11 +48,11 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "window": (InWindows, "_window", "after"),  # some of a chunk of which a part is written has been read and changed
     "shard": (Sharded, "_read", "after"),
     "pieces": (LocalBlobs, "put_pieces", "after"),
-    "unrecorded": (Journal, "record", "before"),
-    "entry": (Journal, "record", "after"),
+    "unrecorded": (Journal, "prepare", "before"),
+    "entry": (Journal, "_publish", "after"),
     "message": (KeptMessages, "_write", "after"),
-    "mark": (array_file, "finish_target", "before"),
-    "finished": (array_file, "finish_target", "after"),
+    "mark": (array_file, "take_mark_away", "before"),
+    "finished": (array_file, "take_mark_away", "after"),
     "copied": (copies, "_copy_file", "after"),  # an object of a group's other arrays
     "consolidated": (group_file, "_take_mark_away", "before"),
     "group": (group_file, "finish_group", "after"),
@@ -208,7 +208,8 @@ def obey(order: dict[str, Any]) -> int:
     os.chdir(order["cwd"])
     signal.signal(signal.SIGINT, lambda *_: interrupted(folder))
     if order["call"] not in ("hold", "script"):
-        candidates.BATCH_BYTES = 1  # small arrays have many parts, too
+        candidates.BATCH_BYTES = 1  # small arrays have many parts, too,
+        durable.GROUP_SECONDS = 0.0  # each written down as soon as it can be
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
     try:

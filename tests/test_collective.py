@@ -47,7 +47,7 @@ def test_every_rank_gets_what_numpy_gives(data: st.DataObject, shape: tuple[int,
     z = zarr.create_array({}, data=x, chunks=data.draw(chunks_for(shape)), compressors=codec)
     sections = data.draw(st.lists(st.none() | keys(shape), min_size=1, max_size=5))
     count = data.draw(st.sampled_from(["auto", 1, len(sections)]))
-    options = {"partition": data.draw(st.sampled_from(["auto", "static"])), "aggregators": count}
+    options = {"domains": data.draw(st.sampled_from(["auto", "static"])), "aggregators": count}
     with dask.config.set({"scheduler": "synchronous", "oocarrays.collective-buffer": data.draw(st.integers(1, 200))}):
         for method in ("auto", "two-phase", "independent"):
             check(ooc.read_sections(z, sections, method=method, **options, **THREADS), x, sections)
@@ -208,6 +208,15 @@ def test_what_cannot_be_is_refused_in_one_line(name: str) -> None:
         call(make({}, X, chunks=(8, 12)))
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("function", [ooc.read_sections, ooc.write_sections])
+def test_the_old_word_for_domains_is_refused_in_a_line_that_names_the_new_one(function: Callable[..., Any]) -> None:
+    given = (zarr.create_array({}, shape=8, chunks=4, dtype="i4"), [np.s_[:4]], [np.zeros(4)])
+    with pytest.raises(
+        InputError, match=r"^partition='static' is domains='static' now: \w+ takes no partition any more$"
+    ):
+        function(*given[: 2 + (function is ooc.write_sections)], partition="static")
 
 
 def test_shapes_say_what_is_computed() -> None:

@@ -74,7 +74,7 @@ def test_what_is_written_is_what_numpy_writes_rank_after_rank(case: tuple, data:
         return
     sections = [tuple(list(taken) for taken in axes) for axes in requests]
     how = {
-        "partition": data.draw(st.sampled_from(["dynamic", "static"])),
+        "domains": data.draw(st.sampled_from(["dynamic", "static"])),
         "deal": data.draw(st.sampled_from(["block", "cyclic"])),
         "aggregators": data.draw(st.one_of(st.just("auto"), st.integers(1, len(requests)))),
     }
@@ -201,7 +201,7 @@ def test_less_is_done_at_one_time_in_less_memory() -> None:
         ("(block, *)", DATA, {}, "parts are a ndarray: give a sequence of arrays, one a rank, or what has ranks"),
         ([np.s_[:3]], [DATA[:3]], {"method": "direct"}, "method='direct' is not one of 'auto'"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"method": "independent"}, "two ranks write to one chunk"),
-        ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"partition": "random"}, "partition='random' is unknown"),
+        ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"domains": "random"}, "domains='random' is unknown"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"deal": "poker"}, "deal='poker' is unknown"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"aggregators": 3}, "aggregators=3 is not 'auto'"),
     ],

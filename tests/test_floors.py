@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[1]
 TOP = """
     __main__ api array asked chunks cli cli_exchange cli_requests cli_sections collective collective_report
     collective_writes contents converting counting distributed_array distributing exchanges files group_chunks
-    groups iterating job layouts lazy lazy_array lazy_dataset local_array local_slabs multicasting notebook partitions
+    groups iterating job keywords layouts lazy lazy_array lazy_dataset local_array local_slabs multicasting notebook
+    partitions
     picture picture_exchange rank_arrays rank_blocks reading_ahead redistributions report section_arrays
     section_reading section_writing shift_job shifting slab_iterator slabs stored_array storing
 """
@@ -21,7 +22,7 @@ FLOORS = {"errors": 0, "kernels": 1, "mapping": 1, "plan": 2, "storage": 3, "gra
 ROOF = 6
 """``oocarrays/__init__.py``, which shows the rooms' names and which no room imports."""
 OUTSIDE = {"numpy": 1, "zarr": 3, "numcodecs": 3, "fsspec": 3, "obstore": 3, "dask": 4, "distributed": 4}
-OUTSIDE |= {"scipy": 1, "google_crc32c": 3, "cloudpickle": 4, "xarray": 4, "matplotlib": 5}
+OUTSIDE |= {"typing_extensions": 0, "scipy": 1, "google_crc32c": 3, "cloudpickle": 4, "xarray": 4, "matplotlib": 5}
 """The lowest floor that may import a package."""
 
 

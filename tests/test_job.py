@@ -22,6 +22,7 @@ from dask.diagnostics import ProgressBar
 from zarr.storage import MemoryStore, WrapperStore
 
 import oocarrays as ooc
+from oocarrays import report
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.storage import array_file
 from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
@@ -273,3 +274,13 @@ def test_the_target_opens_elsewhere(source: Path, tmp_path: Path) -> None:
     job.run()
     assert array_file.MARK not in zarr.open_array(tmp_path / "target.zarr", mode="r").attrs
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "target.zarr").to_dask().compute(), DATA)
+
+
+def test_every_second_of_a_run_counts_in_a_phase_or_outside_of_all(tmp_path: Path) -> None:
+    z = zarr.create_array(tmp_path / "a", data=np.arange(64.0).reshape(8, 8), chunks=(2, 8))
+    job = ooc.rechunk(z, tmp_path / "b", chunks=(8, 2), memory="64MiB", scheduler="threads")
+    job.run()
+    counted = sum(report.phase_seconds(job.meter).values()) + report.seconds_outside(job.meter)
+    assert counted == pytest.approx(sum(job.meter.seconds.values()))
+    assert report.seconds_outside(job.meter) > 0
+    assert "begin and end, all ranks" in job.explain()

@@ -315,3 +315,30 @@ def test_sweeps_are_cut_anew_where_memory_is_less(
     check_finished(target, want)
     assert before.items() <= stamps(target).items()
     assert small.meter.write_requests == (24 if after == 1 else 8)
+
+
+def test_sweeps_that_were_cut_anew_are_killed_in_a_later_pass(
+    field: Path, target: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was kept of the first pass has been used, and is gone."""
+    monkeypatch.setattr(jacobi, "__module__", "sweeping")
+    options: dict[str, Any] = {"sweeps": 6, "fuse": 2, "axis": 0, "ranks": 1, "scheduler": "threads"}
+
+    def job(**other: Any) -> Any:
+        return ooc.iterate(jacobi, field, target, **(options | other))
+
+    little = least(partial(job, height=512)) - 1
+    want = job(memory=TWICE).run()[...]
+    options |= {"overwrite": True}
+    call = ("iterate", "sweeping:jacobi", field, target)
+    runs.run(*call, at="entry", memory=TWICE, height=512, **options)
+    plan, done = (small := job(memory=little, resume=True)).plan, small._course.so_far.done
+    each = plan.passes[0].slabs.count
+    after = 2 * each - len(done) + 1
+    runs.run(
+        "iterate", "sweeping:jacobi", field, target, at="entry", after=after, memory=little, resume=True, **options
+    )
+    rest = job(memory=little, resume=True)
+    rest.run()
+    check_finished(target, want)
+    assert rest.meter.write_requests < 16, "only the last pass is left"

@@ -268,8 +268,10 @@ def test_coded_chunks_and_shards(tmp_path: Path, target: Path, runs: Server, kin
 
 def test_a_run_without_a_fault_is_found_as_it_was(field: Path, target: Path, runs: Server) -> None:
     kill(runs, field, target, "two-phase")
-    before = stamps(target)
+    kept = {str(target / key) for stored in Journal(target).stored().values() for key in (stored or {}).get("", ())}
+    before = {name: stamp for name, stamp in stamps(target).items() if name in kept}
     job = ooc.resume(target, verify=True)
+    assert before
     assert job.notices == ()
     job.run()
     assert all(stamps(target)[name] == stamp for name, stamp in before.items())

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ MOST_EXTENT = 2**63 - 1
 NO_TYPE = (TypeError, ValueError, SyntaxError, AttributeError, LookupError, OverflowError, RecursionError)
 """What numpy raises at what is no type: some texts it reads as Python."""
 Choice = TypeVar("Choice")
+Taken = ParamSpec("Taken")
+Given = TypeVar("Given")
 
 
 def whole(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> int:
@@ -190,3 +193,33 @@ def _index(given: Any) -> int | None:
         return operator.index(given)
     except TypeError:
         return None
+
+
+def renamed(**names: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, Given]]:
+    """Let a function refuse words that it took once, in a line that names those that it takes.
+
+    >>> @renamed(partition="domains")
+    ... def dealt(domains="auto"):
+    ...     return domains
+    >>> dealt(partition="static")
+    Traceback (most recent call last):
+    oocarrays.errors.InputError: partition='static' is domains='static' now: dealt takes no partition any more
+
+    Raises
+    ------
+    InputError
+        From the function, where an old word is given.
+    """
+
+    def now(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
+        @wraps(function)
+        def checked(*args: Taken.args, **given: Taken.kwargs) -> Given:
+            old = next((word for word in names if word in given), None)
+            if old is not None:
+                said, called = f"={given[old]!r}", getattr(function, "__name__", "this")
+                raise InputError(f"{old}{said} is {names[old]}{said} now: {called} takes no {old} any more")
+            return function(*args, **given)
+
+        return checked
+
+    return now

@@ -20,7 +20,7 @@ from oocarrays.errors import InputError
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FlatCluster
-from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
+from oocarrays.plan.prediction import flat_constants, order_for, schedule_seconds
 from oocarrays.plan.schedule import Schedule, complete_exchange, is_auto
 from oocarrays.plan.transfer import Transfer
 
@@ -112,11 +112,9 @@ def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages
 def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
     """The schedule of a transfer, over all ranks that are there before or afterwards."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
-    if asked is not None and not is_auto(asked):
-        return Schedule.of(asked, ranks)
-    if asked is None or costs is None:
+    if asked is None or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
-    return cheapest(transfer.sizes() * itemsize, FlatCluster.of(ranks), flat_constants(costs))
+    return order_for(asked, ranks, transfer.sizes() * itemsize, costs or Costs())
 
 
 def held_elements(

@@ -172,7 +172,7 @@ def file_domains(
 
 
 def _check(aggregators: Sequence[int], partition: str, deal: str, run: int) -> None:
-    for name, value, known in (("partition", partition, get_args(Partition)), ("deal", deal, get_args(Deal))):
+    for name, value, known in (("domains", partition, get_args(Partition)), ("deal", deal, get_args(Deal))):
         if value not in known:
             raise InputError(f"{name}={value!r} is unknown: it is {' or '.join(map(repr, known))}")
     if run < 1:

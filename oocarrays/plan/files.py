@@ -29,8 +29,9 @@ from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
 from oocarrays.plan.domains import file_domains
 from oocarrays.plan.limits import check_count
+from oocarrays.plan.ordering import schedule_for
 from oocarrays.plan.partitions import Partitions, partitions
-from oocarrays.plan.schedule import Schedule, complete_exchange, is_auto
+from oocarrays.plan.schedule import Schedule
 from oocarrays.plan.sections import BUFFER_BYTES, SectionPlan, gap_bytes
 
 Way = Literal["scatter", "gather"]
@@ -318,7 +319,7 @@ def plan_files(
     InputError
         Where there are more rounds than can be run.
     """
-    order = complete_exchange(layout.ranks) if is_auto(schedule) else Schedule.of(schedule, layout.ranks)
+    order = schedule_for(schedule, layout.ranks)
     if order.forwards:
         raise ScheduleError(f"schedule={schedule!r} forwards what is for others; array files take one that does not")
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)

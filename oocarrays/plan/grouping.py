@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
-from oocarrays.mapping.grid import ceil_div
+import numpy as np
+
 from oocarrays.plan.requests import Line
 
 
@@ -37,27 +38,29 @@ def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tup
     >>> grouping(range(12), (2, 4, 4, 2), 4, ((0, 2), (2, 4)))
     Grouping(groups=((0, 2), (2, 4)), longest=6, line=Line(elements=12, runs=4, wholes=2, longest=1), visits=4)
     """
-    edges = (0, *accumulate(lengths))
-    spans = [(edges[first], edges[last]) for first, last in groups]
-    visits = sum(_touched(taken, lower, upper, chunk) for lower, upper in spans)
-    whole = sum(_whole(taken, lower, upper, chunk) for lower, upper in spans)
+    lower, upper = _spans(lengths, groups)
+    some = upper > lower
+    first, last = (taken.start + taken.step * edge[some] for edge in (lower, upper - 1))
+    visits = _sum(np.minimum(last // chunk - first // chunk + 1, (upper - lower)[some]))
+    whole = 0 if taken.step > 1 else _sum(np.maximum((last + 1) // chunk - -(-first // chunk), 0))
     line = Line(elements=len(taken), runs=visits if taken.step == 1 else len(taken), wholes=whole)
-    longest = max((upper - lower for lower, upper in spans), default=0)
-    return Grouping(groups=groups, longest=longest, line=line, visits=visits)
+    return Grouping(groups=groups, longest=int((upper - lower).max(initial=0)), line=line, visits=visits)
 
 
-def _touched(taken: range, lower: int, upper: int, chunk: int) -> int:
-    """Chunks that hold any of some elements."""
-    if lower >= upper:
-        return 0
-    return min(taken[upper - 1] // chunk - taken[lower] // chunk + 1, upper - lower)
+def _spans(lengths: Sequence[int], groups: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The first element of each group, and one past its last."""
+    ends = _edges(lengths)[np.array(groups, np.int64).reshape(-1, 2)]
+    return ends[:, 0], ends[:, 1]
 
 
-def _whole(taken: range, lower: int, upper: int, chunk: int) -> int:
-    """Chunks all of whose elements are taken."""
-    if lower >= upper or taken.step > 1:
-        return 0
-    return max((taken[upper - 1] + 1) // chunk - ceil_div(taken[lower], chunk), 0)
+def _edges(lengths: Sequence[int]) -> np.ndarray:
+    """Where blocks begin and end."""
+    return np.cumsum([0, *lengths], dtype=np.int64)
+
+
+def _sum(counts: np.ndarray) -> int:
+    """A sum, however large."""
+    return int(counts.sum(dtype=object))
 
 
 def singly(count: int) -> tuple[tuple[int, int], ...]:
@@ -71,9 +74,8 @@ def singly(count: int) -> tuple[tuple[int, int], ...]:
 
 def groupings(taken: range, lengths: Sequence[int], chunk: int) -> Iterator[Grouping]:
     """Ways to group the blocks of an axis, from the smallest groups: each touches fewer chunks than those before."""
-    edges = (0, *accumulate(lengths))
-    aligned = [i for i, edge in enumerate(edges) if _is_aligned(taken, edge, chunk)]
-    ways = {groups for marks in (range(len(edges)), aligned) for groups in _in_runs(marks)}
+    aligned = _aligned(taken, _edges(lengths), chunk)
+    ways = {groups for marks in (range(len(lengths) + 1), aligned) for groups in _in_runs(marks)}
     fewest: int | None = None
     found = (grouping(taken, lengths, chunk, groups) for groups in ways)
     for each in sorted(found, key=lambda each: (each.longest, each.visits, len(each.groups))):
@@ -95,6 +97,13 @@ def _in_runs(marks: Sequence[int]) -> Iterator[tuple[tuple[int, int], ...]]:
         step *= 2
 
 
-def _is_aligned(taken: range, edge: int, chunk: int) -> bool:
-    """Whether no chunk has elements on both sides of an edge."""
-    return not 0 < edge < len(taken) or taken[edge - 1] // chunk != taken[edge] // chunk
+def _aligned(taken: range, edges: np.ndarray, chunk: int) -> list[int]:
+    """The numbers of the edges of which no chunk has elements on both sides.
+
+    >>> _aligned(range(12), np.array([0, 2, 4, 12]), 4)
+    [0, 2, 3]
+    """
+    inside = (edges > 0) & (edges < len(taken))
+    before, after = (np.where(inside, taken.start + taken.step * each, 0) // chunk for each in (edges - 1, edges))
+    kept: list[int] = np.flatnonzero(~inside | (before != after)).tolist()
+    return kept

@@ -129,10 +129,6 @@ class LazyReadsPlan:
         """Bytes of disk that the plain copy takes."""
         return self.nbytes if self.method == "scratch" else 0
 
-    def groups_of(self, boxes: Iterable[tuple[int, ...]]) -> int:
-        """How many groups hold some blocks."""
-        return len({tuple(map(_group_of, self.groups, box)) for box in boxes})
-
     def __repr__(self) -> str:
         return (
             f"<oocarrays.LazyReadsPlan {self.shape} in {math.prod(map(len, self.blocks))} blocks, {self.method}, "
@@ -308,10 +304,6 @@ class _Problem:
             return cpu + read / costs.remote_bandwidth + runs * costs.remote_request_seconds / cores
         request = costs.range_seconds if stored.local else costs.store_request_seconds
         return cpu + read / costs.read_bandwidth + runs * request
-
-
-def _group_of(groups: Sequence[tuple[int, int]], block: int) -> int:
-    return next(number for number, (first, last) in enumerate(groups) if first <= block < last)
 
 
 def _longest(lengths: Sequence[int], groups: Iterable[tuple[int, int]]) -> int:

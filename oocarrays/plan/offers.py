@@ -12,6 +12,7 @@ may be faster; Thakur 1995, section 6.6.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
@@ -21,6 +22,7 @@ import numpy as np
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.collective import BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.collective_cost import Means, fixed_bytes, independent_offer, two_phase_offer
@@ -119,7 +121,10 @@ def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None
     if sum(chunks_of(stored.grid, axes) for axes in requests) <= MOST_TASKS:
         return
     parts = [math.prod(lengths(axes)) * stored.itemsize for axes in requests]
-    least = max(sum(parts[worker :: means.workers]) for worker in range(means.workers)) if means.workers else sum(parts)
+    there = Counter[int]()
+    for part, worker in zip(parts, spread(len(parts), range(means.workers or 1)), strict=True):
+        there[worker] += part
+    least = max(there.values())
     if least > means.budget:
         raise BudgetError(means.budget, least, "this collective read")
 
@@ -152,7 +157,7 @@ def _methods(method: str) -> tuple[str, ...]:
 
 def _partitions(partition: str) -> tuple[Partition, ...]:
     known: tuple[Partition, ...] = get_args(Partition)
-    chosen(partition, "partition", ("auto", *known))
+    chosen(partition, "domains", ("auto", *known))
     return known if partition == "auto" else (partition,)  # type: ignore[return-value]
 
 

@@ -36,12 +36,10 @@ class AxisOverlap:
     """Elements of the axis."""
     pieces: int
     """Pairs of a region and a chunk that share an element."""
-    spanning: int
-    """Pieces that span their stored chunk."""
     cut_tiles: int
-    """Tiles of the other pieces."""
+    """Tiles of the pieces that do not span their stored chunk."""
     whole_tiles: int
-    """Tiles of the pieces that span."""
+    """Tiles of those that do."""
     touched: Counter[int]
     """How many regions touch so many chunks."""
 
@@ -51,7 +49,7 @@ def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap
     """Count one axis of ``extent`` elements, cut in chunks and in regions; pieces are read in tiles.
 
     >>> a = axis_overlap(12, 4, 6, 4)
-    >>> a.pieces, a.spanning, a.touched
+    >>> a.pieces, a.whole_tiles, a.touched
     (4, 2, Counter({2: 2}))
     """
     fine, coarse = sorted((chunk, region))
@@ -65,7 +63,6 @@ def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap
     return AxisOverlap(
         extent=extent,
         pieces=_pieces(extent, chunk, region),
-        spanning=spanning,
         cut_tiles=tiles - spanning * ceil_div(chunk, tile),
         whole_tiles=spanning * ceil_div(chunk, tile),
         touched=_touched(extent, chunk, region),

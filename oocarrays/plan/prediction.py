@@ -21,8 +21,8 @@ import numpy as np
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange import Exchange, Turn
-from oocarrays.plan.network import Mesh, Network, busiest
-from oocarrays.plan.schedule import IDLE, NAMES, Schedule, Step, schedules
+from oocarrays.plan.network import FlatCluster, Mesh, Network, busiest
+from oocarrays.plan.schedule import IDLE, NAMES, Schedule, Step, is_auto, schedules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +147,27 @@ def predicted(
         schedule: schedule_seconds(schedule, sizes, network, constants)
         for schedule in schedules(ranks, columns=columns, names=names)
     }
+
+
+def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedule:
+    """The schedule that is asked for; where that is "auto", the one of least predicted time between workers.
+
+    Parameters
+    ----------
+    sizes : array
+        Bytes from each rank to each other.
+
+    Raises
+    ------
+    ScheduleError
+        Where there is none of this name, or not for so many ranks.
+
+    >>> order_for("Auto", 3, np.ones((3, 3)), Costs()).name, order_for("pex", 4, np.ones((4, 4)), Costs()).name
+    ('GEN', 'PEX')
+    """
+    if not is_auto(asked):
+        return Schedule.of(asked, ranks)
+    return cheapest(sizes, FlatCluster.of(ranks), flat_constants(costs))
 
 
 def cheapest(

@@ -100,11 +100,6 @@ class Redistribution:
         """Elements that each rank sends to each: a matrix a transfer."""
         return tuple(transfer.sizes() for transfer in self.transfers)
 
-    def local_bytes(self, rank: int) -> tuple[int, ...]:
-        """Bytes that ``rank`` holds at first, and after each transfer; nothing where a layout has no such rank."""
-        layouts = (self.source, *(transfer.target for transfer in self.transfers))
-        return tuple(layout.local_size(rank) * self.itemsize if rank < layout.ranks else 0 for layout in layouts)
-
     def peak_bytes(self, rank: int | None = None, *, buffers: int = 0) -> int:
         """Bytes that ``rank``, or the rank with the most, has in memory at one time at most.
 

@@ -21,7 +21,8 @@ from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.boundary import Boundary
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.plan.slabs import Edges, SlabPlan
+from oocarrays.plan.slab_geometry import Edges
+from oocarrays.plan.slabs import SlabPlan
 
 EVEN_BYTES = 2**25
 """Bytes of a window above which a taller one wins nothing."""

@@ -14,15 +14,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.plan.slabs import Slab, SlabPlan
+from oocarrays.plan.slab_geometry import Slab, SlabGeometry
 
 Kind = tuple[int, ...]
 
 
-def alike(plan: SlabPlan) -> list[tuple[Slab, int]]:
+def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
     """One slab of each kind, and how many are of it.
 
-    >>> from oocarrays.plan.slabs import example_plan
+    >>> from oocarrays.plan.slab_geometry import example_plan
     >>> [(slab.number, times) for slab, times in alike(example_plan())]
     [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1)]
     """
@@ -35,7 +35,7 @@ def alike(plan: SlabPlan) -> list[tuple[Slab, int]]:
     return [(slab, many[kind]) for kind, slab in example.items()]
 
 
-def _counted(plan: SlabPlan) -> Iterator[tuple[Slab, int]]:
+def _counted(plan: SlabGeometry) -> Iterator[tuple[Slab, int]]:
     """Slabs of which each stands for some in the middle of its region, and all of those near its ends."""
     chunk = math.lcm(*_chunks(plan))
     period = math.lcm(chunk, plan.height) // plan.height
@@ -48,7 +48,7 @@ def _counted(plan: SlabPlan) -> Iterator[tuple[Slab, int]]:
             yield Slab(number, rank), len(range(number, last, period))
 
 
-def _kind(plan: SlabPlan, slab: Slab) -> Kind:
+def _kind(plan: SlabGeometry, slab: Slab) -> Kind:
     """What all that is read and written for a slab depends on: where it lies to chunks, and to edges nearby."""
     if not plan.shared:
         return tuple(slab)
@@ -61,10 +61,10 @@ def _kind(plan: SlabPlan, slab: Slab) -> Kind:
     return (start % math.lcm(*_chunks(plan)), stop - start, *(min(each, near) for each in ends), turned, *across)
 
 
-def _near(plan: SlabPlan) -> int:
+def _near(plan: SlabGeometry) -> int:
     """Elements from an edge within which it matters."""
     return plan.depth[plan.axis] + 2 * plan.height + max(_chunks(plan))
 
 
-def _chunks(plan: SlabPlan) -> list[int]:
+def _chunks(plan: SlabGeometry) -> list[int]:
     return [stored.grid.chunks[plan.axis] for stored in (*plan.sources, *plan.targets)]

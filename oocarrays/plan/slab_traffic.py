@@ -20,15 +20,16 @@ from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.sections import SectionPlan
 from oocarrays.plan.sieve_writes import plan_section_write
+from oocarrays.plan.slab_geometry import Slab, SlabGeometry
 from oocarrays.plan.slab_kinds import alike
-from oocarrays.plan.slabs import Slab, SlabPlan, reading
+from oocarrays.plan.slab_reads import reading
 
 
 @lru_cache(8)
-def slab_traffic(plan: SlabPlan) -> Traffic:
+def slab_traffic(plan: SlabGeometry) -> Traffic:
     """What all ranks together read and write, in a run without faults.
 
-    >>> from oocarrays.plan.slabs import example_plan
+    >>> from oocarrays.plan.slab_geometry import example_plan
     >>> traffic = slab_traffic(example_plan(ranks=2))
     >>> traffic.read_requests, traffic.read_bytes
     (5, 288)
@@ -40,14 +41,14 @@ def _times(traffic: Traffic, n: int) -> Traffic:
     return Traffic(**{name: n * getattr(traffic, name) for name in Traffic.__dataclass_fields__})
 
 
-def _of(plan: SlabPlan, slab: Slab) -> Traffic:
+def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
     """What is read for one slab, and written."""
     tasks = Traffic(tasks=3 + len(plan.givers(slab)) + len(plan.fetchers(slab)))  # as many are given as are taken
     reads = (_read(each) for each in _readings(plan, slab))
     return reduce(add, (*reads, *(_written(plan, slab, target) for target in plan.targets)), tasks)
 
 
-def _readings(plan: SlabPlan, slab: Slab) -> Iterator[SectionPlan]:
+def _readings(plan: SlabGeometry, slab: Slab) -> Iterator[SectionPlan]:
     section, window = plan.read(slab), plan.window(slab)
     apart = [
         (piece.owner.rank if piece.owner else slab.rank, tuple(map(_taken, piece.elements)))
@@ -62,7 +63,7 @@ def _readings(plan: SlabPlan, slab: Slab) -> Iterator[SectionPlan]:
         yield from (reading(*_placed(plan, source, halo, rank, axes), packed=True) for rank, axes in apart)
 
 
-def _placed(plan: SlabPlan, stored: Stored, halo: tuple[int, ...], rank: int, axes: Axes) -> tuple[Stored, Axes]:
+def _placed(plan: SlabGeometry, stored: Stored, halo: tuple[int, ...], rank: int, axes: Axes) -> tuple[Stored, Axes]:
     """The array file in which a rank has elements of the array, and their places there."""
     if plan.shared:
         return stored, axes
@@ -92,7 +93,7 @@ def _read(plan: SectionPlan) -> Traffic:
     return Traffic(read_requests=plan.requests, read_bytes=plan.asked_bytes, decoded_bytes=plan.decoded_bytes)
 
 
-def _written(plan: SlabPlan, slab: Slab, target: Stored) -> Traffic:
+def _written(plan: SlabGeometry, slab: Slab, target: Stored) -> Traffic:
     core = plan.core(slab)
     if not core.size:
         return Traffic()
@@ -110,7 +111,7 @@ def _written(plan: SlabPlan, slab: Slab, target: Stored) -> Traffic:
     )
 
 
-def _begun(plan: SlabPlan, slab: Slab, target: Stored) -> Axes:
+def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Axes:
     """The elements of a slab that lie in chunks of which its rank has written a part before."""
     axis, core, region, chunk = plan.axis, plan.core(slab), plan.region(slab.rank), target.grid.chunks[plan.axis]
     start, stop, zero = core.lower[axis], core.upper[axis], 0 if plan.shared else region.lower[axis]

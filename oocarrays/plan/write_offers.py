@@ -28,8 +28,7 @@ from oocarrays.plan.domains import Domain, Share, file_domains
 from oocarrays.plan.limits import check_rounds
 from oocarrays.plan.network import FlatCluster
 from oocarrays.plan.offers import Aggregators, chosen_aggregators
-from oocarrays.plan.prediction import cheapest, flat_constants, schedule_seconds
-from oocarrays.plan.schedule import Schedule, is_auto
+from oocarrays.plan.prediction import flat_constants, order_for, schedule_seconds
 from oocarrays.plan.wanted import check_boxes, chunks_of
 
 
@@ -144,9 +143,7 @@ def _ordered(plan: CollectiveWritePlan, schedule: str, costs: Costs) -> Collecti
     """The same plan with the order of its messages."""
     if not plan.processes or not plan.ranks:
         return plan
-    if not is_auto(schedule):
-        return _changed(plan, schedule=Schedule.of(schedule, plan.ranks))
-    return _changed(plan, schedule=cheapest(plan.sent.sum(axis=0), FlatCluster.of(plan.ranks), flat_constants(costs)))
+    return _changed(plan, schedule=order_for(schedule, plan.ranks, plan.sent.sum(axis=0), costs))
 
 
 def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:

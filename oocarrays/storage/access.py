@@ -33,7 +33,8 @@ from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.durable import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of, open_ahead
-from oocarrays.storage.pages import allocate, can_map
+from oocarrays.storage.pages import can_map
+from oocarrays.storage.pool import Pool
 from oocarrays.storage.presence import Missing, noticing
 from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shards import PartBlob, ShardedBlobs, pack_shard
@@ -286,8 +287,8 @@ class ChunkWriter:
         self._past_cache = past_cache
         self._behind, self._fresh = behind, fresh
         self._device = threading.Lock()
-        self._free: list[np.ndarray] = []
-        """Buffers for shards: pages that are there already cost a tenth of new ones."""
+        self._pool = Pool()
+        """Memory for the bytes of shards."""
         self._blobs = blobs_of(file.zarr, past_cache=past_cache, requests=requests)
         self._codec, self._shard = file.chain.compressor, file.chain.shard
         self._fill = fill_bits(file)
@@ -313,7 +314,7 @@ class ChunkWriter:
                 elif self._codec is None and self._shard is None:
                     self._put(index, chunk, receipts)
                 else:
-                    out = self._free.pop() if self._free else self._room(chunk)
+                    out = self._room(chunk)
                     data, coded = self._made(chunk, out)
                     if written:
                         written.result()
@@ -344,7 +345,7 @@ class ChunkWriter:
 
     def _room(self, chunk: np.ndarray) -> np.ndarray | None:
         """Memory for the bytes of a shard; None where chunks stand alone."""
-        return None if self._shard is None else allocate(most_shard_bytes(self.file.chain, chunk.itemsize))
+        return None if self._shard is None else self._pool.take(most_shard_bytes(self.file.chain, chunk.itemsize))
 
     def _made(self, chunk: np.ndarray, out: np.ndarray | None) -> tuple[memoryview, int]:
         """The stored bytes of a chunk, or of a shard packed in ``out``; and how many bytes went into a codec."""
@@ -361,7 +362,7 @@ class ChunkWriter:
             self._put_bytes(index, data, encoded_bytes, receipts)
         finally:
             if out is not None:
-                self._free.append(out)
+                self._pool.give(out)
 
     def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept) -> None:
         """The same over a network: each chunk is on its way while the next is encoded, or waits for its answer."""

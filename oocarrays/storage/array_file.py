@@ -14,9 +14,10 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from operator import mul
 from pathlib import Path
@@ -45,7 +46,7 @@ from oocarrays.storage.codec import (
     most_coded_bytes,
     most_shard_bytes,
 )
-from oocarrays.storage.durable import DocumentStore
+from oocarrays.storage.durable import DocumentStore, PreparedStore
 from oocarrays.storage.making_room import put_new, replace_local
 from oocarrays.storage.nested import lie_together
 from oocarrays.storage.pages import can_map
@@ -505,7 +506,7 @@ def _is_array(store: StoreLike) -> bool:
 def create_target(
     store: StoreLike, settings: dict[str, Any], run: str, *, overwrite: bool, durable: bool = True
 ) -> ArrayFile:
-    """Make the target, marked unfinished; one that is ``durable`` is named on its device.
+    """Make the target, marked unfinished; what syncs all that a run writes names one that is ``durable``, and new.
 
     Raises
     ------
@@ -534,7 +535,7 @@ def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
     """Make an array where there is none, unless something else has appeared there."""
     if any(os.path.lexists(os.path.join(folder, name)) for name in NODES):
         raise ContainsArrayError("", folder)
-    put_new(folder, settings, durable=durable)
+    put_new(folder, settings, durable=durable, named=False)
 
 
 def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False) -> ArrayFile:
@@ -553,7 +554,7 @@ def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *
     try:
         if isinstance(folder, RemoteStore):
             return describe(zarr.create_array(folder, **settings))
-        put_new(folder, settings, durable=durable)
+        put_new(folder, settings, durable=durable, named=False)
     except OSError as error:
         raise write_error(str(folder), error) from error
     return describe(open_array(folder, mode="r+"))
@@ -590,10 +591,35 @@ def finish_target(file: ArrayFile, *, durable: bool = True) -> None:
     RunError
         Where it is not there any more, or is another one.
     """
+    durable = durable and file.folder is not None
+    take_mark_away(partial(_put_finished, file, document_store(file.folder) if durable else None))
+
+
+def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
+    """Write what has no unfinished mark beside what has it; what is returned puts it in its place.
+
+    Where that is to be ``durable``, all is synced in between, and so the device is asked once less.
+
+    Raises
+    ------
+    RunError
+        As of `finish_target`.
+    """
+    if file.folder is None or not durable:
+        return partial(finish_target, file, durable=durable)
+    store = PreparedStore(file.folder)
+    _put_finished(file, store)
+    return partial(take_mark_away, store.publish)
+
+
+def take_mark_away(put: Callable[[], None]) -> None:
+    """Put the documents of a target that is finished in the place of those that are marked."""
+    put()
+
+
+def _put_finished(file: ArrayFile, store: StoreLike | None) -> None:
     file.presence.check()
-    array = file.zarr
-    if file.folder is not None and durable:
-        array = zarr.open_array(document_store(file.folder), mode="r+")  # type: ignore[arg-type]
+    array = file.zarr if store is None else zarr.open_array(store, mode="r+")  # type: ignore[arg-type]
     attributes = dict(array.attrs.asdict())
     attributes.pop(MARK, None)
     array.attrs.put(attributes)

@@ -1,10 +1,11 @@
 """Putting what was written on its device, before anything is said that relies on it.
 
-    chunks written ─► synced ─► entry of the journal, synced ─► … ─► all synced ─► mark taken away ─► journal removed
+    chunks and entry written ─► synced ─► entry named ─► … ─► all synced ─► mark taken away ─► journal removed
 
 Where a file system can be asked to write out all that it holds, one such request serves all parts that are finished
-when it begins, as a database commits in groups; elsewhere every file is synced, and every folder that names it. Stores
-that are not folders keep what they have answered for.
+when it begins, as a database commits in groups; elsewhere every file is synced, and every folder that names it. An
+entry is written under another name before: it is on the device with its chunks, and gets its name then. Stores that are
+not folders keep what they have answered for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
@@ -26,6 +27,10 @@ from oocarrays.storage.refused import write_error
 
 Say = Callable[[], None]
 """Writes down that something is on its device."""
+Prepare = Callable[[], Say]
+"""Writes what is to be said where nobody finds it yet."""
+GROUP_SECONDS = 1.0
+"""Seconds for which a run gathers what it has to say: threads end together, and so nobody asks before."""
 SYNCED_WHOLE = {
     0xEF53: "ext4",
     0x58465342: "xfs",
@@ -84,38 +89,69 @@ def start_writing(file: int) -> None:
         libc().sync_file_range(ctypes.c_int(file), *whole, ctypes.c_uint(START_WRITING))
 
 
-def make_folder(folder: str) -> None:
-    """Make a folder, and those above it, each named on its device."""
+def make_folder(folder: str, *, named: bool = True) -> None:
+    """Make a folder, and those above it, each named on its device; its own name may wait for what syncs all."""
     if not os.path.isdir(folder):
         above = os.path.dirname(folder)
         make_folder(above)
         with suppress(FileExistsError):
             os.mkdir(folder)
-        sync_path(above)
+        if named:
+            sync_path(above)
 
 
-def replace(path: str, data: bytes) -> None:
+def replace(path: str, data: bytes, *, named: bool = True) -> None:
     """Put a small file on its device under ``path``, at once: whoever looks, at any time, sees the old or the new.
+
+    Parameters
+    ----------
+    named : bool
+        Whether the name of its folder is on the device, too; where not, what syncs all puts it there.
 
     Raises
     ------
     DiskFullError, StoreFailure
         Where it cannot be written: what was there stays.
     """
+    with told(path):
+        make_folder(os.path.dirname(path), named=named)
+        _rename(_beside(path, data, synced=True), path)
+        sync_path(os.path.dirname(path))
+    written(path)
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """Say in one line that something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _beside(path: str, data: bytes, *, synced: bool) -> str:
+    """Write what is to be under ``path`` under another name: that name."""
     partial = f"{path}.{uuid.uuid4().hex}.partial"
     try:
-        make_folder(os.path.dirname(path))
         with open(partial, "xb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        sync_path(os.path.dirname(path))
-    except BaseException as error:
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
+    except BaseException:
         with suppress(OSError):
             os.unlink(partial)
-        if isinstance(error, OSError):
-            raise write_error(path, error) from error
+        raise
+    written(partial)
+    return partial
+
+
+def _rename(partial: str, path: str) -> None:
+    try:
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
         raise
 
 
@@ -127,6 +163,28 @@ class DocumentStore(LocalStore):
         replace(os.path.join(str(self.root), key), value.to_bytes())
 
 
+class PreparedStore(LocalStore):
+    """A local store through which documents are written where nobody finds them, until all is synced."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._prepared: list[tuple[str, str]] = []
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write a document beside the one that is there."""
+        path = os.path.join(str(self.root), key)
+        with told(path):
+            self._prepared.append((_beside(path, value.to_bytes(), synced=False), path))
+
+    def publish(self) -> None:
+        """Replace the documents that are there, which were synced before; that is on the device then."""
+        with told(str(self.root)):
+            for partial, path in self._prepared:
+                _rename(partial, path)
+            for folder in {os.path.dirname(path) for _, path in self._prepared}:
+                sync_path(folder)
+
+
 class Syncer:
     """Puts what a run writes in this process on its devices.
 
@@ -136,24 +194,27 @@ class Syncer:
         The local folders in which the run writes.
     active : bool
         Whether anything is synced: where not, all is said at once.
+    patience : float
+        Seconds that what is to be said may wait for more, which is synced with it. A run that is over by then has
+        nothing to say: it is begun again where it dies before, in less time than it takes to say all.
 
     Examples
     --------
     >>> said = []
     >>> syncer = Syncer(lambda: ["."], active=True)
-    >>> syncer.then(lambda: said.append("a part"))
+    >>> syncer.then(lambda: lambda: said.append("a part"))
     >>> syncer.wait()
     >>> said
     ['a part']
     """
 
-    def __init__(self, places: Callable[[], Iterable[str]], *, active: bool) -> None:
+    def __init__(self, places: Callable[[], Iterable[str]], *, active: bool, patience: float = 0.0) -> None:
         self.active = active
+        self.patience = patience
         self._places = places
         self._changed = threading.Condition()
-        self._waiting: list[Say] = []
-        self._working = False
-        self._unsaid = 0
+        self._waiting: list[Prepare] = []
+        self._working = self._syncing = self._hurried = False
         self._failure: BaseException | None = None
         self._paths: set[str] = set()
         """Files that were written, or removed, and have to be synced by themselves, and the folders above them."""
@@ -171,20 +232,23 @@ class Syncer:
         for place in self._places():
             if not self._is_whole(place) and (inside := os.path.realpath(path)).startswith(f"{place}{os.sep}"):
                 with self._changed:
-                    self._paths.update(_up_to(inside, place))
+                    self._paths.update([*_up_to(inside, place), os.path.dirname(place)])
 
     def _is_whole(self, place: str) -> bool:
         if place not in self._whole and os.path.isdir(place):
             self._whole[place] = is_synced_whole(place)
         return self._whole.get(place, True)
 
-    def then(self, say: Say, *, ahead: int = 1) -> None:
+    def then(self, prepare: Prepare, *, ahead: int = 1) -> None:
         """Have something said when all that is written now is on its device, and do not wait for that.
 
         Parameters
         ----------
+        prepare : callable
+            Writes what is to be said where nobody finds it; it is synced with the rest. What it returns says it.
         ahead : int
-            What may wait to be said beside this: a process that dies loses no more.
+            What may wait beside this while something is synced: a process that dies loses no more, and what it wrote
+            in the last seconds of `patience`.
 
         Raises
         ------
@@ -192,13 +256,12 @@ class Syncer:
             Where something could not be put there before.
         """
         if not self.active:
-            say()
+            prepare()()
             return
         with self._changed:
-            self._changed.wait_for(lambda: self._unsaid <= ahead)
+            self._changed.wait_for(lambda: len(self._waiting) <= ahead or not self._syncing)
             self._check()
-            self._waiting.append(say)
-            self._unsaid += 1
+            self._waiting.append(prepare)
             if not self._working:
                 self._working = True
                 threading.Thread(target=self._work, name="sync", daemon=True).start()
@@ -215,44 +278,73 @@ class Syncer:
         self._check()
 
     def finish(self) -> None:
-        """Put all on its device, also what nobody waits to say.
+        """Put all on its device, also what nobody waits to say; what is still to be said may be dropped then.
 
         Raises
         ------
         StoreFailure
             Where something could not be put there.
         """
-        self.wait()
-        if self.active:
-            self._sync()
+        if not self.patience:
+            self.wait()
+        with self._alone():
+            self._check()
+            if self.active:
+                self._sync()
+
+    def drop(self) -> None:
+        """Say no more: nobody will ask."""
+        with self._changed:
+            self._waiting = []
+        self.stop()
 
     def stop(self) -> None:
         """Wait until all has been said that can be, after a failure."""
         with self._changed:
+            self._hurried = self._working
+            self._changed.notify_all()
             self._changed.wait_for(lambda: not self._working)
 
     def _check(self) -> None:
         if self._failure:
             raise self._failure
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Sync when nobody else does: who begins has taken what was written."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._syncing)
+            self._syncing = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._syncing = False
+                self._changed.notify_all()
+
     def _work(self) -> None:
         """Sync, and say what waited when that began, until nothing waits."""
-        while True:
-            with self._changed:
-                taken, self._waiting = self._waiting, []
-                if not taken or self._failure:
-                    self._working, self._unsaid = False, 0
-                    self._changed.notify_all()
-                    return
-            try:
-                self._sync()
-                for say in taken:
-                    say()
-            except BaseException as error:  # noqa: BLE001  whoever waits is told
-                self._failure = self._failure or error
-            with self._changed:
-                self._unsaid -= len(taken)
-                self._changed.notify_all()
+        while self._has_more():
+            with self._alone():
+                with self._changed:
+                    taken, self._waiting = self._waiting, []
+                try:
+                    prepared = [prepare() for prepare in taken]
+                    self._sync()
+                    for say in prepared:
+                        say()
+                except BaseException as error:  # noqa: BLE001  whoever waits is told
+                    self._failure = self._failure or error
+
+    def _has_more(self) -> bool:
+        """Wait for as much as can be said at once; whether there is anything."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._hurried, self.patience)
+            if self._waiting and not self._failure:
+                return True
+            self._working = self._hurried = False
+            self._changed.notify_all()
+            return False
 
     def _sync(self) -> None:
         with self._changed:

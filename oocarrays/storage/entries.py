@@ -6,9 +6,10 @@ They are made once and not changed: of two that make the same at once, one remai
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import zarr
@@ -19,7 +20,7 @@ from zarr.storage import StorePath
 
 from oocarrays.storage.array_file import PARTIAL, StoreLike, local_folder, store_path
 from oocarrays.storage.blobs import remove_tree, write_all
-from oocarrays.storage.durable import replace, sync_path, written
+from oocarrays.storage.durable import replace, written
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""
@@ -54,8 +55,19 @@ class LocalEntries:
         """Make the folder that `create` needs."""
         os.makedirs(self._path(key), exist_ok=True)
 
-    def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
-        """Put ``data`` under ``key`` if nothing is there; what is ``durable`` is on its device then."""
+    def create(self, key: str, data: bytes) -> None:
+        """Put ``data`` under ``key`` if nothing is there."""
+        self.prepare(key, data)()
+        written(self._path(key))
+
+    def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
+        """Write ``data`` where nobody finds it; what is returned puts it under ``key`` if nothing is there.
+
+        Parameters
+        ----------
+        durable : bool
+            Whether it is on its device at once, and not only when all is synced.
+        """
         path = self._path(key)
         partial = f"{path}.{uuid.uuid4().hex}.partial"
         file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -64,11 +76,11 @@ class LocalEntries:
                 write_all(file, memoryview(data))
                 if durable:
                     os.fsync(file)
-            _publish(partial, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(partial)
-        sync_path(os.path.dirname(path)) if durable else written(path)
+        except BaseException:
+            os.unlink(partial)
+            raise
+        written(partial)
+        return functools.partial(_publish, partial, path)
 
     def replace(self, key: str, data: bytes) -> None:
         """Put ``data`` under ``key``, in the place of what is there."""
@@ -123,6 +135,9 @@ def _publish(partial: str, path: str) -> None:
             raise
         if not os.path.lexists(path):
             os.rename(partial, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
 
 
 class StoreEntries:
@@ -143,10 +158,14 @@ class StoreEntries:
     def make_folder(self, key: str) -> None:
         """Nothing: a store has keys only."""
 
-    def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
+    def create(self, key: str, data: bytes) -> None:
         """Put ``data`` under ``key`` if nothing is there; of two at once, one remains."""
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         sync(self.store.set_if_not_exists(f"{self.root}/{key}", buffer))
+
+    def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
+        """Do nothing yet, for an object is whole or not there; what is returned puts ``data`` under ``key``."""
+        return functools.partial(self.create, key, data)
 
     def replace(self, key: str, data: bytes) -> None:
         """Put ``data`` under ``key``, in the place of what is there."""

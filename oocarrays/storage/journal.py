@@ -8,8 +8,8 @@
                           lock             held by every process that works for the run (local folders)
                           ended-c0ffee     what a run has given that has ended, until its client has heard of it
 
-An entry is made whole or not at all, and after what it stands for, which is on its device by then, as the entry is
-before it can be relied on: it outlives the process that made it, and a machine that loses power. Other Zarr readers
+An entry is made whole or not at all, and after what it stands for: both are on their device before it gets its name,
+so that it outlives the process that made it, and what can be read after a loss of power is true. Other Zarr readers
 look for no such keys.
 
 The digest tells a journal that was cut short or mixed up from a whole one. It does not tell who wrote it: whoever may
@@ -24,7 +24,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
@@ -54,7 +54,8 @@ class Journal:
     store : path or Store
         That of the target array. Nothing is read.
     durable : bool
-        Whether what it says of parts is on its device when it can be read; when to say so is the run's business.
+        Whether what it is told at once is whole, if it can be read, after a loss of power; when to say it is the run's
+        business.
 
     Examples
     --------
@@ -203,16 +204,43 @@ class Journal:
         DiskFullError, StoreFailure
             Where it cannot be written.
         """
+        self.prepare(part, stored, durable=self.durable)()
+
+    def prepare(
+        self,
+        part: tuple[int, ...],
+        stored: Mapping[str, Mapping[str, Receipt]] | None = None,
+        *,
+        durable: bool = False,
+    ) -> Callable[[], None]:
+        """Write down that ``part`` is finished where nobody finds it; what is returned gives that its name.
+
+        Parameters
+        ----------
+        stored : mapping
+            As of `record`, whose errors both may raise.
+        durable : bool
+            Whether it is on its device at once, and need not be synced before it gets its name.
+        """
         entry, key = self._known_digest(), self._key(part)
         if stored:
             entry += b"\n" + json.dumps(stored, separators=(",", ":")).encode()
         with self._writing():
             try:
-                self._entries.create(key, entry, durable=self.durable)
+                publish = self._entries.prepare(key, entry, durable=durable)
             except FileNotFoundError:
                 self.read()
                 self._entries.make_folder(self._folder)  # copies of folders often leave out the empty ones
-                self._entries.create(key, entry, durable=self.durable)
+                publish = self._entries.prepare(key, entry, durable=durable)
+        return partial(self._publish, part, key, entry, publish)
+
+    def _publish(self, part: tuple[int, ...], key: str, entry: bytes, publish: Callable[[], None]) -> None:
+        with self._writing():
+            try:
+                publish()
+            except FileNotFoundError:  # it was taken for what a dead process has left
+                self.read()
+                self._entries.prepare(key, entry, durable=True)()
         self._done.add(part)
 
     def has(self, part: tuple[int, ...]) -> bool:

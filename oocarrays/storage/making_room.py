@@ -47,14 +47,20 @@ def replace_local(folder: str, mark: str, old_run: str, settings: dict[str, Any]
             os.unlink(os.path.join(folder, name))
 
 
-def put_new(folder: str, settings: dict[str, Any], *, durable: bool) -> dict[str, bytes]:
-    """Put the metadata of a new array, as Zarr writes it, the mark first; returns it."""
+def put_new(folder: str, settings: dict[str, Any], *, durable: bool, named: bool = True) -> dict[str, bytes]:
+    """Put the metadata of a new array, as Zarr writes it, the mark first; returns it.
+
+    Parameters
+    ----------
+    named : bool
+        Whether the name of the folder is on the device when that is ``durable``; where not, what syncs all does that.
+    """
     made: dict[str, Buffer] = {}
     zarr.create_array(MemoryStore(made), **settings)
     documents = {name: made[name].to_bytes() for name in DOCUMENTS if name in made}
     for name, document in documents.items():
         if durable:
-            replace(os.path.join(folder, name), document)
+            replace(os.path.join(folder, name), document, named=named)
         else:
             os.makedirs(folder, exist_ok=True)
             LocalBlobs(folder).put(name, memoryview(document))

@@ -15,8 +15,6 @@ import math
 import mmap
 import os
 import threading
-import weakref
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -56,39 +54,6 @@ def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     ((2, 0, 3), 2)
     """
     return allocate(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
-
-
-class Loans:
-    """Memory for arrays of at most ``elements`` elements, used again: pages that are there cost a tenth of new ones.
-
-    What the last view of an array leaves is lent for the next one of the same item size, until `forget`.
-
-    >>> loans = Loans(6)
-    >>> loans.empty((2, 3), np.dtype("f4")).shape, loans.empty((7,), np.dtype("f4")).shape
-    ((2, 3), (7,))
-    """
-
-    def __init__(self, elements: int) -> None:
-        self.elements = elements
-        self._free: defaultdict[int, list[mmap.mmap]] = defaultdict(list)
-
-    def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-        """As ``numpy.empty``."""
-        count = math.prod(shape)
-        if not count * dtype.itemsize > 0 or count > self.elements:
-            return empty(shape, dtype)
-        free = self._free[dtype.itemsize]
-        try:
-            memory = free.pop()
-        except IndexError:
-            memory = _anonymous(self.elements * dtype.itemsize)
-        lent = np.frombuffer(memory, dtype, count)  # what every view of it has as its base
-        weakref.finalize(lent, free.append, memory).atexit = False
-        return lent.reshape(shape)
-
-    def forget(self) -> None:
-        """Give back what is not lent now, and later what is."""
-        self._free = defaultdict(list)
 
 
 def _anonymous(nbytes: int) -> mmap.mmap:

@@ -29,11 +29,12 @@ from oocarrays.storage.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, b
 from oocarrays.storage.chunk_locks import ChunkLocks
 from oocarrays.storage.codec import Chain
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pages import empty
+from oocarrays.storage.pages import allocate
+from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.presence import Missing
 from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shard_writes import Sharded
-from oocarrays.storage.write_units import Buffers, Unit
+from oocarrays.storage.write_units import Unit
 
 
 def write_section(
@@ -191,19 +192,20 @@ class Whole:
         self.missing = Missing(file.presence, meter)
         self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
-        self._buffers = Buffers(file.stored.grid.chunks, file.dtype)
+        self._pool, self._nbytes = Pool(numpy_bytes), math.prod(self._box.shape) * file.dtype.itemsize
 
     def __call__(self, unit: Unit) -> None:
         """Write what is written of one chunk."""
         with self._locks.held(unit.index):
-            buffer = self._buffers.take()
+            memory = self._pool.take(self._nbytes)
+            buffer = shaped(memory, self._box.shape, self.file.dtype)
             if not unit.covers(self._box):
                 buffer[...] = self.file.fill_value
             if not unit.whole:
                 self._read(unit, buffer)
             unit.put_in(buffer, self._box)
             self._writer.replace(unit.index, buffer, self._receipts)
-            self._buffers.give(buffer)
+            self._pool.give(memory)
 
     def _read(self, unit: Unit, buffer: np.ndarray) -> None:
         ((_, chunk),) = self._reader.whole_or(self.missing, [unit.index], [buffer])
@@ -228,7 +230,8 @@ class InWindows:
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
         assert file.folder is not None, "only local files are read and written in part"
         self.blobs = LocalBlobs(file.folder, past_cache=past_cache)
-        self._buffers = Buffers(window, file.dtype, empty if past_cache else np.empty)
+        self._shape, self._nbytes = window, math.prod(window) * file.dtype.itemsize
+        self._pool = Pool(allocate if past_cache else numpy_bytes)
         self._fill = fill_bits(file)
 
     def __call__(self, unit: Unit) -> None:
@@ -238,7 +241,8 @@ class InWindows:
 
     def rewrite(self, unit: Unit) -> None:
         """Replace a chunk whose lock is held."""
-        key, buffer = self.file.chunk_key(unit.index), self._buffers.take()
+        key, memory = self.file.chunk_key(unit.index), self._pool.take(self._nbytes)
+        buffer = shaped(memory, self._shape, self.file.dtype)
         old = None if unit.whole else self._open(unit.index)
         try:
             pieces = self._pieces(unit, old, buffer)
@@ -253,7 +257,7 @@ class InWindows:
         finally:
             if old is not None:
                 old.close()
-        self._buffers.give(buffer)
+        self._pool.give(memory)
 
     def _kept(self, key: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """The only piece of a chunk, and its receipt."""

@@ -10,6 +10,7 @@ written    ┌─────────┬───────────┬
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,10 +25,11 @@ from oocarrays.storage.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.opening import blobs_of
 from oocarrays.storage.pages import can_map
+from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.presence import Missing
 from oocarrays.storage.receipts import UNKEPT, Unkept
 from oocarrays.storage.shards import NOT_STORED, lay_out
-from oocarrays.storage.write_units import Buffers, Unit
+from oocarrays.storage.write_units import Unit
 
 
 class Sharded:
@@ -39,8 +41,8 @@ class Sharded:
         self.missing = Missing(file.presence, meter)
         self._blobs, self._locks = blobs_of(file.zarr), ChunkLocks(file)
         self._box = Section((0,) * len(self._layout.chunks), self._layout.chunks)
-        self._chunks = Buffers(self._layout.chunks, file.dtype)
-        self._outs = Buffers((most_shard_bytes(file.chain, file.dtype.itemsize),), np.dtype(np.uint8))
+        self._pool, self._most = Pool(numpy_bytes), most_shard_bytes(file.chain, file.dtype.itemsize)
+        self._chunk_bytes = math.prod(self._layout.chunks) * file.dtype.itemsize
         self._fill = fill_bits(file)
 
     def __call__(self, unit: Unit) -> None:
@@ -50,7 +52,8 @@ class Sharded:
             old = None if unit.whole else self._read(key)
             if old is None and not unit.whole:
                 self.missing.add(unit.index)
-            out, chunk = self._outs.take(), self._chunks.take()
+            out, memory = self._pool.take(self._most), self._pool.take(self._chunk_bytes)
+            chunk = shaped(memory, self._layout.chunks, self.file.dtype)
             nbytes, stored = lay_out(self._layout, self._stored(unit, old, chunk), out)
             if stored:
                 self._blobs.put(key, out[:nbytes].data)
@@ -60,8 +63,8 @@ class Sharded:
                 self._blobs.remove(key)
                 self._receipts.absent(key)
                 self.meter.add(skipped_chunks=1)
-            self._outs.give(out)
-            self._chunks.give(chunk)
+            self._pool.give(out)
+            self._pool.give(memory)
 
     def _read(self, key: str) -> np.ndarray | None:
         """A shard as it is stored, in one request; None where it is not."""

@@ -17,10 +17,12 @@ import numpy as np
 
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.slabs import REQUESTS, Piece, Slab, SlabPlan, buffer_bytes
+from oocarrays.plan.slab_geometry import Piece, Slab
+from oocarrays.plan.slab_reads import REQUESTS, buffer_bytes
+from oocarrays.plan.slabs import SlabPlan
 from oocarrays.storage.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pages import Loans
+from oocarrays.storage.pool import Pool
 from oocarrays.storage.rank_files import RankFiles, placed
 from oocarrays.storage.sections import read_section
 
@@ -35,7 +37,7 @@ class Windows:
     ----------
     sources : sequence of ArrayFile or RankFiles
         Aligned: each window has a block of each.
-    loans : Loans, optional
+    pool : Pool, optional
         What windows are made of.
     """
 
@@ -44,10 +46,10 @@ class Windows:
         plan: SlabPlan,
         sources: Sequence[ArrayFile | RankFiles],
         meter: Meter,
-        loans: Loans | None = None,
+        pool: Pool | None = None,
     ) -> None:
         self.plan = plan
-        self.loans = loans or Loans(plan.window_elements)
+        self.pool = pool or Pool()
         self.sources = sources
         self.meter = meter
 
@@ -58,7 +60,7 @@ class Windows:
         blocks = []
         for source in self.sources:
             file, axes = placed(source, slab.rank, section.axes)
-            block = self.loans.empty(window.shape, file.dtype)
+            block = self.pool.lend(window.shape, file.dtype, elements=self.plan.window_elements)
             self._section(file, axes, block[within(section, window)])
             for piece in apart:
                 block[piece.place] = self._apart(source, slab.rank, piece)

@@ -7,7 +7,7 @@ box              [░░d░]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -71,22 +71,3 @@ def _place(inside: list[slice | np.ndarray]) -> Any:
     if all(isinstance(part, slice) for part in inside):
         return (*inside, ...)
     return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))
-
-
-class Buffers:
-    """Memory that is used again: pages that are there already cost a tenth of new ones."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, make: Callable[..., np.ndarray] = np.empty) -> None:
-        self._shape, self._dtype, self._make = shape, dtype, make
-        self._free: list[np.ndarray] = []
-
-    def take(self) -> np.ndarray:
-        """An array that nobody else has."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return self._make(self._shape, self._dtype)
-
-    def give(self, buffer: np.ndarray) -> None:
-        """Let others have it."""
-        self._free.append(buffer)

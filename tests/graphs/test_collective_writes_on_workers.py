@@ -48,7 +48,7 @@ def job_of(client: Client, store: Path, times: int = 1, **options) -> tuple[ooc.
     expected = DATA.copy()
     for key, part in zip(TILES, parts, strict=True):
         expected[key] = part
-    given = {"scheduler": client, "workers": there(client), "partition": "static", "aggregators": RANKS} | options
+    given = {"scheduler": client, "workers": there(client), "domains": "static", "aggregators": RANKS} | options
     if "memory" in given:
         return ooc.write_sections(store, TILES, parts, **given), expected
     return tight(lambda **memory: ooc.write_sections(store, TILES, parts, **given, **memory)), expected

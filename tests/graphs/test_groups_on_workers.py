@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from oocarrays.graphs.placement import spread
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError
+from oocarrays.mapping.placing import spread
 from tests.graphs.clusters import FIELD, cluster, events, kill_when, until, within
 from tests.small import CODECS
 

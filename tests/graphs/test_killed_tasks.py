@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from oocarrays.graphs import run as graph_run
+from oocarrays.graphs import telling
 from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
@@ -200,10 +200,10 @@ def test_a_worker_dies_at_any_time(spare: Client, job_of: Callable) -> None:
 
 def kill_after(patch: pytest.MonkeyPatch, number: int, pid: int) -> None:
     """SIGKILL a process when the workers have told of so many tasks."""
-    plain, heard = graph_run.hearing, count()
+    plain, heard = telling.hearing, count()
 
-    def hearing(*args: Any) -> Callable[[Any], None]:
-        hear = plain(*args)
+    def hearing(*args: Any, **others: Any) -> Callable[[Any], None]:
+        hear = plain(*args, **others)
 
         def told(event: Any) -> None:
             hear(event)
@@ -212,7 +212,7 @@ def kill_after(patch: pytest.MonkeyPatch, number: int, pid: int) -> None:
 
         return told
 
-    patch.setattr(graph_run, "hearing", hearing)
+    patch.setattr(telling, "hearing", hearing)
 
 
 # ---------------------------------------------------------------------- where it does not go on

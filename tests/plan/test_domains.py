@@ -130,7 +130,7 @@ def test_a_million_chunks_are_dealt_to_thousands_of_ranks_at_once(deal: str) -> 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"partition": "lazy"}, "partition='lazy' is unknown: it is 'dynamic' or 'static'"),
+        ({"partition": "lazy"}, "domains='lazy' is unknown: it is 'dynamic' or 'static'"),
         ({"deal": "random"}, "deal='random' is unknown: it is 'block' or 'cyclic'"),
         ({"run": 0}, "run=0: at least 1 chunk is dealt out at a time"),
         ({"aggregators": []}, "aggregators=[]: at least one rank"),

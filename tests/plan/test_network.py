@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan import contention
 from oocarrays.plan.network import FatTree, FlatCluster, Mesh, Network, busiest
 from oocarrays.plan.schedule import Schedule
+from tests import contention
 
 POWERS = (1, 2, 4, 8, 16, 32)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan import contention
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange import Exchange
 from oocarrays.plan.network import FatTree, FlatCluster, Mesh
@@ -25,7 +24,7 @@ from oocarrays.plan.prediction import (
 )
 from oocarrays.plan.schedule import Schedule
 from oocarrays.plan.wormhole import MEASURED_DELTA
-from tests import printed
+from tests import contention, printed
 
 Cell = tuple[str, int, int, int]
 """Schedule, rows, columns, bytes that each pair exchanges."""

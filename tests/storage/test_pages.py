@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from oocarrays.storage import pages
-from oocarrays.storage.pages import Loans, can_map, mapped
+from oocarrays.storage.pages import can_map, mapped
 
 
 @pytest.mark.skipif(not can_map(), reason="MADV_POPULATE_READ is of Linux 5.14")
@@ -34,22 +34,6 @@ def test_a_system_that_cannot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
         assert not can_map()
     finally:
         can_map.cache_clear()
-
-
-def test_memory_is_lent_again_only_when_the_last_view_of_it_is_gone() -> None:
-    loans, shape, dtype = Loans(1000), (10, 50), np.dtype("f4")
-    first = loans.empty(shape, dtype)
-    address, part = first.ctypes.data, first[2:4, ::7]
-    part[...] = 7
-    del first
-    other = loans.empty(shape, dtype)
-    other[...] = 1
-    assert other.ctypes.data != address
-    assert (part == 7).all()
-    del part
-    assert loans.empty((20, 50), dtype).ctypes.data == address
-    loans.forget()
-    assert loans.empty((1001,), dtype).size == 1001, "what is larger is memory of its own"
 
 
 def test_large_memory_is_asked_for_in_huge_pages() -> None:

@@ -18,6 +18,7 @@ import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
 from oocarrays.plan import candidates
 from oocarrays.plan.rechunk import METHODS
+from oocarrays.storage import durable
 from oocarrays.storage.array_file import is_finished
 from oocarrays.storage.durable import Syncer
 from tests.power import Disk, watched
@@ -29,8 +30,9 @@ MEMORY = "64MiB"
 
 @pytest.fixture(autouse=True)
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small arrays have many parts, too."""
+    """Small arrays have many parts, too, each written down as soon as it can be, as in runs that last."""
     monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+    monkeypatch.setattr(durable, "GROUP_SECONDS", 0.0)
 
 
 def rechunk(folder: Path, **options: Any) -> ooc.RechunkJob:
@@ -106,9 +108,8 @@ def outcomes(
     return found
 
 
-def check(found: Counter[str]) -> None:
-    print(found)
-    assert set(found) == {"finished", "resumed", "begun again"}, found
+def check(found: Counter[str], ends: tuple[str, ...] = ("finished", "resumed", "begun again")) -> None:
+    assert set(found) == set(ends), found
 
 
 def check_rechunk(folder: Path, method: str, whole: bool, draws: int, **options: Any) -> None:
@@ -125,6 +126,17 @@ each_way = pytest.mark.parametrize("whole", [True, False], ids=["file system", "
 def test_a_rechunk(tmp_path: Path, method: str, whole: bool) -> None:
     """One draw a moment here; 25 of them, by hand, found nothing else in 2,000 states."""
     check_rechunk(tmp_path, method, whole, 1)
+
+
+@each_way
+def test_a_rechunk_that_is_over_before_anything_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setattr(durable, "GROUP_SECONDS", 60.0)
+    prepare(tmp_path)
+    disk = record(tmp_path, rechunk, whole=whole)
+    assert len(disk.moments) <= 5 or not whole, "the device is asked for the mark, its name, all at once, and the end"
+    check(outcomes(tmp_path, disk, rechunk, DATA, draws=4), ("finished", "begun again"))
 
 
 @pytest.mark.once
@@ -149,8 +161,39 @@ def test_a_pass_over_slabs(tmp_path: Path) -> None:
     check(outcomes(tmp_path, record(tmp_path, doubled), doubled, 2 * DATA, resume=resume))
 
 
-def early(self: Syncer, say: Callable[[], None], *, ahead: int = 1) -> None:
-    say()
+def halved(block: np.ndarray) -> np.ndarray:
+    return block / 2
+
+
+def swept(folder: Path, **options: Any) -> Any:
+    return ooc.iterate(
+        halved, folder / "s.zarr", folder / "disk" / "t.zarr", sweeps=3, fuse=1, memory=MEMORY, ranks=2, **options
+    )
+
+
+def test_an_iteration(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    resume = partial(swept, tmp_path, resume=True)
+    check(outcomes(tmp_path, record(tmp_path, swept), swept, DATA / 8, resume=resume))
+
+
+def gathered(folder: Path, **options: Any) -> ooc.FilesJob:
+    return ooc.gather_files(folder / "l", folder / "disk" / "t.zarr", memory=MEMORY, **options)
+
+
+@each_way
+def test_a_gather(tmp_path: Path, whole: bool) -> None:
+    prepare(tmp_path)
+    files = ooc.create_array(
+        tmp_path / "l", shape=DATA.shape, dtype=DATA.dtype, placement="local", layout="(block, *)", ranks=2
+    )
+    files[...] = DATA
+    found = outcomes(tmp_path, record(tmp_path, gathered, whole=whole), gathered, DATA, draws=0)
+    check(found, ("finished", "begun again"))
+
+
+def early(self: Syncer, prepare: Callable[[], Callable[[], None]], *, ahead: int = 1) -> None:
+    prepare()()
 
 
 @each_way

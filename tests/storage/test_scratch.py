@@ -12,6 +12,7 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError
+from oocarrays.storage import durable
 from oocarrays.storage.array_file import remove_scratch, unfinished_run
 from oocarrays.storage.journal import FOLDER, PLAN, Journal, _digest
 from oocarrays.storage.leftovers import find_leftovers
@@ -44,16 +45,17 @@ def test_a_folder_that_holds_what_no_run_puts_there_is_no_leftover(tmp_path: Pat
 
 def left_unfinished(folder: Path) -> Path:
     """A target whose run was stopped when its first part had been recorded."""
-    record = Journal.record
+    publish = Journal._publish
 
     def stop(self: Journal, *done: Any) -> None:
-        record(self, *done)
+        publish(self, *done)
         raise KeyboardInterrupt
 
     source, target = folder / "source.zarr", folder / "target.zarr"
     ooc.create_array(source, shape=(64, 64), dtype="f4", chunks=(1, 64))[...] = np.ones((64, 64), "f4")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "record", stop)
+        patch.setattr(durable, "GROUP_SECONDS", 0.0)
+        patch.setattr(Journal, "_publish", stop)
         with pytest.raises(KeyboardInterrupt):
             ooc.rechunk(source, target, chunks=(64, 1)).run()
     return target

@@ -23,6 +23,7 @@ from zarr.core.sync import sync
 
 import oocarrays as ooc
 from oocarrays.plan.rechunk import METHODS
+from oocarrays.storage import durable
 from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.journal import Journal
 from oocarrays.stored_array import placer
@@ -293,14 +294,15 @@ def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, librar
     name = f"looked-{library}-{fault.replace(' ', '-')}"
     source, target = make(s3, s3.url(f"{name}-source")), s3.url(name)
     job = plan(s3, source, target, method="independent", ranks=1)
-    record = Journal.record
+    publish = Journal._publish
 
     def stop(self: Journal, *done: Any) -> None:
-        record(self, *done)
+        publish(self, *done)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "record", stop)
+        patch.setattr(durable, "GROUP_SECONDS", 0.0)
+        patch.setattr(Journal, "_publish", stop)
         with pytest.raises(KeyboardInterrupt):
             job.run()
     if fault == "source":

@@ -1,0 +1,76 @@
+"""What workers tell of their work, and who hears it: one way for jobs and for arrays.
+
+worker      tell    ─► {verb, args, worker, what was counted since}   ─┐
+scheduler   Pins    ─► {moved, lost, worker}, {ended}                 ─┴─ a topic ─► listen      client
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    from distributed import Client, Worker
+
+
+def topic_of(suffix: str) -> str:
+    """Name what a cluster tells of the tasks with a suffix."""
+    return f"oocarrays-{suffix}"
+
+
+def this_worker() -> Worker | None:
+    """The worker that runs this task; None on threads."""
+    from distributed import get_worker
+
+    try:
+        return get_worker()
+    except ValueError:
+        return None
+
+
+def tell(topic: str, verb: str, args: tuple[int, ...], meter: Meter) -> None:
+    """Say, on a worker, what has been done and counted here since the last time; elsewhere it stays in the meter."""
+    worker = this_worker()
+    if worker:
+        worker.log_event(topic, {"verb": verb, "args": args, "worker": worker.address, **meter.take()})
+
+
+def _ignore(told: Any) -> None:
+    """Do nothing about it."""
+
+
+def listen(client: Client, topic: str, meter: Callable[[], Meter | None], **others: Callable[..., None]) -> None:
+    """Hear what is told under a topic, as `hearing` does with what is given."""
+    client.subscribe_topic(topic, hearing(meter, **others))
+
+
+def hearing(
+    meter: Callable[[], Meter | None],
+    *,
+    moved: Callable[[dict[str, Any]], None] = _ignore,
+    ended: Callable[[str], None] = _ignore,
+) -> Callable[[tuple[float, dict[str, Any]]], None]:
+    """Make what hears of work; a client keeps it for ever, and so it is to keep no run and no array.
+
+    Parameters
+    ----------
+    meter : callable
+        Gives what counts, as long as it is there.
+    moved : callable
+        Takes that the ranks of a lost worker were moved.
+    ended : callable
+        Takes the suffix of a graph whose last task has been done.
+    """
+
+    def hear(event: tuple[float, dict[str, Any]]) -> None:
+        _, told = event
+        if "moved" in told:
+            moved(told)
+        elif "ended" in told:
+            ended(told["ended"])
+        elif (counted := meter()) is not None:
+            counted.put(told)
+
+    return hear

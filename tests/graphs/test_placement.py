@@ -1,0 +1,97 @@
+"""One placement of ranks: jobs and arrays agree, neighbours are together, and only messages leave a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client
+from oocarrays.graphs.exchanging import exchange_tasks
+from oocarrays.graphs.parts import parts_of_array
+from oocarrays.graphs.redistribution import Moving
+
+import oocarrays as ooc
+from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.placing import sides, spread
+from oocarrays.plan.redistribution import Transfer
+from oocarrays.plan.schedule import Schedule
+from tests.graphs.clusters import cluster, within
+from tests.owners import numbered
+
+X = numbered((24, 30))
+MAY_LEAVE = ("send", "carry", "lend", "taken", "exchange")
+"""Messages, what of them goes on, that one was taken, and what tasks do: no part."""
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    with cluster(2) as client:
+        yield client
+
+
+@pytest.mark.parametrize("places", [1, 2, 3, 7])
+def test_ranks_are_shared_out_evenly_and_in_order(places: int) -> None:
+    for ranks in range(1, 30):
+        homes = spread(ranks, range(places))
+        counts = [homes.count(place) for place in range(places)]
+        assert list(homes) == sorted(homes)
+        assert max(counts) == -(-ranks // places)
+        assert max(counts) - min(counts) <= 1
+        assert sides(ranks, ranks, range(places)) == (homes, homes)
+
+
+@pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize("schedule", ["gen", "rex"])
+@pytest.mark.parametrize(("before", "after"), [(4, 8), (8, 4), (8, 3), (5, 8), (8, 8), (1, 8)])
+@pytest.mark.parametrize("workers", ["ab", "abc", "abcdefgh"])
+def test_only_messages_leave_a_worker(before: int, after: int, workers: str, schedule: str, assembly: str) -> None:
+    source, target = (Layout.of(X.shape, f"({axis}, *)", ranks=n) for axis, n in (("block", before), ("cyclic", after)))
+    parts = parts_of_array(X, source, spread(before, workers))
+    transfer = Transfer(source, target)
+    moving = Moving(transfer=transfer, schedule=Schedule.of(schedule, 8), assembly=assembly, dtype=X.dtype)  # type: ignore[arg-type]
+    made = exchange_tasks(moving, parts.keys, after, lambda a, b: a < before and b < after, workers)
+    homes = {**parts.homes, **made.homes}
+
+    def home(key: tuple[object, ...]) -> str:
+        return homes[str(key[0]).rpartition("-")[2]][key[-1]]  # type: ignore[index]
+
+    assert [home(key) for key in made.keys] == list(spread(after, workers))
+    for key, task in made.tasks.items():
+        for other in task.dependencies:
+            assert home(key) == home(other) or str(other[0]).startswith(MAY_LEAVE)
+    more = sum(str(key[0]).startswith("lend") for key in made.tasks)
+    assert more == 0 or (len(workers) < 8 and before != after)
+
+
+def test_a_job_and_an_array_put_ranks_alike(two: Client, tmp_path: Path) -> None:
+    a = ooc.create_array(tmp_path / "a.zarr", shape=X.shape, dtype=X.dtype, chunks=(6, 30))
+    a[...] = X
+    x = ooc.distribute(X, "(block, *)", ranks=4)
+    local = tmp_path / "local.zarr"
+    placements = [
+        ooc.read_sections(a, "(block, *)", ranks=4).placement,
+        ooc.shift(x, 1).placement,
+        ooc.multicast(x, np.s_[2:9]).placement,
+        ooc.write_sections(a, "(block, *)", x).placement,
+        ooc.write_sections(a, "(block, *)", [X[rank * 6 : rank * 6 + 6] for rank in range(4)]).placement,
+        ooc.rechunk(a, tmp_path / "b.zarr", chunks=(24, 5), ranks=4, method="two-phase").placement,
+        ooc.scatter_files(a, "(block, *)", local, ranks=4).placement,
+    ]
+    assert placements == [x.placement] * len(placements)
+    first, second = sorted(set(x.placement.values()))
+    assert list(x.placement.values()) == [first, first, second, second]
+    y = x.redistribute("(*, cyclic)", ranks=7).redistribute("(block, *)", ranks=3)
+    assert y.placement == ooc.distribute(X, "(block, *)", ranks=3).placement
+    np.testing.assert_array_equal(within(y.compute), X)
+
+
+@pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize(("schedule", "before", "after"), [("gen", 5, 3), ("rex", 4, 8), ("rex", 8, 3), (None, 3, 7)])
+def test_more_or_fewer_ranks_than_before(
+    two: Client, schedule: str | None, before: int, after: int, assembly: str
+) -> None:
+    x = ooc.distribute(X, "(block, cyclic)", ranks=before)
+    y = x.redistribute("(cyclic(2), block)", ranks=after, schedule=schedule, assembly=assembly)
+    np.testing.assert_array_equal(within(y.compute), X)
