@@ -210,11 +210,12 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         try:
             name: str = self._awaited(cluster, future)
         except BaseException as error:
+            taken_away = future.cancelled()  # not by us yet
             self._cancel(client, future)
             self._run.settle(resumable=_resumable(error))
             if isinstance(error, KernelError):
                 self._run.take_back()
-            told = _explained(error, client, self._run)
+            told = _explained(error, client, self._run, taken_away=taken_away)
             if told is error:
                 raise
             raise told from error
@@ -395,10 +396,18 @@ def _resumable(error: BaseException) -> bool:
     return not isinstance(error, CorruptChunkError | DiskFullError | StoreFailure)
 
 
-def _explained(error: BaseException, client: Client, run: Work) -> BaseException:
-    """What a person is told where a cluster, and not the work, was what failed."""
+def _explained(error: BaseException, client: Client, run: Work, *, taken_away: bool = False) -> BaseException:
+    """What a person is told where a cluster, and not the work, was what failed.
+
+    Parameters
+    ----------
+    taken_away : bool
+        Whether somebody has cancelled the run's last task, or has restarted the cluster.
+    """
     from distributed import KilledWorker
 
+    if taken_away and not isinstance(error, OocError | KeyboardInterrupt | SystemExit) and not _is_lost(client):
+        return RunError(f"run {run.id} was cancelled, or its cluster restarted; {run.leaves}")
     if isinstance(error, KilledWorker):
         return RunError(f"workers died again and again, the last one {error.last_worker.address}; {run.leaves}")
     if isinstance(error, OocError) or not isinstance(error, Exception) or not _is_lost(client):

@@ -1,0 +1,97 @@
+"""Workers that stand still for a while, runs that are taken away, and two clusters that want one target."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, Future
+
+import oocarrays as ooc
+from oocarrays.errors import RunError, TargetError
+from tests.graphs.clusters import FIELD, cluster, tight, until, within
+from tests.small import make
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    with cluster(2) as client:
+        yield client
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    make(tmp_path / "field.zarr", FIELD, chunks=(16, 768))
+    return tmp_path / "field.zarr"
+
+
+def job_of(client: Client, source: Path, method: str = "two-phase") -> Any:
+    asked: dict[str, Any] = {"chunks": (1024, 16), "method": method, "ranks": 2, "scheduler": client}
+    return tight(lambda memory: ooc.rechunk(source, source.parent / "target.zarr", memory=memory, **asked))
+
+
+def begun(job: Any, count: int = 3) -> bool:
+    """Whether some tasks have told what they did."""
+    return bool(job.meter.read_requests >= count)
+
+
+def in_background(work: Any) -> tuple[threading.Thread, list[Any]]:
+    """Something that goes on beside us, and what it gives or raises."""
+    came: list[Any] = []
+
+    def caught() -> None:
+        try:
+            came.append(within(work))
+        except BaseException as error:  # noqa: BLE001
+            came.append(error)
+
+    thread = threading.Thread(target=caught)
+    thread.start()
+    return thread, came
+
+
+@pytest.mark.parametrize("method", ["independent", "two-phase", "staged"])
+def test_a_worker_that_stands_still_for_a_while_goes_on(two: Client, field: Path, method: str) -> None:
+    job = job_of(two, field, method)
+    pid = two.run(os.getpid)[job.placement[1]]
+    thread, came = in_background(job.run)
+    until(lambda: begun(job) or not thread.is_alive())
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(1)  # longer than it looks for what is ready, and shorter than anybody's patience
+    os.kill(pid, signal.SIGCONT)
+    thread.join()
+    np.testing.assert_array_equal(came[0][...], FIELD)
+
+
+def test_two_clusters_at_one_target(two: Client, field: Path) -> None:
+    with cluster(1) as other:
+        both = [in_background(job_of(client, field).run) for client in (two, other)]
+        for thread, _ in both:
+            thread.join()
+    refused = [came[0] for _, came in both if isinstance(came[0], BaseException)]
+    assert len(refused) <= 1
+    assert all(isinstance(error, TargetError) for error in refused), refused
+    np.testing.assert_array_equal(ooc.open_array(field.parent / "target.zarr"), FIELD)
+
+
+def test_a_run_that_is_taken_away_says_so(two: Client, field: Path) -> None:
+    """Somebody else at the client has cancelled all that it waits for."""
+    job = job_of(two, field)
+    thread, came = in_background(job.run)
+    until(lambda: begun(job) or not thread.is_alive())
+    two.cancel([Future(key, two) for key in list(two.futures)], force=True)
+    thread.join()
+    assert isinstance(came[0], RunError), repr(came[0])
+    assert "was cancelled" in str(came[0])
+    assert "\n" not in str(came[0])
+    again = ooc.resume(field.parent / "target.zarr", scheduler=two)
+    np.testing.assert_array_equal(within(again.run), FIELD)
