@@ -26,7 +26,6 @@ from oocarrays.errors import (
     TargetError,
 )
 from oocarrays.plan import candidates, rechunk
-from oocarrays.storage import durable
 from oocarrays.storage.journal import Journal
 from tests.dying import Server
 from tests.small import each_method
@@ -213,7 +212,7 @@ def interrupt(job: ooc.RechunkJob, after: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "GROUP_SECONDS", 0.0)
+        job._run.syncer.patience = 0.0
         patch.setattr(Journal, "_publish", stop)
         with pytest.raises(KeyboardInterrupt):
             job.run()

@@ -23,7 +23,6 @@ from zarr.core.sync import sync
 
 import oocarrays as ooc
 from oocarrays.plan.rechunk import METHODS
-from oocarrays.storage import durable
 from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.journal import Journal
 from oocarrays.stored_array import placer
@@ -301,7 +300,7 @@ def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, librar
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "GROUP_SECONDS", 0.0)
+        job._run.syncer.patience = 0.0
         patch.setattr(Journal, "_publish", stop)
         with pytest.raises(KeyboardInterrupt):
             job.run()
