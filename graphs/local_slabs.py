@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import zarr
@@ -120,7 +119,10 @@ class LocalSlabRun(SlabRun):
             array_file.finish_target(target.file(rank), durable=self.durable)
 
     def _finishing_target(self, number: int) -> Callable[[], None]:
-        return partial(local_files.finish_group, self.targets[number].store, durable=self.durable)
+        def finish() -> None:
+            local_files.finish_group(self.targets[number].store, durable=self.durable)
+
+        return finish
 
 
 def local_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

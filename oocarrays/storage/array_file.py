@@ -591,8 +591,8 @@ def finish_target(file: ArrayFile, *, durable: bool = True) -> None:
     RunError
         Where it is not there any more, or is another one.
     """
-    durable = durable and file.folder is not None
-    take_mark_away(partial(_put_finished, file, document_store(file.folder) if durable else None))
+    documents = document_store(file.folder) if durable and file.folder is not None else None
+    take_mark_away(partial(_put_finished, file, documents))
 
 
 def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
