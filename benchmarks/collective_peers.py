@@ -20,10 +20,10 @@ import numpy as np
 import zarr
 from data import values
 from distributed import Client, Future, LocalCluster, wait
-from oocarrays.graphs.placement import known_workers
 from peers.s3_stores import open_store
 
 import oocarrays as ooc
+from oocarrays.graphs.placement import known_workers
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective import CollectivePlan
 

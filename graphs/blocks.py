@@ -25,14 +25,15 @@ import numpy as np
 import zarr
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import DiskFullError, NotFoundError, RunError, UnsupportedError
 from oocarrays.graphs.journaled import check_folder
 from oocarrays.graphs.rechunk import GraphBuilder
-from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Destination, RechunkRun, discard
+from oocarrays.graphs.rechunk_run import ONE_PROCESS, Destination, discard
+from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.resume import journal_content
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
-
-from oocarrays.errors import DiskFullError, NotFoundError, RunError, UnsupportedError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.as_json import to_json
 from oocarrays.plan.blocks import BlocksPlan

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from dask.task_spec import Task, TaskRef
+
 from oocarrays.graphs.steps import Key
 
 T = TypeVar("T")

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
+
+from oocarrays.errors import RunError
 from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.parts import Parts, layered
 from oocarrays.graphs.pinning import pin
 from oocarrays.graphs.redistribution import exchanged
 from oocarrays.graphs.settings import costs
-
-from oocarrays.errors import RunError
 from oocarrays.mapping.layout import Layout
 from oocarrays.plan.assembly import Messaging, crowded_seconds
 from oocarrays.plan.exchange import Exchange

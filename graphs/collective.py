@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task
+
 from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.collective_tasks import Reading
 from oocarrays.graphs.steps import Exchange, Key
 from oocarrays.graphs.telling import topic_of
-
 from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.collective import AHEAD, CollectivePlan

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
 from oocarrays.graphs.missing import warn_of_missing
 from oocarrays.graphs.shared import Rooms
 from oocarrays.graphs.steps import Carried, arrived_parts, carried_parts, sent_parts
 from oocarrays.graphs.telling import tell
-
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.collective import CollectivePlan, in_one_piece, part_shape

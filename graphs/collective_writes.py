@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from oocarrays.graphs.builder import Builder, new_suffix
-from oocarrays.graphs.collective_tasks import selected
-from oocarrays.graphs.rechunk_tasks import ONE_PROCESS
-from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
-from oocarrays.graphs.work import Work
 
 from oocarrays.errors import RunError, UnsupportedError
+from oocarrays.graphs.builder import Builder, new_suffix
+from oocarrays.graphs.collective_tasks import selected
+from oocarrays.graphs.rechunk_run import ONE_PROCESS
+from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.work import Work
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective_writes import AHEAD, CollectiveWritePlan

@@ -17,14 +17,14 @@ from typing import Any
 import zarr
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import TargetError
 from oocarrays.graphs.blocks import BlocksBuilder, LazyRun
 from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.group_tasks import GroupDestination
 from oocarrays.graphs.journaled import EndingRun
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
-
-from oocarrays.errors import TargetError
 from oocarrays.mapping.placing import spread
 from oocarrays.plan.blocks import DatasetPlan
 from oocarrays.storage import array_file

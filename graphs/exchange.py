@@ -19,10 +19,10 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from oocarrays.graphs.buffers import Outbox, Region
-from oocarrays.graphs.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 
 from oocarrays.errors import RunError
+from oocarrays.graphs.buffers import Outbox, Region
+from oocarrays.graphs.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.mapping.section import Section
 from oocarrays.plan.messages import Block, message_blocks
 from oocarrays.plan.passes import Pass
@@ -32,10 +32,10 @@ from oocarrays.storage.receipts import Receipts
 
 if TYPE_CHECKING:
     from oocarrays.graphs.nearby import Message
-    from oocarrays.graphs.rechunk_tasks import RechunkRun
+    from oocarrays.graphs.rechunk_run import RechunkState
 
 
-def read(run: RechunkRun, number: int, unit: int, rank: int) -> Outbox:
+def read(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
     """Read this rank's chunks of a partition, and pack what each rank needs of them."""
     step = run.plan.passes[number]
     wanted = [_wanted(run, number, unit, rank, destination) for destination in range(step.ranks)]
@@ -51,7 +51,7 @@ def read(run: RechunkRun, number: int, unit: int, rank: int) -> Outbox:
     return outbox
 
 
-def _wanted(run: RechunkRun, number: int, unit: int, source: int, destination: int) -> list[Block]:
+def _wanted(run: RechunkState, number: int, unit: int, source: int, destination: int) -> list[Block]:
     if run.is_done((number, unit, destination)):
         return []
     return list(message_blocks(run.plan.passes[number], unit, source, destination))
@@ -64,7 +64,7 @@ def _outbox(buffer: np.ndarray, wanted: list[list[Block]], itemsize: int) -> Out
     return Outbox([piece if len(piece) else None for piece in pieces], buffer)
 
 
-def _views(run: RechunkRun, blocks: list[Block], message: np.ndarray | None) -> list[tuple[Block, np.ndarray]]:
+def _views(run: RechunkState, blocks: list[Block], message: np.ndarray | None) -> list[tuple[Block, np.ndarray]]:
     """Each block of a message, and its elements there."""
     views, start = [], 0
     for block in blocks:
@@ -74,7 +74,7 @@ def _views(run: RechunkRun, blocks: list[Block], message: np.ndarray | None) -> 
     return views
 
 
-def _pack(run: RechunkRun, number: int, unit: int, rank: int, packed: list[tuple[Block, np.ndarray]]) -> None:
+def _pack(run: RechunkState, number: int, unit: int, rank: int, packed: list[tuple[Block, np.ndarray]]) -> None:
     step, reader = run.plan.passes[number], run.opened(number).reader
     partition = step.section(step.chunk_box(unit))
     chunk = run.pool(number).take(step.source.chunk_bytes if step.access == "chunks" else 0)
@@ -87,12 +87,12 @@ def _pack(run: RechunkRun, number: int, unit: int, rank: int, packed: list[tuple
     reader.announce(step.reads_after(unit, 0, rank))
 
 
-def _of(run: RechunkRun, data: np.ndarray | None, common: Section, part: Section) -> object:
+def _of(run: RechunkState, data: np.ndarray | None, common: Section, part: Section) -> object:
     return run.fill(None) if data is None else data[common.relative_to(part.lower).slices]
 
 
 def send(
-    run: RechunkRun, number: int, unit: int, stage: int, rank: int, outbox: Outbox | None, carried: Carried | None
+    run: RechunkState, number: int, unit: int, stage: int, rank: int, outbox: Outbox | None, carried: Carried | None
 ) -> Message | None:
     """The message for this step's partner."""
     own = outbox.messages if outbox else []
@@ -103,14 +103,14 @@ def send(
 
 
 def carry(
-    run: RechunkRun, number: int, unit: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None
+    run: RechunkState, number: int, unit: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None
 ) -> Carried:
     """Keep what is for others until it goes on."""
     return carried_parts(run.plan.passes[number].schedule, stage, rank, carried, messages, run.rooms)
 
 
 def receive(
-    run: RechunkRun,
+    run: RechunkState,
     number: int,
     unit: int,
     stage: int,
@@ -151,11 +151,11 @@ def _held(region: Region) -> np.ndarray:
     return region.buffer
 
 
-def taken(run: RechunkRun, number: int, unit: int, stage: int, rank: int) -> None:
+def taken(run: RechunkState, number: int, unit: int, stage: int, rank: int) -> None:
     """Say that a step's message has been received."""
 
 
-def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) -> None:
+def write(run: RechunkState, number: int, unit: int, rank: int, region: Region) -> None:
     """Write this rank's target chunks of a partition, keep that it is done, and let the region go."""
     step = run.plan.passes[number]
     box = step.share(unit, rank)
@@ -168,7 +168,7 @@ def write(run: RechunkRun, number: int, unit: int, rank: int, region: Region) ->
     region.buffer = None
 
 
-def free(run: RechunkRun, number: int, unit: int, rank: int, outbox: Outbox) -> None:
+def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -> None:
     """Let an outbox go."""
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task
+
 from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.shared import Rooms
 from oocarrays.graphs.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
-
 from oocarrays.mapping.placing import sides
 from oocarrays.plan.assembly import Assembly
 from oocarrays.plan.schedule import Schedule

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import RunError
 from oocarrays.graphs.buffers import Outbox
 from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.journaled import JournaledRun
 from oocarrays.graphs.outboxes import OutboxRun
 from oocarrays.graphs.steps import Exchange, Key
 from oocarrays.graphs.work import Work
-
-from oocarrays.errors import RunError
 from oocarrays.mapping.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.plan.files import REQUESTS, UNDER_WAY, Block, FilesPlan, message_size, views

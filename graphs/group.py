@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, check_sources, look
@@ -21,8 +23,6 @@ from oocarrays.graphs.resume import Terms, journal_of, planned, resumed
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.work import Work
-
-from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.mapping.placing import spread
 from oocarrays.plan.group import CopyPlan, GroupPlan, Piece
 from oocarrays.plan.rechunk import RechunkPlan

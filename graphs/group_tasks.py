@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import zarr
+
+from oocarrays.errors import DiskFullError, JournalError, RunError, UnsupportedError
 from oocarrays.graphs import journaled
 from oocarrays.graphs.journaled import KeptRun
 from oocarrays.graphs.looking import CHUNKS_READ, fingerprints
-from oocarrays.graphs.rechunk_tasks import ONE_PROCESS, Part, RechunkRun
+from oocarrays.graphs.rechunk_run import ONE_PROCESS, Part
+from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.remains import BEGINNING, NOTHING_LEFT, Remains
-
-from oocarrays.errors import DiskFullError, JournalError, RunError, UnsupportedError
 from oocarrays.plan.group import CopyPlan, GroupPlan
 from oocarrays.storage import array_file, group_file
 from oocarrays.storage.array_file import StoreLike

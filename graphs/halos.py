@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
+
 from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.exchanging import Exchanging, exchange_tasks
 from oocarrays.graphs.parts import Parts, RankParts, layered
 from oocarrays.graphs.steps import Key
-
 from oocarrays.mapping.selection import lengths
 from oocarrays.plan.halos import Halos, lent, put
 from oocarrays.plan.schedule import Schedule

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
-from oocarrays.graphs.buffers import Slab
 
+from oocarrays.graphs.buffers import Slab
+from oocarrays.graphs.rechunk_run import RechunkState
 from oocarrays.plan.passes import Part, Pass
 from oocarrays.storage.access import common, scatter
 from oocarrays.storage.blobs import padded
@@ -20,11 +20,8 @@ from oocarrays.storage.pages import allocate
 from oocarrays.storage.pool import shaped
 from oocarrays.storage.receipts import Receipts
 
-if TYPE_CHECKING:
-    from oocarrays.graphs.rechunk_tasks import RechunkRun
 
-
-def read(run: RechunkRun, number: int, unit: int, turn: int, rank: int, former: Slab | None) -> Slab:
+def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former: Slab | None) -> Slab:
     """Read this rank's chunks of a round, whoever wants them."""
     step = run.plan.passes[number]
     size = step.source.chunk_bytes
@@ -39,7 +36,7 @@ def read(run: RechunkRun, number: int, unit: int, turn: int, rank: int, former: 
 
 
 def exchange(
-    run: RechunkRun, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, *slabs: Slab
+    run: RechunkState, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, *slabs: Slab
 ) -> np.ndarray:
     """Take from partners' slabs what this rank's target chunks need: a view there, a copy here."""
     step = run.plan.passes[number]
@@ -60,7 +57,7 @@ def exchange(
     return buffer
 
 
-def _keep(run: RechunkRun, number: int, rank: int, slab: Slab, buffer: np.ndarray) -> None:
+def _keep(run: RechunkState, number: int, rank: int, slab: Slab, buffer: np.ndarray) -> None:
     """Pack what this rank needs of a partner's slab in later partitions, and keep it in scratch."""
     step, kept = run.plan.passes[number], run.kept(number)
     chunks = {index: chunk for index, chunk in slab.chunks if chunk is not None}
@@ -77,7 +74,7 @@ def _keep(run: RechunkRun, number: int, rank: int, slab: Slab, buffer: np.ndarra
             run.meter.add(kept_bytes=nbytes)
 
 
-def take(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray | None) -> np.ndarray:
+def take(run: RechunkState, number: int, unit: int, rank: int, buffer: np.ndarray | None) -> np.ndarray:
     """Build this rank's target chunks of a later partition from the messages that were kept for it."""
     step = run.plan.passes[number]
     buffer = _rank_buffer(step) if buffer is None else buffer
@@ -101,7 +98,7 @@ def take(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray 
     return buffer
 
 
-def _unpacked(run: RechunkRun, message: list[Part], pages: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
+def _unpacked(run: RechunkState, message: list[Part], pages: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
     """Each part of a message, and where its elements lie in memory: one part behind the other."""
     packed, start = shaped(pages, (_elements(message),), run.source.dtype), 0
     for index, part in message:
@@ -120,7 +117,7 @@ def _message_pages(step: Pass, buffer: np.ndarray) -> np.ndarray:
     return buffer[-2 * padded(step.source.chunk_bytes) :]
 
 
-def write(run: RechunkRun, number: int, unit: int, rank: int, buffer: np.ndarray) -> np.ndarray:
+def write(run: RechunkState, number: int, unit: int, rank: int, buffer: np.ndarray) -> np.ndarray:
     """Write this rank's target chunks of a partition."""
     step = run.plan.passes[number]
     if step.kept and unit + 1 < step.units:

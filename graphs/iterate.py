@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import zarr
+
+from oocarrays.errors import NotFoundError
 from oocarrays.graphs.journaled import check_room
 from oocarrays.graphs.looking import Part, Stored, at_least, look
 from oocarrays.graphs.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks
@@ -23,8 +25,6 @@ from oocarrays.graphs.slab_tasks import Kernel, SlabRun, SlabTarget
 from oocarrays.graphs.slabs import SlabBuilder
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.sweeps import Fused
-
-from oocarrays.errors import NotFoundError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.iterate import IteratePlan, SweptPass
 from oocarrays.plan.slab_geometry import Slab

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zarr
+
+from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError
 from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
 from oocarrays.graphs.remains import BEGINNING, NOTHING_LEFT, Remains
 from oocarrays.graphs.work import Work, was_ended
-
-from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError
 from oocarrays.storage import array_file
 from oocarrays.storage.array_file import StoreLike, unfinished_run
 from oocarrays.storage.journal import Journal

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 from dask.task_spec import Task, TaskRef
-from oocarrays.graphs.missing import warn_of_missing
-from oocarrays.graphs.rechunk_tasks import discard
 
 from oocarrays.errors import NotFoundError
+from oocarrays.graphs.missing import warn_of_missing
+from oocarrays.graphs.rechunk_run import discard
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within

@@ -15,12 +15,12 @@ from typing import Any
 
 import zarr
 from dask.task_spec import Task
+
+from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.journaled import check_folder
 from oocarrays.graphs.slab_tasks import SlabRun, SlabTarget
 from oocarrays.graphs.slabs import SlabBuilder
 from oocarrays.graphs.steps import Key
-
-from oocarrays.errors import DescriptorError, RunError
 from oocarrays.storage import array_file, local_files
 from oocarrays.storage.array_file import MARK, StoreLike
 from oocarrays.storage.journal import Journal

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 
 from oocarrays.graphs.telling import this_worker
-
 from oocarrays.storage.meter import Meter
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
+
 from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.parts import RankParts, layered
 from oocarrays.graphs.steps import Key
 from oocarrays.graphs.telling import tell, topic_of
-
 from oocarrays.mapping.placing import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
 from oocarrays.plan.halos import lent

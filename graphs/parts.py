@@ -21,10 +21,10 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 from dask.utils import ensure_dict
+
 from oocarrays.graphs.blocks import block_of
 from oocarrays.graphs.builder import itself, new_suffix
 from oocarrays.graphs.steps import Key
-
 from oocarrays.mapping.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.distribution import Collapsed
 from oocarrays.mapping.layout import Layout

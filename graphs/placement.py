@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dask.config
-from oocarrays.graphs.settings import local_cores
 
 from oocarrays.errors import BudgetError, PlacementError
+from oocarrays.graphs.settings import local_cores
 from oocarrays.storage.meter import available_bytes
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from typing import Any
 import zarr
 from dask.core import get_dependencies
 from dask.task_spec import DataNode, Task, TaskRef
-from oocarrays.graphs.lazy_reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
 
+from oocarrays.graphs.lazy_reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
 from oocarrays.mapping.ranges import common
 from oocarrays.mapping.section import Section
 from oocarrays.storage.array_file import ArrayFile, location

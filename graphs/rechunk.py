@@ -25,10 +25,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from dask.task_spec import Task
+
 from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.steps import Exchange, Key, Order
-
 from oocarrays.plan.passes import Pass
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
+
 from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.exchanging import Exchanging, exchange_tasks
 from oocarrays.graphs.parts import Parts
 from oocarrays.graphs.steps import Key
-
 from oocarrays.plan.assembly import Messaging, squared
 from oocarrays.plan.redistribution import Transfer
 from oocarrays.plan.schedule import Schedule

@@ -17,13 +17,14 @@ from functools import cache
 from typing import Any, TypeVar
 
 import zarr
+
+from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Stored, Trust, at_least, check_sources, look
-from oocarrays.graphs.rechunk_tasks import Destination, Part, RechunkRun, usable_parts
+from oocarrays.graphs.rechunk_run import Destination, Part, usable_parts
+from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.remains import KEPT, Remains, remaining, whole_chunks
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
-
-from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.plan.as_json import from_json, to_json
 from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
 from oocarrays.storage import array_file

@@ -14,12 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.graphs.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, at_least, check_sources, look
 from oocarrays.graphs.remains import KEPT, Remains, remaining, whole_chunks
 from oocarrays.graphs.resume import is_of, journal_of, metadata_digest
 from oocarrays.graphs.slab_tasks import SlabTarget
-
-from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slab_geometry import Slab
 from oocarrays.plan.slabs import SlabPlan

@@ -15,13 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
-from oocarrays.graphs.missing import warn_of_missing
-from oocarrays.graphs.pinning import pin
-from oocarrays.graphs.placement import Worker, idle_workers, workers_of
-from oocarrays.graphs.settings import setting
-from oocarrays.graphs.steps import Key
-from oocarrays.graphs.telling import listen
-from oocarrays.graphs.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
 from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import (
@@ -33,6 +26,13 @@ from oocarrays.errors import (
     RunError,
     StoreFailure,
 )
+from oocarrays.graphs.missing import warn_of_missing
+from oocarrays.graphs.pinning import pin
+from oocarrays.graphs.placement import Worker, idle_workers, workers_of
+from oocarrays.graphs.settings import setting
+from oocarrays.graphs.steps import Key
+from oocarrays.graphs.telling import listen
+from oocarrays.graphs.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
 from oocarrays.mapping.placing import spread
 from oocarrays.plan.limits import check_count
 from oocarrays.storage import array_file

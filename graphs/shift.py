@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 from dask.task_spec import Task
+
+from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.buffers import Outbox
 from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.collective_writes import InPlace
 from oocarrays.graphs.outboxes import OutboxRun
 from oocarrays.graphs.steps import Exchange, Key
 from oocarrays.graphs.work import Work
-
-from oocarrays.errors import DescriptorError, RunError
 from oocarrays.mapping.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import lengths

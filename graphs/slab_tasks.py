@@ -17,11 +17,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import zarr
+
+from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.graphs.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.workspace import KernelMemory
-
-from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slab_geometry import Slab

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dask.task_spec import Task
+
 from oocarrays.graphs.builder import Builder, new_suffix
 from oocarrays.graphs.slab_tasks import SlabRun
 from oocarrays.graphs.steps import Key
-
 from oocarrays.plan.slab_geometry import Slab
 from oocarrays.plan.slabs import RESULTS
 

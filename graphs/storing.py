@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
+
 from oocarrays.graphs.blocks import block_of
 from oocarrays.graphs.builder import new_suffix
 from oocarrays.graphs.lazy_reads import Spans, shared, tiles
 from oocarrays.graphs.read_first import Access
-
 from oocarrays.mapping.section import Section
 from oocarrays.plan.blocks import BlockLengths
 from oocarrays.plan.lazy_reads import tile_of

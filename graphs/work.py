@@ -14,12 +14,11 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.graphs.placement import known_workers
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.shared import Rooms
 from oocarrays.graphs.telling import tell, this_worker
-
-from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.storage import durable
 from oocarrays.storage.array_file import StoreLike, local_folder, unfinished_run
 from oocarrays.storage.durable import Syncer
@@ -256,6 +255,7 @@ def is_given_up() -> bool:
 def was_ended() -> bool:
     """Whether the scheduler has heard of the last task of this task's graph, while somebody may want it again."""
     from distributed.utils import sync
+
     from oocarrays.graphs.pins import ended_name
 
     worker = this_worker()

@@ -20,7 +20,8 @@ from oocarrays.errors import ChunksError, InputError, PlacementError, Unsupporte
 from oocarrays.graphs import settings
 from oocarrays.graphs.looking import Trust
 from oocarrays.graphs.rechunk import build_graph
-from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
+from oocarrays.graphs.rechunk_run import Destination
+from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group

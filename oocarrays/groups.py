@@ -19,7 +19,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.group_tasks import GroupDestination, GroupRun, MemberRun
 from oocarrays.graphs.looking import TRUSTED, Trust
-from oocarrays.graphs.rechunk_tasks import Destination
+from oocarrays.graphs.rechunk_run import Destination
 from oocarrays.graphs.resume import Terms, journal_content
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.group_chunks import LINES, asked_for

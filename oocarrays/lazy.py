@@ -18,7 +18,7 @@ from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.builder import new_suffix
-from oocarrays.graphs.rechunk_tasks import Destination
+from oocarrays.graphs.rechunk_run import Destination
 from oocarrays.graphs.run import Cluster, Graph
 from oocarrays.job import Job
 from oocarrays.mapping.given import named

@@ -13,7 +13,6 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from oocarrays.graphs import journaled
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
@@ -25,6 +24,7 @@ from oocarrays.errors import (
     RunError,
     TargetError,
 )
+from oocarrays.graphs import journaled
 from oocarrays.plan import candidates, rechunk
 from oocarrays.storage.journal import Journal
 from tests.dying import Server

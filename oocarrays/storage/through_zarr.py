@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.abc.store import ByteRequest, Store
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.sync import sync
@@ -23,21 +23,37 @@ Slices = tuple[slice, ...]
 
 
 class CountingStore(WrapperStore[Store]):
-    """A store that counts what is read from it and written to it: requests, and stored bytes."""
+    """A store that counts what is read from it and written to it: requests, and stored bytes.
+
+    A shard of which Zarr asks for its index and then for chunks, as at the edge of an array, is read whole, once.
+    """
 
     def __init__(self, store: Store, meter: Meter) -> None:
         super().__init__(store)
         self._meter = meter
+        self._shards: dict[str, Buffer | None] = {}
 
     def _with_store(self, store: Store) -> CountingStore:
         return type(self)(store, self._meter)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Get what is under a key, or some of its bytes; what is missing counts as nothing."""
-        found = await super().get(key, prototype, byte_range)
+        if byte_range is None:
+            return await self._whole(key, prototype)
+        if key not in self._shards:
+            self._shards[key] = await self._whole(key, prototype)
+        shard = self._shards[key]
+        return None if shard is None else shard[_taken(byte_range)]
+
+    async def _whole(self, key: str, prototype: BufferPrototype) -> Buffer | None:
+        found = await super().get(key, prototype)
         if found is not None:
             self._meter.add(read_requests=1, read_bytes=len(found))
         return found
+
+    def forget(self, key: str) -> None:
+        """Let go of the shard under a key, of which nothing more is asked for."""
+        self._shards.pop(key, None)
 
     async def set(self, key: str, value: Buffer) -> None:
         """Put bytes under a key."""
@@ -45,18 +61,30 @@ class CountingStore(WrapperStore[Store]):
         self._meter.add(write_requests=1, written_bytes=len(value))
 
 
+def _taken(byte_range: ByteRequest) -> slice:
+    """The bytes that are asked for, of all that are under a key."""
+    if isinstance(byte_range, RangeByteRequest):
+        return slice(byte_range.start, byte_range.end)
+    if isinstance(byte_range, OffsetByteRequest):
+        return slice(byte_range.offset, None)
+    return slice(-byte_range.suffix, None)
+
+
 class ThroughZarr:
     """An array whose chunks Zarr decodes and encodes, with a meter of what that reads and writes."""
 
     def __init__(self, array: zarr.Array, meter: Meter) -> None:
-        self._counts_itself = isinstance(array.async_array.codec_pipeline, BatchedCodecPipeline)
-        self._array = _counting(array, meter) if self._counts_itself else array
+        counts = isinstance(array.async_array.codec_pipeline, BatchedCodecPipeline)
+        self._store = CountingStore(array.store_path.store, meter) if counts else None
+        self._array = _in_store(array, self._store) if self._store else array
         self._place, self._meter = array.store_path, meter
 
     def read(self, section: Slices, key: str) -> np.ndarray:
         """Read a chunk: the elements of ``section``, stored under ``key``."""
         data = np.asarray(self._array[section])
-        if not self._counts_itself:
+        if self._store:
+            self._store.forget((self._place / key).path)
+        else:
             nbytes = self._stored_bytes(key)
             self._meter.add(read_requests=int(nbytes is not None), read_bytes=nbytes or 0)
         return data
@@ -64,7 +92,7 @@ class ThroughZarr:
     def write(self, section: Slices, key: str, data: np.ndarray) -> None:
         """Write a chunk: the elements of ``section``, stored under ``key``."""
         self._array[section] = data
-        if not self._counts_itself:
+        if not self._store:
             nbytes = self._stored_bytes(key)
             self._meter.add(write_requests=int(nbytes is not None), written_bytes=nbytes or 0)
 
@@ -82,9 +110,10 @@ def through_zarr(file: ArrayFile, meter: Meter) -> ThroughZarr | None:
     return ThroughZarr(file.zarr, meter) if file.chain.pipeline in ("zarr", "zarrs") else None
 
 
-def _counting(array: zarr.Array, meter: Meter) -> zarr.Array:
-    """The same array, in a store that counts."""
-    place, opened = array.store_path, array.async_array
-    counted = StorePath(CountingStore(place.store, meter), place.path)
-    again: Any = type(opened)(metadata=opened.metadata, store_path=counted, config=opened.config)
+def _in_store(array: zarr.Array, store: Store) -> zarr.Array:
+    """The same array, by way of another store."""
+    opened = array.async_array
+    again: Any = type(opened)(
+        metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config
+    )
     return zarr.Array(again)

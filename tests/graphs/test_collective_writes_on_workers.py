@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
+from oocarrays.graphs.placement import known_workers
 from tests.graphs.clusters import cluster, tight, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.small import CODECS

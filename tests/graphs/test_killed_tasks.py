@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from oocarrays.graphs import telling
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
+from oocarrays.graphs import telling
+from oocarrays.graphs.placement import known_workers
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
 from tests.small import CODECS, make
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributed import Client
+
+import oocarrays as ooc
 from oocarrays.graphs.exchanging import exchange_tasks
 from oocarrays.graphs.parts import parts_of_array
 from oocarrays.graphs.redistribution import Moving
-
-import oocarrays as ooc
 from oocarrays.mapping.layout import Layout
 from oocarrays.mapping.placing import sides, spread
 from oocarrays.plan.redistribution import Transfer

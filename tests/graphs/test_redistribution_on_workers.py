@@ -13,10 +13,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, SchedulerPlugin, wait
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
+from oocarrays.graphs.placement import known_workers
 from oocarrays.plan.schedule import Schedule
 from tests.graphs.clusters import cluster, until, within
 from tests.owners import numbered, part

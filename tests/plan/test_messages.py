@@ -13,11 +13,12 @@ import numpy as np
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.rechunk import build_graph
-from oocarrays.graphs.rechunk_tasks import Destination, RechunkRun
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from oocarrays.graphs.rechunk import build_graph
+from oocarrays.graphs.rechunk_run import Destination
+from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.candidates import BASE_BYTES
 from oocarrays.plan.cost import Costs
