@@ -25,7 +25,8 @@ from oocarrays.distributed_array import DistributedArray
 from oocarrays.distributing import distribute, redistribute
 from oocarrays.errors import OocError
 from oocarrays.files import create_array, open_array
-from oocarrays.groups import GroupJob, OutOfCoreGroup, open_group
+from oocarrays.group_job import GroupJob
+from oocarrays.groups import OutOfCoreGroup, open_group
 from oocarrays.iterating import IterateJob, iterate
 from oocarrays.lazy import FromDaskJob, from_dask
 from oocarrays.lazy_dataset import DatasetJob

@@ -24,7 +24,8 @@ from oocarrays.graphs.rechunk_run import Destination
 from oocarrays.graphs.rechunk_tasks import RechunkRun
 from oocarrays.graphs.resume import journal_content, resumed
 from oocarrays.graphs.run import Cluster, Graph
-from oocarrays.groups import GroupJob, OutOfCoreGroup, group_job, resume_group
+from oocarrays.group_job import GroupJob, group_job, resume_group
+from oocarrays.groups import OutOfCoreGroup
 from oocarrays.job import Job
 from oocarrays.keywords import RechunkKeywords
 from oocarrays.lazy import FromDaskJob

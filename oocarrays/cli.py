@@ -39,7 +39,7 @@ from oocarrays.graphs.missing import MissingChunksWarning
 from oocarrays.graphs.placement import client_of
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.group_chunks import read_chunks
-from oocarrays.groups import GroupJob
+from oocarrays.group_job import GroupJob
 from oocarrays.plan.rechunk import METHODS
 from oocarrays.storage.array_file import unfinished_run
 from oocarrays.storage.group_file import holds_group

@@ -92,6 +92,17 @@ def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
 # ---------------------------------------------------------------------- arrays
 
 
+def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
+    """The first rows, and how many more there are.
+
+    >>> first_rows([("a", "b")] * 22, 20)[-1]
+    ('… 2 more', '')
+    """
+    if len(rows) <= most:
+        return rows
+    return [*rows[:most], (f"… {len(rows) - most} more", *[""] * (len(rows[0]) - 1))]
+
+
 # ---------------------------------------------------------------------- plans
 
 

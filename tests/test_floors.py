@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOP = """
-    __main__ api array asked chunks cli cli_exchange cli_requests cli_sections collective collective_report
+    __main__ group_job api array asked chunks cli cli_exchange cli_requests cli_sections collective collective_report
     collective_writes contents converting counting distributed_array distributing exchanges files group_chunks
     groups iterating job keywords layouts lazy lazy_array lazy_dataset local_array local_slabs multicasting notebook
     partitions
