@@ -44,7 +44,7 @@ from s3 import served
 from thesis_sections import TABLES
 
 import oocarrays as ooc
-from oocarrays.plan.collective import requests_of
+from oocarrays.plan.collective.read import requests_of
 
 RANKS = 4
 DISTRIBUTIONS = {

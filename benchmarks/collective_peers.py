@@ -23,11 +23,11 @@ from distributed import Client, Future, LocalCluster, wait
 from peers.s3_stores import open_store
 
 import oocarrays as ooc
-from oocarrays.graphs.placement import known_workers
+from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.collective import CollectivePlan
+from oocarrays.plan.collective.read import CollectivePlan
 
-IMPORTED = ("dask.array", "oocarrays.api", "data", "collective_peers", "peers.s3_stores")
+IMPORTED = ("dask.array", "oocarrays.jobs.rechunking", "data", "collective_peers", "peers.s3_stores")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 

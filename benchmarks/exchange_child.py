@@ -22,11 +22,11 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 from distributed import Client, LocalCluster, Scheduler, Worker, WorkerPlugin, wait
-from oocarrays.graphs.calibrate_workers import calibrate_workers
-from oocarrays.graphs.placement import known_workers
 from tornado.ioloop import PeriodicCallback
 
 import oocarrays as ooc
+from oocarrays.graphs.calibrate.workers import calibrate_workers
+from oocarrays.graphs.cluster.placement import known_workers
 
 TIMES = 3
 """Moves that are timed; their median counts."""
@@ -66,7 +66,7 @@ def main(line: str) -> None:
         Client(cluster) as client,
     ):
         client.wait_for_workers(asked["workers"])
-        for name in ("dask.array", "distributed.shuffle", "oocarrays.api"):
+        for name in ("dask.array", "distributed.shuffle", "oocarrays.jobs.rechunking"):
             client.run(importlib.import_module, name)
         client.register_plugin(Queue())
         if asked.get("calibrate"):

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from report import row
 
-from oocarrays.mapping.layout import Layout
-from oocarrays.plan import redistribution, transfer
-from oocarrays.plan.redistribution import Transfer, plan_redistribution
-from oocarrays.storage import packing
-from oocarrays.storage.packing import pack_all, unpack, unpack_all
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.layouts import redistribution, transfer
+from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
+from oocarrays.storage.sections import packing
+from oocarrays.storage.sections.packing import pack_all, unpack, unpack_all
 
 RANKS = (8, 16, 32, 64, 128)
 MILLION = 2**20

@@ -2,11 +2,11 @@
 
     python benchmarks/fit_delta.py
 
-What `oocarrays.plan.wormhole.MEASURED_DELTA` holds came from here, rounded. Five constants for unforced messages and
-five for forced ones are varied; α stays as printed. The sum of two kinds of squares is made least: the logarithm of
-predicted over printed seconds, for each cell; and ten times what is missing until PEX, GEN and IPEX stand in the
-printed order by a hundredth at least, for each two of them on a mesh at 1 KB and 16 KB (the sizes of Figures 4.18 and
-4.19). Takes about half a minute.
+What `oocarrays.plan.exchange.wormhole.MEASURED_DELTA` holds came from here, rounded. Five constants for unforced
+messages and five for forced ones are varied; α stays as printed. The sum of two kinds of squares is made least: the
+logarithm of predicted over printed seconds, for each cell; and ten times what is missing until PEX, GEN and IPEX stand
+in the printed order by a hundredth at least, for each two of them on a mesh at 1 KB and 16 KB (the sizes of Figures
+4.18 and 4.19). Takes about half a minute.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from itertools import combinations
 import numpy as np
 from schedules import Cell, printed
 
-from oocarrays.plan.exchange import Exchange, Turn
-from oocarrays.plan.network import Mesh
-from oocarrays.plan.prediction import DELTA, message_kinds
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.exchange.exchange import Exchange, Turn
+from oocarrays.plan.exchange.network import Mesh
+from oocarrays.plan.exchange.prediction import DELTA, message_kinds
+from oocarrays.plan.exchange.schedule import Schedule
 
 STARTUPS = [constants.startup for constants in DELTA]
 NAMES = ("exchange", "send_receive", "saturated", "held_exchange", "held_send_receive")
@@ -49,7 +49,7 @@ def messages(turn: Turn, mesh: Mesh) -> np.ndarray:
 
 
 def seconds(constants: np.ndarray, nbytes: int, exchange: Steps) -> float:
-    """Seconds of an exchange: the model of `oocarrays.plan.wormhole`, written down once more."""
+    """Seconds of an exchange: the model of `oocarrays.plan.exchange.wormhole`, written down once more."""
     total = 0.0
     for many, largest, kind, (size, row, column) in exchange:
         forced = int(largest * nbytes >= DELTA[1].from_bytes)

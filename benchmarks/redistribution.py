@@ -24,10 +24,10 @@ import numpy as np
 import strided
 from report import row
 
-from oocarrays.mapping.axis import BlockCyclicAxis
-from oocarrays.mapping.layout import Layout
-from oocarrays.plan.communication import block_to_cyclic, cut, runs_between
-from oocarrays.plan.redistribution import Transfer
+from oocarrays.mapping.layouts.axis import BlockCyclicAxis
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.layouts.redistribution import Transfer
+from oocarrays.plan.layouts.runs import block_to_cyclic, cut, runs_between
 
 MIB = 2**20
 COPIES = [

@@ -24,10 +24,10 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.mapping.selection import lengths
-from oocarrays.report import table
-from oocarrays.storage.array_file import describe
+from oocarrays.show.report import table
+from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.section_writes import write_section
+from oocarrays.storage.sections.write import write_section
 
 ROWS, COLUMNS, SLAB = 2048, 32, 16
 PRINTED = {

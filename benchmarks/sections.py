@@ -29,7 +29,7 @@ import rounds
 import zarr
 
 import oocarrays as ooc
-from oocarrays.report import table
+from oocarrays.show.report import table
 
 EDGE = 16384
 LARGEST = 2**24

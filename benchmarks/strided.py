@@ -11,9 +11,9 @@ from itertools import product
 
 import numpy as np
 
-from oocarrays.plan.communication import Runs
-from oocarrays.plan.redistribution import Transfer
-from oocarrays.storage.packing import pack_all, unpack_all
+from oocarrays.plan.layouts.redistribution import Transfer
+from oocarrays.plan.layouts.runs import Runs
+from oocarrays.storage.sections.packing import pack_all, unpack_all
 
 Messages = list[list[np.ndarray]]
 Copy = Callable[[np.ndarray, np.ndarray], None]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, common, hull, lengths
-from oocarrays.plan.domains import Partition, file_domains
+from oocarrays.plan.collective.domains import Partition, file_domains
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TABLES = ("6_1", "6_2", "6_3", "6_4", "6_5", "6_6", "6_7", "6_8")

@@ -13,12 +13,12 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.plan.cost import COST_NAMES, Costs
-from oocarrays.plan.schedule import is_auto
+from oocarrays.plan.exchange.schedule import is_auto
+from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.meter import available_bytes
-from oocarrays.storage.pages import can_map
-from oocarrays.storage.presence import Policy
-from oocarrays.storage.remote import Patience
-from oocarrays.storage.urls import Ways
+from oocarrays.storage.stores.pages import can_map
+from oocarrays.storage.stores.remote import Patience
+from oocarrays.storage.stores.urls import Ways
 
 COMPUTED = ("cores", "cache_bytes", "page_seconds")
 """Costs whose default is asked of the machine when a plan is made."""

@@ -15,33 +15,33 @@ except ModuleNotFoundError as error:
     ) from None
 
 from oocarrays import errors, kernels
-from oocarrays.api import RechunkJob, clean, rechunk, resume
-from oocarrays.array import OutOfCoreArray
-from oocarrays.collective import read_sections
-from oocarrays.collective_writes import CollectiveWriteJob, write_sections
-from oocarrays.converting import FilesJob, gather_files, scatter_files
-from oocarrays.counting import count_requests
-from oocarrays.distributed_array import DistributedArray
-from oocarrays.distributing import distribute, redistribute
+from oocarrays.arrays.array import OutOfCoreArray
+from oocarrays.arrays.creating import create_array, open_array
+from oocarrays.arrays.groups import OutOfCoreGroup, open_group
+from oocarrays.arrays.local_array import LocalArrays
+from oocarrays.distributed.collective import read_sections
+from oocarrays.distributed.distributed_array import DistributedArray
+from oocarrays.distributed.distributing import distribute, redistribute
+from oocarrays.distributed.rank_blocks import RankBlocks
+from oocarrays.distributed.section_arrays import SectionArrays
 from oocarrays.errors import OocError
-from oocarrays.files import create_array, open_array
-from oocarrays.group_job import GroupJob
-from oocarrays.groups import OutOfCoreGroup, open_group
-from oocarrays.iterating import IterateJob, iterate
-from oocarrays.lazy import FromDaskJob, from_dask
-from oocarrays.lazy_dataset import DatasetJob
-from oocarrays.local_array import LocalArrays
-from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, GenBlock
-from oocarrays.mapping.layout import Layout
+from oocarrays.jobs.collective_writes import CollectiveWriteJob, write_sections
+from oocarrays.jobs.converting import FilesJob, gather_files, scatter_files
+from oocarrays.jobs.group import GroupJob
+from oocarrays.jobs.iterating import IterateJob, iterate
+from oocarrays.jobs.lazy import FromDaskJob, from_dask
+from oocarrays.jobs.lazy_dataset import DatasetJob
+from oocarrays.jobs.multicasting import multicast
+from oocarrays.jobs.rechunking import RechunkJob, clean, rechunk, resume
+from oocarrays.jobs.shift_job import ShiftJob
+from oocarrays.jobs.shifting import shift
+from oocarrays.jobs.slabs import SlabJob, map_slabs
+from oocarrays.jobs.storing import store
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
+from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
-from oocarrays.multicasting import multicast
-from oocarrays.rank_blocks import RankBlocks
-from oocarrays.section_arrays import SectionArrays
-from oocarrays.shift_job import ShiftJob
-from oocarrays.shifting import shift
-from oocarrays.slabs import SlabJob, map_slabs
+from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
-from oocarrays.storing import store
 
 __version__ = "0.5.0"
 __all__ = [

@@ -2,7 +2,7 @@
 
 import sys
 
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -29,15 +29,17 @@ import zarr
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.cli import main
-from oocarrays.plan import candidates
-from oocarrays.storage import array_file, copies, durable, group_file
-from oocarrays.storage.blobs import LocalBlobs
-from oocarrays.storage.journal import Journal
-from oocarrays.storage.kept import KeptMessages
+from oocarrays.cli.main import main
+from oocarrays.plan.rechunk import candidates
+from oocarrays.storage.chunks import copies
+from oocarrays.storage.chunks.kept import KeptMessages
+from oocarrays.storage.chunks.shard_writes import Sharded
+from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import MemoryWatch
-from oocarrays.storage.section_writes import InWindows
-from oocarrays.storage.shard_writes import Sharded
+from oocarrays.storage.sections.write import InWindows
+from oocarrays.storage.stores import durable
+from oocarrays.storage.stores.blobs import LocalBlobs
 
 POINTS: dict[str, tuple[Any, str, str]] = {
     "journal": (Journal, "begin", "before"),  # the target is made, and has no journal yet

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from oocarrays.graphs.rechunk_tasks import RechunkRun
-
 import oocarrays as ooc
-from oocarrays.plan.passes import Pass
+from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.plan.rechunk.passes import Pass
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,10 +21,10 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, OocError
-from oocarrays.plan import candidates
-from oocarrays.plan.rechunk import METHODS
-from oocarrays.storage.array_file import is_finished
-from oocarrays.storage.journal import FOLDER, PLAN
+from oocarrays.plan.rechunk import candidates
+from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.storage.files.array_file import is_finished
+from oocarrays.storage.journal.journal import FOLDER, PLAN
 
 DATA = np.arange(1, 257, dtype="i4").reshape(16, 16)
 GIVEN: dict[str, Any] = {"memory": "64MiB", "ranks": 2, "scheduler": "threads"}

@@ -13,7 +13,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import OocError
 
 LONG = ((10**15,), (1000,))

@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from oocarrays.storage import durable
-from oocarrays.storage.journal import FOLDER
+from oocarrays.storage.journal.journal import FOLDER
+from oocarrays.storage.stores import durable
 
 CHANGES = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")
 Node = int

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oocarrays.mapping import ranges
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.schedule import FORWARDING, Schedule, schedules
+from oocarrays.plan.exchange.schedule import FORWARDING, Schedule, schedules
 
 MIB = 2**20
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays.chunks import ChunksLike, blocks_of, parsed_chunks, regular_chunks, regular_shards
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.options.chunks import ChunksLike, blocks_of, parsed_chunks, regular_chunks, regular_shards
 from tests.small import DATA, make
 from tests.strategies import grids
 

@@ -11,9 +11,9 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError
-from oocarrays.storage.leftovers import YOUNG_SECONDS, find_leftovers
+from oocarrays.storage.journal.leftovers import YOUNG_SECONDS, find_leftovers
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, fail, make_field, options_of

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 
 COMMAND = Path(sys.executable).parent / "oocarrays"
 DATA = np.arange(60 * 40, dtype="f4").reshape(60, 40)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from tests import printed
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
-from oocarrays.mapping.layout import Layout
-from oocarrays.plan.network import Mesh
-from oocarrays.plan.redistribution import plan_redistribution
-from oocarrays.plan.schedule import Schedule
-from oocarrays.redistributions import Outlook
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.exchange.network import Mesh
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.redistribution import plan_redistribution
+from oocarrays.show.redistributions import Outlook
 
 FROM_THE_ISSUE = "--from cyclic(11) --to cyclic(3) --extent 1M --ranks 64 --network mesh:8x8"
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 
 
 def shown(capsys: pytest.CaptureFixture[str], line: str) -> str:

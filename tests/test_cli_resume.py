@@ -16,12 +16,13 @@ import pytest
 import yaml
 import zarr
 from distributed import Client, LocalCluster
-from oocarrays.graphs import calibrate, calibrate_exchange
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import RunError
+from oocarrays.graphs.calibrate import exchange as calibrate_exchange
+from oocarrays.graphs.calibrate import machine as calibrate
+from oocarrays.graphs.cluster.placement import known_workers
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of, words_of
@@ -202,7 +203,7 @@ def test_an_interruption_before_anything_was_written_names_nothing(
         raise KeyboardInterrupt
 
     for name in ("rechunk", "resume", "clean"):
-        monkeypatch.setattr(f"oocarrays.cli.{name}", interrupt)
+        monkeypatch.setattr(f"oocarrays.cli.main.{name}", interrupt)
     for words in (["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"], ["resume", "source.zarr"], ["clean", "."]):
         assert main(words) == 130
         assert capsys.readouterr() == ("", "oocarrays: interrupted\n")
@@ -216,7 +217,7 @@ def test_a_batch_system_ends_a_command_as_ctrl_c_does(
         signal.raise_signal(signal.SIGTERM)
 
     former = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("oocarrays.cli.rechunk", begun_and_terminated)
+    monkeypatch.setattr("oocarrays.cli.main.rechunk", begun_and_terminated)
     assert main(["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"]) == 128 + signal.SIGTERM
     said = "oocarrays: terminated; what was written stays, go on with: oocarrays resume t.zarr\n"
     assert capsys.readouterr() == ("", said)

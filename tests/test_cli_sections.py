@@ -10,8 +10,8 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.cli import main
-from oocarrays.cli_sections import parsed_section
+from oocarrays.cli.main import main
+from oocarrays.cli.sections import parsed_section
 
 VALUES = np.arange(64 * 64).reshape(64, 64)
 

@@ -13,10 +13,10 @@ import pytest
 import zarr
 from zarr.storage import MemoryStore
 
-from oocarrays.cli import main
-from oocarrays.contents import GroupFacts, contents
+from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError
-from oocarrays.storage.array_file import MARK
+from oocarrays.show.contents import GroupFacts, contents
+from oocarrays.storage.files.array_file import MARK
 
 RUN = "0123456789ab"
 

@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
-from oocarrays.plan.rechunk import METHODS
-from oocarrays.storage.access import ChunkWriter
+from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.storage.chunks.access import ChunkWriter
 
 CODECS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
@@ -443,7 +443,7 @@ def test_an_interrupted_command_line_says_so(
 KILLED = """
 import itertools, os, signal, sys
 import oocarrays as ooc
-from oocarrays.storage.access import ChunkWriter
+from oocarrays.storage.chunks.access import ChunkWriter
 
 write_all, calls = ChunkWriter.write_all, itertools.count()
 

@@ -1,29 +1,58 @@
-"""The floors of the house: an import that runs up is an error, wherever in a file it stands."""
+"""The floors of the house: an import that runs up, or in a circle, is an error, wherever in a file it stands."""
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOP = """
-    __main__ group_job api array asked chunks cli cli_exchange cli_requests cli_sections collective collective_report
-    collective_writes contents converting counting distributed_array distributing exchanges files group_chunks
-    groups iterating job keywords layouts lazy lazy_array lazy_dataset local_array local_slabs multicasting notebook
-    partitions
-    picture picture_exchange rank_arrays rank_blocks reading_ahead redistributions report section_arrays
-    section_reading section_writing shift_job shifting slab_iterator slabs stored_array storing
+FLOORS = """
+    errors
+    mapping
+    mapping.layouts kernels
+    plan
+    plan.exchange plan.sections
+    plan.rechunk plan.collective plan.layouts plan.slabs
+    plan.files plan.lazy
+    storage.stores
+    storage
+    storage.codecs
+    storage.files
+    storage.journal
+    storage.chunks
+    storage.sections
+    graphs
+    graphs.cluster
+    graphs.run
+    graphs.rechunk
+    graphs.slabs graphs.lazy
+    graphs.layouts
+    graphs.collective graphs.calibrate
+    graphs.files
+    options
+    show
+    stored
+    distributed
+    arrays
+    jobs
+    cli
 """
-FLOORS = {"errors": 0, "kernels": 1, "mapping": 1, "plan": 2, "storage": 3, "graphs": 4} | dict.fromkeys(TOP.split(), 5)
-ROOF = 6
-"""``oocarrays/__init__.py``, which shows the rooms' names and which no room imports."""
-OUTSIDE = {"numpy": 1, "zarr": 3, "numcodecs": 3, "fsspec": 3, "obstore": 3, "dask": 4, "distributed": 4}
-OUTSIDE |= {"typing_extensions": 0, "scipy": 1, "google_crc32c": 3, "cloudpickle": 4, "xarray": 4, "matplotlib": 5}
-"""The lowest floor that may import a package."""
+"""The rooms, from the ground up. A room imports from itself, and from rooms on the lines above its own."""
+FLOOR_OF = {room: floor for floor, line in enumerate(FLOORS.strip().splitlines()) for room in line.split()}
+ROOF = len(FLOORS.split())
+"""``oocarrays/__init__.py``, which shows the names of the house, and which no room imports."""
+OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.stores"}
+OUTSIDE |= dict.fromkeys(("numcodecs", "fsspec", "obstore", "google_crc32c"), "storage.stores")
+OUTSIDE |= dict.fromkeys(("dask", "distributed", "cloudpickle", "xarray"), "graphs") | {"matplotlib": "show"}
+"""The lowest room that may import a package."""
+MOST_MODULES = 14
+"""What a room may hold: more is two ideas in one room."""
 
 
 def source_files(root: Path) -> list[Path]:
@@ -36,12 +65,20 @@ def module_name(file: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def room_of(module: str) -> str | None:
+    """The room that a module of the house stands in; None where there is no such room."""
+    inside = module.removeprefix("oocarrays").removeprefix(".")
+    return next((room for room in (inside, inside.rpartition(".")[0]) if room in FLOOR_OF), None)
+
+
 def floor_of(module: str) -> int | None:
     """The floor that a module may be used from, or None where no floor knows it."""
-    top, *rest = module.split(".")
+    top = module.partition(".")[0]
+    if module in ("oocarrays", "oocarrays.__main__"):
+        return ROOF
     if top == "oocarrays":
-        return FLOORS.get(rest[0]) if rest else ROOF
-    return 0 if top in sys.stdlib_module_names else OUTSIDE.get(top)
+        return FLOOR_OF.get(room_of(module) or "")
+    return -1 if top in sys.stdlib_module_names else FLOOR_OF.get(OUTSIDE.get(top, ""))
 
 
 def imported(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
@@ -53,27 +90,51 @@ def imported(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *filter(None, [node.module])])
             for alias in node.names:
-                is_room = base == "oocarrays" and alias.name in FLOORS
-                yield node.lineno, f"{base}.{alias.name}" if is_room else base
+                named = f"{base}.{alias.name}"
+                yield node.lineno, named if is_module(named) or (base == "oocarrays" and room_of(named)) else base
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if called in ("import_module", "__import__"):
                 yield node.lineno, str(node.args[0].value)
 
 
+def is_module(name: str) -> bool:
+    top, *rest = name.split(".")
+    file = (ROOT if rest[:1] == ["graphs"] else ROOT / "oocarrays").joinpath(*rest)
+    return top == "oocarrays" and bool(rest) and (file.with_suffix(".py").is_file() or (file / "__init__.py").is_file())
+
+
+def imports_of(file: Path, root: Path) -> list[tuple[int, str]]:
+    name = module_name(file, root)
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    return list(imported(ast.parse(file.read_text(encoding="utf-8")), package))
+
+
 def wrong_imports(file: Path, root: Path) -> list[str]:
-    """Every import of ``file`` that runs up, as a line for a person."""
+    """Every import of ``file`` that runs up, or along to another room, as a line for a person."""
     name = module_name(file, root)
     mine = floor_of(name)
     if mine is None:
         return [f"{name} stands on no floor"]
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     found = []
-    for line, wanted in imported(ast.parse(file.read_text(encoding="utf-8")), package):
+    for line, wanted in imports_of(file, root):
         floor = floor_of(wanted)
-        if floor is None or floor > mine:
+        is_of_the_house = wanted.partition(".")[0] == "oocarrays"
+        below = floor is not None and (floor < mine or (floor == mine and not is_of_the_house))
+        if not below and not (is_of_the_house and room_of(wanted) == room_of(name) and wanted != "oocarrays"):
             found.append(f"{file.relative_to(root)}:{line} on floor {mine} imports {wanted} of floor {floor}")
     return found
+
+
+def circle(root: Path) -> list[str]:
+    """Modules that import each other in a circle, where there is one."""
+    imports = {module_name(file, root): {wanted for _, wanted in imports_of(file, root)} for file in source_files(root)}
+    arrows = {name: {wanted for wanted in found if wanted in imports} - {name} for name, found in imports.items()}
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 @pytest.mark.parametrize("file", source_files(ROOT), ids=lambda file: str(file.relative_to(ROOT)))
@@ -81,19 +142,33 @@ def test_imports_only_floors_below(file: Path) -> None:
     assert wrong_imports(file, ROOT) == []
 
 
-def test_every_room_is_looked_at() -> None:
-    rooms = {floor_of(module_name(file, ROOT)) for file in source_files(ROOT)}
-    assert rooms == {*FLOORS.values(), ROOF}
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert circle(ROOT) == []
 
 
+def test_every_room_is_looked_at_and_none_is_too_full() -> None:
+    named = [module_name(file, ROOT) for file in source_files(ROOT)]
+    rooms = Counter(room_of(name) for name in named if name not in (*PACKAGES, "oocarrays.__main__"))
+    assert {*rooms, *(room_of(name) for name in PACKAGES)} >= FLOOR_OF.keys()
+    assert max(rooms.values()) <= MOST_MODULES
+
+
+PACKAGES = {module_name(file, ROOT) for file in source_files(ROOT) if file.name == "__init__.py"}
 PLANTED = {
     "up": ("oocarrays/mapping/bad.py", "from oocarrays.plan.cost import Costs"),
-    "up by name of the room": ("oocarrays/storage/bad.py", "from oocarrays import api"),
-    "up to the graphs": ("oocarrays/storage/bad.py", "import oocarrays.graphs.run"),
-    "graphs up": ("graphs/bad.py", "from oocarrays.array import OutOfCoreArray"),
+    "up by name of the room": ("oocarrays/storage/bad.py", "from oocarrays import show"),
+    "up by name of the module": ("oocarrays/storage/bad.py", "from oocarrays.jobs import job"),
+    "up within a floor": ("oocarrays/storage/stores/bad.py", "from oocarrays.storage.chunks.access import ChunkReader"),
+    "along to another room": ("oocarrays/kernels/bad.py", "from oocarrays.mapping.layouts.axis import BlockAxis"),
+    "for types alone": (
+        "oocarrays/plan/bad.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from oocarrays.show import report",
+    ),
+    "up to the graphs": ("oocarrays/storage/bad.py", "import oocarrays.graphs.run.job"),
+    "graphs up": ("graphs/bad.py", "from oocarrays.arrays.array import OutOfCoreArray"),
     "the whole house": ("graphs/bad.py", "import oocarrays"),
     "relative": ("oocarrays/plan/bad.py", "from ..storage import meter"),
-    "relative from graphs": ("graphs/bad.py", "from .. import report"),
+    "relative from graphs": ("graphs/bad.py", "from ..show import report"),
     "relative in a package's own file": ("oocarrays/plan/__init__.py", "from ..storage.meter import Meter"),
     "inside a function": ("oocarrays/plan/bad.py", "def f():\n    if True:\n        import zarr"),
     "in a method, as another name": (
@@ -105,9 +180,10 @@ PLANTED = {
     "numcodecs below storage": ("oocarrays/plan/bad.py", "import numcodecs"),
     "numpy on the ground": ("oocarrays/errors.py", "import numpy"),
     "by a call": ("oocarrays/storage/bad.py", "import importlib\nimportlib.import_module('dask.array')"),
-    "of nobody": ("oocarrays/api.py", "import pandas"),
-    "a bare graphs": ("oocarrays/api.py", "import graphs"),
-    "a file without a floor": ("oocarrays/shed.py", "import os"),
+    "of nobody": ("oocarrays/jobs/bad.py", "import pandas"),
+    "a bare graphs": ("oocarrays/jobs/bad.py", "import graphs"),
+    "a file without a room": ("oocarrays/shed.py", "import os"),
+    "a room without a floor": ("oocarrays/plan/shed/bad.py", "import os"),
 }
 
 
@@ -122,10 +198,13 @@ def test_a_planted_import_is_caught(tmp_path: Path, name: str, code: str) -> Non
 
 FINE = {
     "down": ("oocarrays/plan/good.py", "from oocarrays.mapping.grid import ChunkGrid"),
-    "along": ("graphs/good.py", "from . import buffers\nfrom .run import GraphJob\nimport dask, zarr, numpy"),
+    "along": ("graphs/run/good.py", "from . import buffers\nfrom .job import GraphJob\nimport dask, zarr, numpy"),
     "relative and down": ("oocarrays/storage/good.py", "from ..errors import OocError\nfrom .. import errors"),
     "standard library": ("oocarrays/errors.py", "import os.path"),
-    "the roof": ("oocarrays/__init__.py", "from oocarrays import graphs\nfrom oocarrays.api import rechunk"),
+    "the roof": (
+        "oocarrays/__init__.py",
+        "from oocarrays import graphs\nfrom oocarrays.jobs.rechunking import rechunk",
+    ),
 }
 
 
@@ -135,3 +214,24 @@ def test_a_right_import_is_let_through(tmp_path: Path, name: str, code: str) -> 
     file.parent.mkdir(parents=True)
     file.write_text(code)
     assert wrong_imports(file, tmp_path) == []
+
+
+CIRCLES = {
+    "of two": {"a": "from oocarrays.plan import b", "b": "from oocarrays.plan.a import A"},
+    "by a deferred import": {"a": "import oocarrays.plan.b", "b": "def f():\n    from oocarrays.plan import a"},
+    "of three, one for types": {
+        "a": "from oocarrays.plan.b import B",
+        "b": "from oocarrays.plan.c import C",
+        "c": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from oocarrays.plan.a import A",
+    },
+}
+
+
+@pytest.mark.parametrize("files", CIRCLES.values(), ids=CIRCLES)
+def test_a_planted_circle_is_caught(tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    folder = tmp_path / "oocarrays" / "plan"
+    folder.mkdir(parents=True)
+    for name, code in files.items():
+        (folder / f"{name}.py").write_text(code)
+    assert {name.rpartition(".")[2] for name in circle(tmp_path)} == set(files)

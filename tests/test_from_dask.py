@@ -86,7 +86,7 @@ def test_any_blocks_into_any_chunks(tmp_path_factory: pytest.TempPathFactory, da
 @given(st.data())
 def test_aligned_is_what_a_table_says(data: st.DataObject) -> None:
     from oocarrays.mapping.grid import ChunkGrid
-    from oocarrays.plan.blocks import are_aligned
+    from oocarrays.plan.lazy.blocks import are_aligned
 
     n = data.draw(st.integers(1, 12))
     lengths, chunk = data.draw(block_lengths(n)), data.draw(st.integers(1, n + 1))
@@ -193,7 +193,7 @@ def test_what_stopped_when_all_blocks_were_there_goes_on(
     counted = Counted(FIELD, ((7, 13, 40), (50,)))
     job = ooc.from_dask(counted.lazy, tmp_path / "a", chunks=(60, 5), memory=MEMORY)
     with monkeypatch.context() as patched:
-        patched.setattr("oocarrays.storage.access.ChunkWriter.write_all", stops)
+        patched.setattr("oocarrays.storage.chunks.access.ChunkWriter.write_all", stops)
         with pytest.raises(KeyboardInterrupt):
             job.run()
     a = ooc.resume(tmp_path / "a").run() if again == "resumed" else job.run()

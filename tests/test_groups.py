@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import (
     BudgetError,
     ChunksError,
@@ -30,8 +30,8 @@ from oocarrays.errors import (
     UnsupportedError,
 )
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.group import ToCopy, plan_copies
-from oocarrays.storage.array_file import MARK
+from oocarrays.plan.rechunk.group import ToCopy, plan_copies
+from oocarrays.storage.files.array_file import MARK
 from tests.groups import AIR, check_same, objects, opened, write
 from tests.small import make
 

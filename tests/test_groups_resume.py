@@ -11,14 +11,14 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from oocarrays.graphs import journaled
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, TargetError, UnfinishedError
-from oocarrays.storage.array_file import is_finished
-from oocarrays.storage.journal import FOLDER
-from oocarrays.storage.leftovers import find_leftovers
+from oocarrays.graphs.run import journaled
+from oocarrays.storage.files.array_file import is_finished
+from oocarrays.storage.journal.journal import FOLDER
+from oocarrays.storage.journal.leftovers import find_leftovers
 from tests.dying import Server
 from tests.groups import objects
 from tests.unfinished import CHUNKS, FIELD, break_disk, fail, options_of, stamps

@@ -10,15 +10,15 @@ from pathlib import Path
 import dask
 import pytest
 import zarr
-from oocarrays.graphs import rechunk as graph_module
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import InputError
+from oocarrays.graphs.rechunk import graph as graph_module
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan import files
-from oocarrays.plan.sections import SectionPlan, gap_bytes
-from oocarrays.plan.sieve_writes import plan_section_write
+from oocarrays.plan.files import scatter as files
+from oocarrays.plan.sections.read import SectionPlan, gap_bytes
+from oocarrays.plan.sections.write import plan_section_write
 
 N = 10**15
 

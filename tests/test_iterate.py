@@ -13,11 +13,11 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.iterate import change
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, RunError, TargetError, UnfinishedError
-from oocarrays.storage.journal import Journal
+from oocarrays.graphs.slabs.iterate import change
+from oocarrays.storage.journal.journal import Journal
 from tests.dying import Server
 from tests.sweeping import cases, jacobi, plain_sweeps
 

@@ -22,9 +22,9 @@ from dask.diagnostics import ProgressBar
 from zarr.storage import MemoryStore, WrapperStore
 
 import oocarrays as ooc
-from oocarrays import report
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
-from oocarrays.storage import array_file
+from oocarrays.show import report
+from oocarrays.storage.files import array_file
 from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
 
 # ---------------------------------------------------------------------- looking is free

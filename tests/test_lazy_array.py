@@ -19,13 +19,13 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.lazy_reads import PlainCopy, StoredPart, copied, copy_tile, read_copy
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, ChunksError, LayoutError
-from oocarrays.lazy_array import Means, lazy_array, read_as
+from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copied, copy_tile, read_copy
 from oocarrays.plan.cost import Costs
-from oocarrays.storage.array_file import describe
+from oocarrays.storage.files.array_file import describe
+from oocarrays.stored.lazy_array import Means, lazy_array, read_as
 from tests.strategies import chunks_for, shapes
 
 ZSTD = zarr.codecs.ZstdCodec()

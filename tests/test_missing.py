@@ -14,16 +14,16 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from oocarrays.graphs.missing import MissingChunksWarning
 from zarr.codecs import GzipCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.cli import main
-from oocarrays.contents import contents
+from oocarrays.cli.main import main
 from oocarrays.errors import InputError, RunError
-from oocarrays.storage import chunk_names
-from oocarrays.storage.journal import Journal
+from oocarrays.graphs.run.missing import MissingChunksWarning
+from oocarrays.show.contents import contents
+from oocarrays.storage.files import chunk_names
+from oocarrays.storage.journal.journal import Journal
 from tests.small import DATA
 from tests.unfinished import break_disk
 

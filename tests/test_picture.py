@@ -12,7 +12,7 @@ import zarr
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from tests.small import each_method, make, plan
 
 

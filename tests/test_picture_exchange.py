@@ -15,11 +15,11 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
-from oocarrays.mapping.layout import Layout
-from oocarrays.plan.redistribution import Redistribution, plan_redistribution
-from oocarrays.report import seconds_text
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.layouts.redistribution import Redistribution, plan_redistribution
+from oocarrays.show.report import seconds_text
 
 
 def transpose(ranks: int) -> Redistribution:

@@ -19,9 +19,9 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, RunError, StoreFailure
-from oocarrays.storage.urls import absolute
+from oocarrays.storage.stores.urls import absolute
 from tests import entries
 from tests.entries import ENTRIES, FAULTS, JOBS, STORED, THREADS
 from tests.small import DATA, make
@@ -225,7 +225,7 @@ def test_a_zip_file_that_is_written_stays_where_it_is(tmp_path: Path, monkeypatc
 
 
 def test_a_link_that_leads_nowhere_does_not_end_what_is_listed(source: Path) -> None:
-    from oocarrays.storage.fingerprints import fingerprint
+    from oocarrays.storage.journal.fingerprints import fingerprint
 
     before = fingerprint(zarr.open_array(source, mode="r"))
     for name in ("00", "6x", "zz"):
@@ -234,8 +234,8 @@ def test_a_link_that_leads_nowhere_does_not_end_what_is_listed(source: Path) -> 
 
 
 def test_what_is_missing_of_a_batch_is_looked_at_when_it_is_at_its_end(source: Path) -> None:
-    from oocarrays.storage.access import ChunkReader
-    from oocarrays.storage.array_file import describe, open_array
+    from oocarrays.storage.chunks.access import ChunkReader
+    from oocarrays.storage.files.array_file import describe, open_array
     from oocarrays.storage.meter import Meter
 
     reader = ChunkReader(describe(open_array(source)), Meter())

@@ -18,7 +18,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, SelectionError
 from oocarrays.mapping.section import Section
-from oocarrays.reading_ahead import ReadAhead
+from oocarrays.stored.reading_ahead import ReadAhead
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Transpos
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.plan.rechunk import METHODS
-from oocarrays.storage.urls import store_of
+from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.storage.stores.urls import store_of
 from tests.strategies import MIB, chunks_for, shapes
 
 CODECS = {

@@ -18,7 +18,7 @@ from zarr.storage import LocalStore
 
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, OocError, TargetError
-from oocarrays.plan.rechunk import METHODS, RechunkPlan
+from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (

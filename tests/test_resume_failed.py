@@ -24,9 +24,10 @@ from oocarrays.errors import (
     RunError,
     TargetError,
 )
-from oocarrays.graphs import journaled
-from oocarrays.plan import candidates, rechunk
-from oocarrays.storage.journal import Journal
+from oocarrays.graphs.run import journaled
+from oocarrays.plan.rechunk import candidates
+from oocarrays.plan.rechunk import plan as rechunk
+from oocarrays.storage.journal.journal import Journal
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from oocarrays.graphs.resume import metadata_digest
 
 import oocarrays as ooc
-from oocarrays.storage import array_file, journal
-from oocarrays.storage.journal import FOLDER
+from oocarrays.graphs.rechunk.resume import metadata_digest
+from oocarrays.storage.files import array_file
+from oocarrays.storage.journal import journal
+from oocarrays.storage.journal.journal import FOLDER
 
 KEPT = Path(__file__).parent / "data" / "journals_0_5_0.json"
 """What was in the folder of each run that was killed, but for its lock: kind, path, bytes."""

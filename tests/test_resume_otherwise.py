@@ -13,9 +13,9 @@ import zarr
 from distributed import Client
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, DiskFullError, JournalError, RunError
-from oocarrays.storage.journal import FOLDER, Journal
+from oocarrays.storage.journal.journal import FOLDER, Journal
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 from tests.small import each_method
@@ -41,7 +41,7 @@ def fail_on(client: Client, job: Any, after: int, method: str = "put") -> None:
         from itertools import count
 
         from oocarrays.errors import DiskFullError
-        from oocarrays.storage.blobs import LocalBlobs
+        from oocarrays.storage.stores.blobs import LocalBlobs
 
         calls, before = count(), getattr(LocalBlobs, method)
         LocalBlobs.put_before = before  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ def fail_on(client: Client, job: Any, after: int, method: str = "put") -> None:
         setattr(LocalBlobs, method, put)
 
     def mend() -> None:
-        from oocarrays.storage.blobs import LocalBlobs
+        from oocarrays.storage.stores.blobs import LocalBlobs
 
         setattr(LocalBlobs, method, LocalBlobs.put_before)  # type: ignore[attr-defined]
 

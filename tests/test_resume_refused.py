@@ -12,13 +12,14 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.contents import array_facts
 from oocarrays.errors import JournalError, NotFoundError, RunError, TargetError, UnfinishedError
-from oocarrays.plan.as_json import to_json
-from oocarrays.storage import array_file, journal
-from oocarrays.storage.array_file import MARK
-from oocarrays.storage.journal import FOLDER, Journal
-from oocarrays.storage.leftovers import find_leftovers
+from oocarrays.plan.rechunk.as_json import to_json
+from oocarrays.show.contents import array_facts
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.journal import journal
+from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.leftovers import find_leftovers
 from tests.dying import Server
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of
 

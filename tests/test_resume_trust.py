@@ -13,11 +13,11 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import InputError, JournalError, RunError
-from oocarrays.plan import candidates
-from oocarrays.storage.access import ChunkReader
-from oocarrays.storage.journal import FOLDER, Journal
+from oocarrays.plan.rechunk import candidates
+from oocarrays.storage.chunks.access import ChunkReader
+from oocarrays.storage.journal.journal import FOLDER, Journal
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (

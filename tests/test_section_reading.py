@@ -14,8 +14,8 @@ import oocarrays as ooc
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
-from oocarrays.section_reading import plan, read
 from oocarrays.storage.meter import Meter
+from oocarrays.stored.reading import plan, read
 
 KEYS: list[Any] = [
     np.s_[2:10:2, 3:9:2],

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, LayoutError, SelectionError
-from oocarrays.mapping.local import LocalPart
-from oocarrays.plan.halos import Halos
+from oocarrays.mapping.layouts.local import LocalPart
+from oocarrays.plan.layouts.halos import Halos
 from tests.padding import BOUNDARIES, blocks, seen
 
 

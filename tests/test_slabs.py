@@ -31,7 +31,7 @@ from oocarrays.errors import (
     TargetError,
     UnfinishedError,
 )
-from oocarrays.storage.journal import Journal
+from oocarrays.storage.journal.journal import Journal
 from tests.whole import around, expected
 
 CODED = {"compressors": zarr.codecs.ZstdCodec()}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import oocarrays as ooc
-from oocarrays import keywords
+from oocarrays.options import keywords
 
 ROOT = Path(__file__).parents[1]
 USER = """
@@ -22,7 +22,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
-from oocarrays.graphs.run import Cluster
+from oocarrays.graphs.run.job import Cluster
 
 a = ooc.rechunk("rows.zarr", "columns.zarr", chunks=(8, 4), memory="1GiB").run()
 part: np.ndarray = a[10:20, ::3]
@@ -67,7 +67,7 @@ def started(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_in_the_source_folder_it_is_found() -> None:
-    ran = started(ROOT, "import oocarrays, oocarrays.graphs.run; print(oocarrays.__file__)")
+    ran = started(ROOT, "import oocarrays, oocarrays.graphs.run.job; print(oocarrays.__file__)")
     assert Path(ran.stdout.strip()).parent == ROOT / "oocarrays", ran.stderr
 
 

@@ -16,11 +16,11 @@ import zarr
 from dask.delayed import Delayed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.storing import Storing
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, NotFoundError, SelectionError, TargetError, UnsupportedError
-from oocarrays.storage.array_file import describe
+from oocarrays.graphs.lazy.storing import Storing
+from oocarrays.storage.files.array_file import describe
 from tests.strategies import chunks_for, shapes
 from tests.test_lazy_array import ZSTD, lengths
 

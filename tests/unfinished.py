@@ -14,11 +14,11 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
-from oocarrays.plan.rechunk import RechunkPlan
-from oocarrays.storage.blobs import LocalBlobs
-from oocarrays.storage.journal import FOLDER, Journal
-from oocarrays.storage.store_blobs import StoreBlobs
-from oocarrays.storage.underway import Putting
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.stores.store_blobs import StoreBlobs
+from oocarrays.storage.stores.underway import Putting
 from tests.small import make
 
 FIELD = np.random.default_rng(1).random((1024, 1024), dtype="f4")

@@ -28,7 +28,7 @@ LOOK = 0.01
 @contextmanager
 def workers(job: Job) -> Iterator[Client]:
     """A client of a cluster whose workers have imported what they need."""
-    with dask_cluster.workers(job, "oocarrays.api") as client:
+    with dask_cluster.workers(job, "oocarrays.jobs.rechunking") as client:
         yield client
 
 

@@ -92,8 +92,8 @@ class Costs:
         },
         hash=False,
     )
-    """Of a redistribution between workers: seconds, and seconds a byte, as `oocarrays.plan.prediction.Constants` has
-    them by these names; packing and unpacking included."""
+    """Of a redistribution between workers: seconds, and seconds a byte, as
+    `oocarrays.plan.exchange.prediction.Constants` has them by these names; packing and unpacking included."""
     coded_ratio: float = 0.6
     """Coded bytes over decoded bytes: an estimate."""
     cache_bytes: float = 4e9

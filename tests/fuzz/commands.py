@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from oocarrays import cli
+from oocarrays.cli import main as cli
 from tests.fuzz import pools
 from tests.fuzz.calls import Wrong
 

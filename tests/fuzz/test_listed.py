@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import oocarrays as ooc
-from oocarrays.cli import WRONG_INPUT
+from oocarrays.cli.main import WRONG_INPUT
 from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, PlacementError, SelectionError
-from oocarrays.storage.journal import FOLDER, PLAN
+from oocarrays.storage.journal.journal import FOLDER, PLAN
 from tests.fuzz import commands, watched, world
 
 SOON = 60

@@ -15,11 +15,11 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from oocarrays.graphs import nearby
-from oocarrays.graphs.nearby import LOOK, READ, introduce
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from oocarrays.graphs.cluster import nearby
+from oocarrays.graphs.cluster.nearby import LOOK, READ, introduce
 
 FIELD = np.random.default_rng(1).random((1024, 768), dtype="f4")
 SECONDS = 120

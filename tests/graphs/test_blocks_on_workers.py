@@ -12,10 +12,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
-from oocarrays.graphs.run import _settled
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
+from oocarrays.graphs.run.job import _settled
 from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 
 FIELD = np.arange(240 * 96, dtype="f8").reshape(240, 96)

@@ -10,11 +10,11 @@ from pathlib import Path
 import dask
 import pytest
 import yaml
-from oocarrays.graphs import calibrate as module
-from oocarrays.graphs.calibrate import calibrate, keep
 
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 from oocarrays.errors import InputError
+from oocarrays.graphs.calibrate import machine as module
+from oocarrays.graphs.calibrate.machine import calibrate, keep
 from oocarrays.plan.cost import COST_NAMES
 
 pytestmark = pytest.mark.usefixtures("settings_of_old")
@@ -46,7 +46,7 @@ def test_the_command_shows_what_it_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
-    monkeypatch.setattr("oocarrays.cli.calibrate", lambda folder: {"task_seconds": 1e-4})
+    monkeypatch.setattr("oocarrays.cli.main.calibrate", lambda folder: {"task_seconds": 1e-4})
     dask.config.set({"oocarrays.cost.task_seconds": 6e-4})
     assert main(["calibrate", "--store", str(tmp_path)]) == 0
     out = capsys.readouterr().out

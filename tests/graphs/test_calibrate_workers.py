@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import yaml
 from distributed import Client, LocalCluster
-from oocarrays.graphs import calibrate_workers as module
-from oocarrays.graphs.calibrate import keep
-from oocarrays.graphs.calibrate_workers import calibrate_workers, fit
 
 from oocarrays.errors import InputError, RunError
+from oocarrays.graphs.calibrate import workers as module
+from oocarrays.graphs.calibrate.machine import keep
+from oocarrays.graphs.calibrate.workers import calibrate_workers, fit
 from oocarrays.plan.cost import Costs
 
 

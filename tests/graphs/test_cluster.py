@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from oocarrays.graphs import placement
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, PlacementError
-from oocarrays.plan.schedule import complete_exchange
+from oocarrays.graphs.cluster import placement
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.plan.exchange.schedule import complete_exchange
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, until, within
 from tests.small import CODECS, make
 
@@ -187,7 +187,7 @@ def test_a_scheduler_keeps_the_events_of_few_runs(three: Client, field: Path) ->
         return [name for name in dask_scheduler._broker._topics if name.startswith("oocarrays-")]
 
     def keep_few(dask_scheduler: Any, runs: int) -> int:
-        from oocarrays.graphs import pins
+        from oocarrays.graphs.cluster import pins
 
         former, pins.TOLD_RUNS = pins.TOLD_RUNS, runs
         return former

@@ -13,7 +13,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
-from oocarrays.graphs.placement import known_workers
+from oocarrays.graphs.cluster.placement import known_workers
 from tests.graphs.clusters import cluster, tight, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.small import CODECS
@@ -91,13 +91,13 @@ def test_parts_stay_with_their_ranks(spare: Client, tmp_path: Path) -> None:
     np.testing.assert_array_equal(within(ooc.write_sections(z, x.layout, x).run), DATA)
 
 
-RUN = "oocarrays.graphs.collective_writes:WritingRun"
+RUN = "oocarrays.graphs.collective.write:WritingRun"
 KILLED = [
     (RUN, "_own", 1, "after", 1),
     (RUN, "_send", 2, "after", 0),
     (RUN, "_receive", 2, "before", 2),
     (RUN, "_write", 2, "before", 1),
-    ("oocarrays.storage.blobs:LocalBlobs", "_write", 2, "after", 2),
+    ("oocarrays.storage.stores.blobs:LocalBlobs", "_write", 2, "after", 2),
     (RUN, "_done", 1, "before", 0),
 ]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed.protocol import deserialize, serialize
-from oocarrays.graphs import nearby
-from oocarrays.graphs.deliveries import Delivery, Part
 
+from oocarrays.graphs.cluster import nearby
+from oocarrays.graphs.collective.deliveries import Delivery, Part
 from tests.graphs.test_nearby import FAR, NEAR
 
 ROOMS: dict[str, Any] = {

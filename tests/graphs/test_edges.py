@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs import in_place
-from oocarrays.graphs.rechunk import build_graph
 
 import oocarrays as ooc
-from oocarrays.api import RechunkJob
-from oocarrays.plan.passes import Pass
-from oocarrays.storage.access import ChunkReader, ChunkWriter
+from oocarrays.graphs.rechunk import in_place
+from oocarrays.graphs.rechunk.graph import build_graph
+from oocarrays.jobs.rechunking import RechunkJob
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter
 from tests.edges import Edges, run_of
 from tests.small import CODECS, DATA, each_method, make, plan
 from tests.strategies import orders

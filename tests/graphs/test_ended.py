@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError
-from oocarrays.storage.journal import FOLDER, Journal
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.storage.journal.journal import FOLDER, Journal
 from tests.graphs.clusters import cluster, events, until, within
 from tests.graphs.test_killed_tasks import dies
 

@@ -10,15 +10,15 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.buffers import Holding
-from oocarrays.graphs.rechunk import build_graph
 
-from oocarrays.api import RechunkJob
+from oocarrays.graphs.rechunk.graph import build_graph
+from oocarrays.graphs.run.buffers import Holding
+from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.passes import Pass
-from oocarrays.plan.rechunk import METHODS, plan_rechunk
-from oocarrays.storage.pages import allocate
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.plan import METHODS, plan_rechunk
+from oocarrays.storage.stores.pages import allocate
 from tests.edges import Edges, run_of
 from tests.small import DATA, make, plan
 from tests.strategies import MIB, orders, stored, taking

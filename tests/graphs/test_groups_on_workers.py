@@ -15,7 +15,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError
-from oocarrays.mapping.placing import spread
+from oocarrays.mapping.layouts.placing import spread
 from tests.graphs.clusters import FIELD, cluster, events, kill_when, until, within
 from tests.small import CODECS
 

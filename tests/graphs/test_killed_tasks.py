@@ -18,8 +18,8 @@ import pytest
 from distributed import Client
 
 import oocarrays as ooc
-from oocarrays.graphs import telling
-from oocarrays.graphs.placement import known_workers
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.run import telling
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
 from tests.small import CODECS, make
 
@@ -82,9 +82,9 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
 
 
 RUN, EXCHANGE, JOURNAL = (
-    "oocarrays.graphs.rechunk_tasks:RechunkRun",
-    "oocarrays.graphs.exchange:VERBS",
-    "oocarrays.storage.journal:Journal",
+    "oocarrays.graphs.rechunk.tasks:RechunkRun",
+    "oocarrays.graphs.rechunk.exchange:VERBS",
+    "oocarrays.storage.journal.journal:Journal",
 )
 INDEPENDENT = [
     (RUN, "_probe", 1, "before", 1),
@@ -103,7 +103,7 @@ TWO_PHASE = [
     (EXCHANGE, "write", 2, "after", 1),
     (EXCHANGE, "free", 2, "after", 0),
     (JOURNAL, "record", 3, "before", 1),
-    ("oocarrays.storage.blobs:LocalBlobs", "_write", 2, "after", 2),
+    ("oocarrays.storage.stores.blobs:LocalBlobs", "_write", 2, "after", 2),
 ]
 STAGED = [(RUN, "_copy", 1, "after", 1), (RUN, "_copy", 2, "before", 0), (RUN, "_start", 2, "before", 0)]
 KILLED = [

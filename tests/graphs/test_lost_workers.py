@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from distributed import Client
 from distributed.core import Status
-from oocarrays.graphs import run as graph_run
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from oocarrays.storage.journal import Journal
+from oocarrays.graphs.run import job as graph_run
+from oocarrays.storage.journal.journal import Journal
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, within
 from tests.small import CODECS, make
 

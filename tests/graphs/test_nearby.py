@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from distributed import Client, Worker
 from distributed.protocol import deserialize, serialize
-from oocarrays.graphs import nearby, shared
-from oocarrays.graphs.nearby import LOOK, READ, Message, introduce
-from oocarrays.graphs.placement import known_workers
-from oocarrays.graphs.shared import LEAST_BYTES, Rooms
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
+from oocarrays.graphs.cluster import nearby, shared
+from oocarrays.graphs.cluster.nearby import LOOK, READ, Message, introduce
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.cluster.shared import LEAST_BYTES, Rooms
 from tests.graphs.clusters import cluster, only, ways_that_work, within
 
 NEAR = {end: {"address": f"tcp://10.1.2.3:{port}"} for end, port in (("sender", 1), ("recipient", 2))}

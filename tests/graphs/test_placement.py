@@ -10,13 +10,13 @@ import pytest
 from distributed import Client
 
 import oocarrays as ooc
-from oocarrays.graphs.exchanging import exchange_tasks
-from oocarrays.graphs.parts import parts_of_array
-from oocarrays.graphs.redistribution import Moving
-from oocarrays.mapping.layout import Layout
-from oocarrays.mapping.placing import sides, spread
-from oocarrays.plan.redistribution import Transfer
-from oocarrays.plan.schedule import Schedule
+from oocarrays.graphs.layouts.exchanging import exchange_tasks
+from oocarrays.graphs.layouts.parts import parts_of_array
+from oocarrays.graphs.layouts.redistribution import Moving
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.placing import sides, spread
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.redistribution import Transfer
 from tests.graphs.clusters import cluster, within
 from tests.owners import numbered
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from oocarrays.graphs.missing import MissingChunksWarning
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
+from oocarrays.graphs.run.missing import MissingChunksWarning
 from tests import entries
 from tests.entries import ENTRIES, JOBS
 from tests.graphs.clusters import cluster, within

@@ -16,8 +16,8 @@ from distributed import Client, SchedulerPlugin, wait
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
-from oocarrays.graphs.placement import known_workers
-from oocarrays.plan.schedule import Schedule
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.plan.exchange.schedule import Schedule
 from tests.graphs.clusters import cluster, until, within
 from tests.owners import numbered, part
 

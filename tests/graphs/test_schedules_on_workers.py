@@ -13,14 +13,14 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client
-from oocarrays.graphs import nearby, shared
-from oocarrays.graphs.nearby import LOOK
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.candidates import BASE_BYTES
-from oocarrays.plan.schedule import Schedule
+from oocarrays.graphs.cluster import nearby, shared
+from oocarrays.graphs.cluster.nearby import LOOK
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.rechunk.candidates import BASE_BYTES
 from tests.graphs.clusters import FIELD, cluster, events, kill_when, most_held, only, tight, until, within
 from tests.small import CODECS, make
 from tests.strategies import taking

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from oocarrays.graphs import shared
-from oocarrays.graphs.shared import Rooms, Segment, Where
+
+from oocarrays.graphs.cluster import shared
+from oocarrays.graphs.cluster.shared import Rooms, Segment, Where
 
 MIB = 2**20
 LOOKER = """

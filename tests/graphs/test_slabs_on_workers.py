@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from oocarrays.errors import RunError, TargetError, UnfinishedError
-from oocarrays.storage.journal import Journal
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.storage.journal.journal import Journal
 from tests.graphs.clusters import cluster, events, home_of, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.small import CODECS, make
@@ -22,7 +22,7 @@ from tests.whole import around, expected
 FIELD = np.random.default_rng(2).random((240, 64))
 RANKS = 3
 SLABS = 20
-RUN, JOURNAL = "oocarrays.graphs.slab_tasks:SlabRun", "oocarrays.storage.journal:Journal"
+RUN, JOURNAL = "oocarrays.graphs.slabs.tasks:SlabRun", "oocarrays.storage.journal.journal:Journal"
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.nearby import Message
-from oocarrays.graphs.shared import Rooms
-from oocarrays.graphs.steps import Exchange, Key, arrived_parts, carried_parts, messages_of, sent_parts
 
-from oocarrays.plan.schedule import Schedule
+from oocarrays.graphs.cluster.nearby import Message
+from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.run.steps import Exchange, Key, arrived_parts, carried_parts, messages_of, sent_parts
+from oocarrays.plan.exchange.schedule import Schedule
 from tests.strategies import orders
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oocarrays.graphs.sweeps import Fused, beyond
 
 from oocarrays.errors import RunError
-from oocarrays.plan.sweeps import Sweeps, fitting_tile
+from oocarrays.graphs.slabs.sweeps import Fused, beyond
+from oocarrays.plan.slabs.sweeps import Sweeps, fitting_tile
 from tests.sweeping import BOUNDARIES, MODES, Stencil, cases, plain_sweep, plain_sweeps
 
 
@@ -123,7 +123,7 @@ def test_blocks_at_an_edge_are_no_smaller_than_a_stencil() -> None:
 
 FAULTS = """
 import resource, numpy as np
-from oocarrays.storage.pages import keep_freed
+from oocarrays.storage.stores.pages import keep_freed
 keep_freed(2**22)
 np.ones(2**17)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -6,8 +6,9 @@ import threading
 from typing import Any
 
 import pytest
-from oocarrays.graphs import run
-from oocarrays.graphs.run import Threads
+
+from oocarrays.graphs.run import job as run
+from oocarrays.graphs.run.job import Threads
 
 
 def test_what_waits_is_left_and_what_has_begun_is_waited_for() -> None:

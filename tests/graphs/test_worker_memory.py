@@ -13,16 +13,16 @@ import dask.threaded
 import numpy as np
 import pytest
 from distributed import Client
-from oocarrays.graphs.nearby import LOOK, READ
-from oocarrays.graphs.rechunk import build_graph
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from oocarrays.graphs.cluster.nearby import LOOK, READ
+from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.candidates import BASE_BYTES
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.passes import Pass
-from oocarrays.plan.rechunk import plan_rechunk
+from oocarrays.plan.rechunk.candidates import BASE_BYTES
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.plan import plan_rechunk
 from tests.edges import run_of
 from tests.graphs.clusters import cluster, most_held, only, within
 from tests.small import CODECS, make

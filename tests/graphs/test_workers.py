@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from oocarrays.graphs import placement
-from oocarrays.graphs import run as graph_run
-from oocarrays.graphs.placement import known_workers
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, PlacementError, TargetError
-from oocarrays.plan.schedule import complete_exchange
+from oocarrays.graphs.cluster import placement
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.run import job as graph_run
+from oocarrays.plan.exchange.schedule import complete_exchange
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, within
 from tests.small import CODECS, make
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import cycle
 
-from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, Distribution
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution
 
 Table = list[list[int]]
 """The elements that each rank holds, in their order with it."""

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.axis import Axis, BlockCyclicAxis
-from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
+from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
 from tests.mapping.dealing import Table, dealt, laid_out, owners, places
 
 DATA = Path(__file__).parents[1] / "data"

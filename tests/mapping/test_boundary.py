@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.boundary import checked_boundary, standing
+from oocarrays.mapping.layouts.boundary import checked_boundary, standing
 
 PADS = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap"}
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.distribution import GenBlock
+from oocarrays.mapping.layouts.distribution import GenBlock
 
 
 @given(st.integers(0, 200), st.integers(1, 30))

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
-from oocarrays.mapping.hpf import Asked
-from oocarrays.mapping.layout import Layout
-from oocarrays.mapping.process_grid import even_grid
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
+from oocarrays.mapping.layouts.hpf import Asked
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.process_grid import even_grid
 from tests.mapping.dealing import laid_out, owners
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layout import Layout
-from oocarrays.mapping.local import LocalPart, check_depth, depths, places_in, shared
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, places_in, shared
 from oocarrays.mapping.orientation import chunks_along, orientation_of, runs_along
 from oocarrays.mapping.section import Section
 from tests.mapping.local_parts import NOTHING, hand, local_files

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping import ranges
-from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 
 DATA = Path(__file__).parents[1] / "data"

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, JournalError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.as_json import _read, from_json, to_json
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.rechunk import METHODS, RechunkPlan, plan_rechunk
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.rechunk.as_json import _read, from_json, to_json
+from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan, plan_rechunk
 from tests.strategies import MIB, chunks_for, shapes, stored, taking
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from oocarrays.errors import ScheduleError
-from oocarrays.mapping.layout import Layout
-from oocarrays.plan.assembly import Messaging, held_elements
+from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.network import FlatCluster
-from oocarrays.plan.prediction import flat_constants, predicted
-from oocarrays.plan.schedule import Schedule
-from oocarrays.plan.transfer import Transfer
+from oocarrays.plan.exchange.network import FlatCluster
+from oocarrays.plan.exchange.prediction import flat_constants, predicted
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.assembly import Messaging, held_elements
+from oocarrays.plan.layouts.transfer import Transfer
 
 TRANSFERS = {
     "rows to columns": (Layout.of((8, 8), "(block, *)", ranks=4), Layout.of((8, 8), "(*, block)", ranks=4)),

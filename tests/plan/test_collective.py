@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError, ScheduleError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layout import Layout
+from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, lengths
-from oocarrays.plan.collective import CollectivePlan, two_phase
-from oocarrays.plan.offers import plan_collective
-from oocarrays.plan.wanted import requests_of
+from oocarrays.plan.collective.read import CollectivePlan, two_phase
+from oocarrays.plan.collective.read_offers import plan_collective
+from oocarrays.plan.collective.wanted import requests_of
 from tests.plan.test_wanted import SHAPES, marked
 from tests.selections import requests
 from tests.strategies import chunks_for, stored

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oocarrays.mapping.axis import Axis, BlockCyclicAxis, GenBlockAxis
-from oocarrays.plan.communication import FORMULAS, Runs, cut, formula, runs_between
+from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
+from oocarrays.plan.layouts.runs import FORMULAS, Runs, cut, formula, runs_between
 
 BILLION = 10**9
 

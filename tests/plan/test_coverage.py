@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
-from oocarrays.plan.coverage import Coverage
+from oocarrays.plan.collective.coverage import Coverage
 from tests.strategies import chunks_for, requests_of, shapes
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import axis_order
-from oocarrays.plan.domains import Domain, file_domains, spaced
+from oocarrays.plan.collective.domains import Domain, file_domains, spaced
 from tests.strategies import chunks_for, requests_of, shapes
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange import Exchange
-from oocarrays.plan.schedule import Schedule, schedules
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.schedule import Schedule, schedules
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oocarrays.plan.exchange import Exchange
-from oocarrays.plan.fitting import NAMES, fitted
-from oocarrays.plan.network import FlatCluster
-from oocarrays.plan.prediction import Constants, schedule_seconds
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.fitting import NAMES, fitted
+from oocarrays.plan.exchange.network import FlatCluster
+from oocarrays.plan.exchange.prediction import Constants, schedule_seconds
+from oocarrays.plan.exchange.schedule import Schedule
 
 TRUE = Constants(
     startup=0.016, exchange=2e-9, send_receive=3e-9, single=1e-9, saturated=1.5e-9, forward=0.5e-9, task=0.001

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.graphs.rechunk import build_graph
-from oocarrays.graphs.rechunk_run import Destination
-from oocarrays.graphs.rechunk_tasks import RechunkRun
+from oocarrays.graphs.rechunk.graph import build_graph
+from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.candidates import BASE_BYTES
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.messages import Block, blocks, message_blocks, sent_sections
-from oocarrays.plan.passes import Pass, box_count
-from oocarrays.plan.rechunk import RechunkPlan, plan_rechunk
-from oocarrays.storage import array_file
-from oocarrays.storage.formats import target_settings
+from oocarrays.plan.rechunk.candidates import BASE_BYTES
+from oocarrays.plan.rechunk.messages import Block, blocks, message_blocks, sent_sections
+from oocarrays.plan.rechunk.passes import Pass, box_count
+from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.formats import target_settings
 from tests.strategies import MIB, chunks_for, orders, shapes, stored
 
 many = settings(deadline=None, max_examples=60)

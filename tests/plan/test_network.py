@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.network import FatTree, FlatCluster, Mesh, Network, busiest
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network, busiest
+from oocarrays.plan.exchange.schedule import Schedule
 from tests import contention
 
 POWERS = (1, 2, 4, 8, 16, 32)

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.ordering import load_of, schedule_for, schedules_for
-from oocarrays.plan.schedule import Schedule
+from oocarrays.plan.exchange.ordering import load_of, schedule_for, schedules_for
+from oocarrays.plan.exchange.schedule import Schedule
 from tests.strategies import taking
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 32)

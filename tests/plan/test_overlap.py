@@ -8,9 +8,9 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays.mapping import overlap
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.plan import overlap
-from oocarrays.plan.overlap import axis_overlap, chunk_visits, range_requests, tile_shape, touched_by_region
+from oocarrays.mapping.overlap import axis_overlap, chunk_visits, range_requests, tile_shape, touched_by_region
 
 
 def pieces(extent: int, chunk: int, region: int) -> list[tuple[int, int, int]]:

@@ -10,9 +10,9 @@ import pytest
 
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.exchange import Exchange
-from oocarrays.plan.network import FatTree, FlatCluster, Mesh
-from oocarrays.plan.prediction import (
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh
+from oocarrays.plan.exchange.prediction import (
     DELTA,
     Constants,
     cheapest,
@@ -22,8 +22,8 @@ from oocarrays.plan.prediction import (
     schedule_seconds,
     step_seconds,
 )
-from oocarrays.plan.schedule import Schedule
-from oocarrays.plan.wormhole import MEASURED_DELTA
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
 from tests import contention, printed
 
 Cell = tuple[str, int, int, int]

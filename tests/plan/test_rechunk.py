@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.candidates import MAX_TASKS
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.passes import Pass
-from oocarrays.plan.rechunk import METHODS, RechunkPlan, plan_rechunk
+from oocarrays.plan.rechunk.candidates import MAX_TASKS
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan, plan_rechunk
 from tests.strategies import MIB, chunks_for, shapes, stored
 
 COSTS = Costs(cores=2)

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layout import Layout
-from oocarrays.plan import communication, transfer
-from oocarrays.plan.communication import cut, runs_between
+from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.redistribution import Redistribution, Transfer, plan_redistribution
+from oocarrays.plan.layouts import runs as communication
+from oocarrays.plan.layouts import transfer
+from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan_redistribution
+from oocarrays.plan.layouts.runs import cut, runs_between
 
 FREE = Costs(exchange=dict.fromkeys(Costs().exchange, 0.0), copy_bandwidth=1.0)
 """Only copies cost."""

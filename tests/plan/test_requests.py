@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, LayoutError
-from oocarrays.plan.requests import requests_of
-from oocarrays.storage.array_file import describe
+from oocarrays.plan.sections.requests import requests_of
+from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.sections import read_section
+from oocarrays.storage.sections.read import read_section
 
 PRINTED = {
     "Column-Block": "(*, block)",

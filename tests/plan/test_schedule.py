@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.schedule import NAMES, POWERS_OF_TWO, Schedule, schedules
+from oocarrays.plan.exchange.schedule import NAMES, POWERS_OF_TWO, Schedule, schedules
 from tests import printed
 
 

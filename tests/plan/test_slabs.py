@@ -15,8 +15,8 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.slab_cuts import MOST, plan_slabs
-from oocarrays.plan.slabs import SlabPlan
+from oocarrays.plan.slabs.cuts import MOST, plan_slabs
+from oocarrays.plan.slabs.plan import SlabPlan
 from tests.whole import padded
 
 MODES = ["none", "reflect", "nearest", "periodic", 7]

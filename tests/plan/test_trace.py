@@ -7,11 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from oocarrays.plan.exchange import Exchange
-from oocarrays.plan.network import FlatCluster, Mesh
-from oocarrays.plan.prediction import DELTA, predicted
-from oocarrays.plan.schedule import NAMES, Schedule, schedules
-from oocarrays.plan.trace import Trace, arrivals, in_order, ordered
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.network import FlatCluster, Mesh
+from oocarrays.plan.exchange.prediction import DELTA, predicted
+from oocarrays.plan.exchange.schedule import NAMES, Schedule, schedules
+from oocarrays.plan.exchange.trace import Trace, arrivals, in_order, ordered
 
 ON_MESHES = [(name, ranks, columns) for name in ("rex", "ipex") for ranks in (4, 16) for columns in (1, 2, 4)]
 ELSEWHERE = [(schedule.name, ranks, None) for ranks in (1, 2, 5, 8) for schedule in schedules(ranks)]

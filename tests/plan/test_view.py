@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.rechunk import METHODS, RechunkPlan, plan_rechunk
-from oocarrays.plan.view import MOST_BOXES, MOST_READS, MOST_UNITS, Panel, view
+from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan, plan_rechunk
+from oocarrays.plan.rechunk.view import MOST_BOXES, MOST_READS, MOST_UNITS, Panel, view
 
 
 def stored(shape: tuple[int, ...], chunks: tuple[int, ...], codec: str | None = None) -> Stored:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.plan.wanted import AccessTable, places, requests_of
+from oocarrays.plan.collective.wanted import AccessTable, places, requests_of
 from tests.owners import layouts, numbered, part
 from tests.selections import requests
 from tests.strategies import chunks_for

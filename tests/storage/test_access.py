@@ -9,13 +9,13 @@ from zarr.storage import LocalStore, MemoryStore
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.section import Section
-from oocarrays.plan.overlap import tile_shape
-from oocarrays.storage.access import ChunkReader, ChunkWriter, scatter
-from oocarrays.storage.array_file import describe
-from oocarrays.storage.blobs import LocalBlobs
+from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, scatter
+from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.opening import open_ahead
+from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.stores.opening import open_ahead
 from tests.strategies import grids
 
 

@@ -9,9 +9,9 @@ import zarr
 from zarr.storage import LocalStore, MemoryStore
 
 from oocarrays.errors import NotFoundError, TargetError, UnfinishedError
-from oocarrays.storage.array_file import MARK, is_finished, unfinished_run
-from oocarrays.storage.copies import copy_part
-from oocarrays.storage.group_file import (
+from oocarrays.storage.chunks.copies import copy_part
+from oocarrays.storage.files.array_file import MARK, is_finished, unfinished_run
+from oocarrays.storage.files.group_file import (
     check_group_target,
     create_group,
     describe_group,
@@ -20,7 +20,7 @@ from oocarrays.storage.group_file import (
     member_store,
     open_group,
 )
-from oocarrays.storage.journal import Journal
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter
 from tests.groups import check_same, objects, opened, write
 from tests.small import make

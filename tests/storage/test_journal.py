@@ -25,8 +25,8 @@ import zarr
 from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage import entries, journal, lock
-from oocarrays.storage.journal import FOLDER, Journal
+from oocarrays.storage.journal import entries, journal, lock
+from oocarrays.storage.journal.journal import FOLDER, Journal
 from tests.small import DATA, make
 
 CONTENT = {"plan": {"chunks": (4, 5), "seconds": 0.5, "none": None}, "source": "a.zarr"}
@@ -356,7 +356,7 @@ def test_what_a_store_is_asked_for() -> None:
 
 HOLDER = """
 import sys
-from oocarrays.storage.journal import Journal
+from oocarrays.storage.journal.journal import Journal
 journal = Journal(sys.argv[1])
 try:
     print(getattr(journal, sys.argv[2])(), flush=True)

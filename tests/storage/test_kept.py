@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.storage.blobs import padded
-from oocarrays.storage.kept import KeptMessages, Reader
+from oocarrays.storage.chunks.kept import KeptMessages, Reader
+from oocarrays.storage.stores.blobs import padded
 
 MOST = 3 * 4096
 

@@ -20,11 +20,12 @@ import zarr
 from zarr.storage import LocalStore, _local
 
 from oocarrays.errors import DiskFullError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage import blobs, leftovers, lock
-from oocarrays.storage.array_file import MARK
-from oocarrays.storage.blobs import LocalBlobs
-from oocarrays.storage.journal import FOLDER, Journal
-from oocarrays.storage.leftovers import Leftover, find_leftovers, hold
+from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.journal import leftovers, lock
+from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.leftovers import Leftover, find_leftovers, hold
+from oocarrays.storage.stores import blobs
+from oocarrays.storage.stores.blobs import LocalBlobs
 from tests.small import make
 
 HEX = "0123456789abcdef" * 2
@@ -212,8 +213,8 @@ def test_what_may_not_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest
 
 HOLDER = """
 import sys
-from oocarrays.storage.journal import Journal
-from oocarrays.storage.leftovers import hold
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.leftovers import hold
 kept = hold(sys.argv[2]) if sys.argv[1] == "scratch" else Journal(sys.argv[2])
 if sys.argv[1] != "scratch":
     kept.claim()

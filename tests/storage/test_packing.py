@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError, UnsupportedError
-from oocarrays.mapping.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
-from oocarrays.mapping.layout import Layout
-from oocarrays.plan.redistribution import Transfer, plan_redistribution
-from oocarrays.storage import packing
-from oocarrays.storage.packing import move, pack, pack_all, unpack, unpack_all
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
+from oocarrays.storage.sections import packing
+from oocarrays.storage.sections.packing import move, pack, pack_all, unpack, unpack_all
 
 
 def dealt(distribution: Distribution, extent: int, ranks: int) -> list[list[int]]:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError
-from oocarrays.storage import past_cache
-from oocarrays.storage.array_file import ArrayFile, describe
-from oocarrays.storage.past_cache import cached_bytes
-from oocarrays.storage.section_writes import write_section
-from oocarrays.storage.sections import read_section
+from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.sections.read import read_section
+from oocarrays.storage.sections.write import write_section
+from oocarrays.storage.stores import past_cache
+from oocarrays.storage.stores.past_cache import cached_bytes
 
 ROWS = 700
 """Of 8 KiB: chunks of 100 rows are whole sectors."""
@@ -103,7 +103,7 @@ def test_what_is_in_memory_only_is_read_in_the_usual_way(tmp_path: Path, monkeyp
         each_chunk(tmp_path, make_cold)
         with monkeypatch.context() as patch:
             patch.setattr(past_cache, name, instead)
-            patch.setattr("oocarrays.storage.sieved.read_past_cache", past_cache.read_past_cache)
+            patch.setattr("oocarrays.storage.sections.sieved.read_past_cache", past_cache.read_past_cache)
             found = read_section(file, (range(ROWS), range(1024)), past_cache=True)
         np.testing.assert_array_equal(found, DATA)
 

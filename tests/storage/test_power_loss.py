@@ -16,11 +16,11 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
-from oocarrays.plan import candidates
-from oocarrays.plan.rechunk import METHODS
-from oocarrays.storage import durable
-from oocarrays.storage.array_file import is_finished
-from oocarrays.storage.durable import Syncer
+from oocarrays.plan.rechunk import candidates
+from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.storage.files.array_file import is_finished
+from oocarrays.storage.stores import durable
+from oocarrays.storage.stores.durable import Syncer
 from tests.power import Disk, watched
 
 DATA = np.arange(1.0, 33.0).reshape(4, 8)

@@ -12,10 +12,10 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError
-from oocarrays.storage import durable
-from oocarrays.storage.array_file import remove_scratch, unfinished_run
-from oocarrays.storage.journal import FOLDER, PLAN, Journal, _digest
-from oocarrays.storage.leftovers import find_leftovers
+from oocarrays.storage.files.array_file import remove_scratch, unfinished_run
+from oocarrays.storage.journal.journal import FOLDER, PLAN, Journal, _digest
+from oocarrays.storage.journal.leftovers import find_leftovers
+from oocarrays.storage.stores import durable
 
 ID = "0123456789ab"
 SCRATCH = f".oocarrays-{ID}"

@@ -24,10 +24,10 @@ from oocarrays.errors import BudgetError, CorruptChunkError, InputError, Selecti
 from oocarrays.mapping import ranges
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths
-from oocarrays.plan.sieve_writes import can_change, plan_section_write
-from oocarrays.storage.array_file import ArrayFile, describe, open_array
+from oocarrays.plan.sections.write import can_change, plan_section_write
+from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.meter import MemoryWatch, Meter
-from oocarrays.storage.section_writes import write_section
+from oocarrays.storage.sections.write import write_section
 from tests import printed
 from tests.strategies import chunks_for, shapes
 

@@ -13,8 +13,8 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import oocarrays as ooc
-from oocarrays.storage import array_file
-from oocarrays.storage.array_file import describe
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import describe
 
 ROWS = np.arange(40 * 60, dtype="i4").reshape(40, 60) % 97
 CHUNKS = 4 * 3

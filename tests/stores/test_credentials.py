@@ -16,9 +16,9 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.cli import main
-from oocarrays.storage.shown import shown
-from oocarrays.storage.urls import store_of
+from oocarrays.cli.main import main
+from oocarrays.storage.stores.shown import shown
+from oocarrays.storage.stores.urls import store_of
 from tests.small import DATA
 from tests.stores.servers import S3
 

@@ -18,8 +18,8 @@ from zarr.codecs import GzipCodec, ZstdCodec
 from zarr.storage import FsspecStore, LoggingStore, MemoryStore, ZipStore
 
 import oocarrays as ooc
-from oocarrays.storage.array_file import unfinished_run
-from oocarrays.stored_array import placer
+from oocarrays.storage.files.array_file import unfinished_run
+from oocarrays.stored.array import placer
 from tests.groups import write
 from tests.small import DATA
 from tests.stores.servers import BUCKET, S3

@@ -22,10 +22,10 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import oocarrays as ooc
-from oocarrays.plan.rechunk import METHODS
-from oocarrays.storage.array_file import unfinished_run
-from oocarrays.storage.journal import Journal
-from oocarrays.stored_array import placer
+from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.storage.files.array_file import unfinished_run
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.stored.array import placer
 from tests.small import CODECS, DATA
 from tests.stores.servers import BUCKET, S3
 from tests.strategies import chunks_for
@@ -258,7 +258,7 @@ def test_workers_of_a_cluster_read_and_write_s3(s3: S3) -> None:
 
 
 def test_the_command_line_takes_urls(s3: S3, capsys: pytest.CaptureFixture[str]) -> None:
-    from oocarrays.cli import main
+    from oocarrays.cli.main import main
 
     make(s3, s3.url("cli"))
     words = [f"--storage-option={name}={s3.options[name]}" for name in ("endpoint_url", "key", "secret")]

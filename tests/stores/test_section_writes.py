@@ -11,7 +11,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 import oocarrays as ooc
-from oocarrays.stored_array import placer
+from oocarrays.stored.array import placer
 from tests.stores.servers import S3
 
 CODINGS: dict[str, dict[str, Any]] = {

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.mapping.grid import ChunkGrid, boxes
-from oocarrays.plan.overlap import axis_overlap, span_elements
-from oocarrays.storage.remote import is_passing, is_refused
-from oocarrays.storage.urls import Ways, store_of
+from oocarrays.mapping.overlap import axis_overlap, span_elements
+from oocarrays.storage.stores.remote import is_passing, is_refused
+from oocarrays.storage.stores.urls import Ways, store_of
 from tests.small import DATA
 from tests.strategies import chunks_for, shapes
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.stored_array import placer
+from oocarrays.stored.array import placer
 from tests.dying import Child, Server
 from tests.stores.servers import BUCKET, S3
 

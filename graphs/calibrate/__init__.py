@@ -1,0 +1,1 @@
+"""The constants of the cost model, measured on a machine and on a live cluster."""

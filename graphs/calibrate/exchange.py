@@ -1,0 +1,154 @@
+"""What an exchange takes on a live cluster: the constants of its network, fitted to redistributions that were timed.
+
+    rows, one slab a worker  ─► columns, one slab a worker         a message is SIZES bytes
+    by PEX-GEN   two ranks send to each other        β_ex
+    by GEN       a rank serves two others            β_sr
+    by LEX       many send to one                    β_sat
+    by REX       what is forwarded is copied         (powers of two)
+
+They are real redistributions, packed, sent and unpacked; what a graph takes that does nothing, and what a rank copies
+for itself, is taken off first. Thakur 1995, section 4.3.8.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task
+
+from oocarrays.errors import RunError
+from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.layouts.parts import Parts, layered
+from oocarrays.graphs.layouts.redistribution import exchanged
+from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.settings import costs
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.fitting import fitted
+from oocarrays.plan.exchange.network import FlatCluster
+from oocarrays.plan.exchange.prediction import flat_constants
+from oocarrays.plan.exchange.schedule import schedules
+from oocarrays.plan.layouts.assembly import Messaging, crowded_seconds
+from oocarrays.plan.layouts.transfer import Transfer
+
+if TYPE_CHECKING:  # importing it takes longer than most commands
+    from distributed import Client
+
+SCHEDULES = ("PEX-GEN", "GEN", "LEX", "REX")
+SIZES = (2**24, 2**21, 2**12)
+"""Bytes of a message: the largest first, as memory that was never used is slow to come."""
+ROWS = 64
+"""Of each rank's slab."""
+TIMES = 3
+"""Times that each exchange is done: the first one does not count, and of the others their median."""
+TIMEOUT_SECONDS = 60
+"""Seconds after which an exchange that should take less than one is given up."""
+
+
+def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]:
+    """Measure on a live cluster what exchanges between workers take.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client of an idle cluster.
+    workers : sequence of str
+        Addresses of two workers or more, by rank.
+
+    Returns
+    -------
+    dict
+        ``graph_seconds``: of a graph that does nothing; and ``exchange``: seconds, and seconds a byte, by the names of
+        `oocarrays.plan.exchange.prediction.Constants`.
+
+    Raises
+    ------
+    RunError
+        Where the workers do not finish.
+    """
+    ranks = len(workers)
+    known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
+    measured = []
+    for nbytes in SIZES:
+        slabs = _there(client, _slabs(_rows(ranks, nbytes), workers))
+        transfer = Transfer(slabs.layout, _columns(slabs.layout))
+        own = known.graph_seconds + crowded_seconds(transfer, 1, known)
+        for schedule in schedules(ranks, names=SCHEDULES):
+            messaging = Messaging(schedules=(schedule,), assembly="asynchronous", ordered=True)
+            took = [_seconds(client, exchanged(slabs, transfer, schedule, messaging, workers)) for _ in range(TIMES)]
+            seconds = median(took[1:])
+            measured.append((Exchange.of(schedule, transfer.sizes()), max(seconds - own, seconds / 10)))
+    constants = asdict(fitted(measured, FlatCluster.of(ranks), flat_constants(known)[0]))
+    del constants["from_bytes"]
+    return {"graph_seconds": known.graph_seconds, "exchange": constants}
+
+
+def _rows(ranks: int, nbytes: int) -> Layout:
+    """An array of bytes in rows, in which every rank has about ``nbytes`` of every other's columns."""
+    return Layout.of((ranks * ROWS, ranks * max(nbytes // ROWS, 1)), "(block, *)", ranks=ranks)
+
+
+def _columns(rows: Layout) -> Layout:
+    return Layout.of(rows.shape, "(*, block)", ranks=rows.ranks)
+
+
+def _slabs(layout: Layout, workers: Sequence[str]) -> Parts:
+    """An array's slabs, each on its worker."""
+    suffix = new_suffix()
+    keys = [(f"slab-{suffix}", rank) for rank in range(layout.ranks)]
+    tasks = {key: Task(key, _ones, layout.local_shape(key[1])) for key in keys}
+    name = f"parts-{suffix}"
+    graph = layered(HighLevelGraph({}, {}), name, tasks)
+    homes = {suffix: workers}
+    return Parts(layout=layout, dtype=np.dtype("u1"), graph=graph, name=name, keys=tuple(keys), homes=homes)
+
+
+def _ones(shape: tuple[int, ...]) -> np.ndarray:
+    return np.ones(shape, "u1")
+
+
+def _there(client: Client, parts: Parts) -> Parts:
+    """The same parts, in memory."""
+    futures = _futures(client, parts)
+    graph = layered(HighLevelGraph({}, {}), parts.name, dict(zip(parts.keys, futures, strict=True)))
+    return replace(parts, graph=graph, homes={})
+
+
+def _seconds(client: Client, parts: Parts) -> float:
+    """Until all parts are there, from when they are asked for."""
+    start = time.perf_counter()
+    _futures(client, parts)
+    return time.perf_counter() - start
+
+
+def _futures(client: Client, parts: Parts) -> list[Any]:
+    for suffix, addresses in parts.homes.items():
+        pin(client, suffix, addresses, f"oocarrays-{suffix}")
+    futures: list[Any] = client.get(parts.graph, list(parts.keys), sync=False)  # type: ignore[no-untyped-call]
+    await_all(futures, "an exchange", TIMEOUT_SECONDS)
+    for future in futures:
+        if future.status == "error":  # the result of one that is done is large
+            future.result()
+    return futures
+
+
+def await_all(futures: list[Any], what: str, seconds: float) -> None:
+    """Wait until all futures are done, well or not.
+
+    Raises
+    ------
+    RunError
+        Where that takes longer than ``seconds``.
+    """
+    from distributed import wait
+
+    try:
+        wait(futures, timeout=seconds)  # type: ignore[no-untyped-call]
+    except TimeoutError:
+        raise RunError(f"the cluster did not finish {what} in {seconds} s: is a worker gone?") from None

@@ -1,0 +1,208 @@
+"""What a live cluster takes for a small task and for a message, when all its workers are at work at once.
+
+    chain of each worker    link → link → link → …
+
+    step of an exchange     make on i ──message──► take on its partner      next make on i
+                            take on i ("I have received")               ──►  waits for both
+                            take on its partner ("mine was taken")      ──►
+
+Every task is pinned strictly, and looks where it runs. A message moves as a rank's do in a run: as a dependency between
+two pinned tasks, one partner a step. A step of n bytes takes α + n·β seconds (Thakur 1995, section 4.2), and two sizes
+give both.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import InputError, RunError
+from oocarrays.graphs.calibrate.exchange import await_all, calibrate_exchange
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.plan.cost import PAGE_BYTES
+from oocarrays.plan.exchange.schedule import complete_exchange
+from oocarrays.storage.stores.pages import allocate
+
+if TYPE_CHECKING:  # importing it takes longer than most commands
+    from distributed import Client, Future
+
+LINKS = 50
+"""Tasks in the chain of each worker."""
+STEPS = 9
+"""Steps of an exchange; the first opens connections, and its seconds are not counted."""
+SMALL_BYTES, LARGE_BYTES = 4096, 8 * 2**20
+REPEATS = 3
+NOISE = 0.1
+"""Share of a step that two measurements of it may differ by, and say nothing."""
+TIMEOUT_SECONDS = 60
+"""Seconds after which a graph that should take less than one is given up: a worker is gone, paused or busy."""
+
+Key = tuple[str, int, int]
+"""Name, rank, number: a task is pinned to the worker of its rank."""
+Graph = dict[Key, Task]
+
+
+def calibrate_workers(client: Client) -> dict[str, Any]:
+    """Measure on a live cluster the constants that a plan for workers needs; rank r is the r-th worker by address.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client of an idle cluster. Its workers and its scheduler can import oocarrays.
+
+    Returns
+    -------
+    dict
+        ``worker_task_seconds``: wall seconds of chains of small pinned tasks, one chain a worker, over the tasks of
+        one chain: it mostly waits for word from the scheduler. With two workers or more, also ``message_seconds``: α,
+        seconds of one step of an exchange with empty messages, its tasks and all; never below zero. And
+        ``message_bandwidth``: 1/β, bytes a second that each rank sends while it receives as many; always above zero.
+        And what `calibrate_exchange` fits to whole redistributions.
+
+    Raises
+    ------
+    InputError
+        Where the cluster has no workers.
+    RunError
+        Where a task ran elsewhere than it was put, or the workers do not finish.
+    """
+    workers = sorted(known_workers(client))
+    if not workers:
+        raise InputError(f"the scheduler at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
+    measured: dict[str, Any] = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers))}
+    if len(workers) > 1:
+        small = _least(lambda: _step_seconds(client, workers, SMALL_BYTES))
+        large = _least(lambda: _step_seconds(client, workers, LARGE_BYTES))
+        measured["message_seconds"], measured["message_bandwidth"] = fit(small, large)
+        measured |= calibrate_exchange(client, workers)
+    return measured
+
+
+def fit(small: float, large: float) -> tuple[float, float]:
+    """α in seconds and 1/β in bytes a second, from the seconds of a step with ``SMALL_BYTES`` and with ``LARGE_BYTES``.
+
+    α is at least zero. The bytes of the large step take at least the share ``NOISE`` of it, so that noise makes them
+    neither free nor less than free.
+
+    >>> alpha, bandwidth = fit(0.001, 0.011)
+    >>> round(alpha, 4), round(bandwidth / 2**20)
+    (0.001, 800)
+    >>> round(fit(0.02, 0.01)[1] / 2**20), fit(0.001, 3.0)[0]
+    (7996, 0.0)
+    """
+    byte_seconds = max(large - small, NOISE * large) / (LARGE_BYTES - SMALL_BYTES)
+    return max(small - SMALL_BYTES * byte_seconds, 0.0), 1 / byte_seconds
+
+
+def _least(measure: Callable[[], float]) -> float:
+    return min(measure() for _ in range(REPEATS))
+
+
+def _task_seconds(client: Client, workers: list[str]) -> float:
+    """Wall seconds of a task in a chain, where every worker has one of its own."""
+    graph, name = _chains(workers)
+    start = time.perf_counter()
+    _run(client, workers, graph, [(name, rank, LINKS - 1) for rank in range(len(workers))])
+    return (time.perf_counter() - start) / LINKS
+
+
+def _chains(workers: list[str]) -> tuple[Graph, str]:
+    name = f"calibrate-link-{uuid.uuid4().hex}"
+    graph: Graph = {}
+    for rank, address in enumerate(workers):
+        for number in range(LINKS):
+            before = [TaskRef((name, rank, number - 1))] if number else []
+            graph[name, rank, number] = Task((name, rank, number), _link, address, *before)
+    return graph, name
+
+
+def _step_seconds(client: Client, workers: list[str], nbytes: int) -> float:
+    """Seconds of a step of the rank that takes the longest, each by the clock of its worker."""
+    graph, take = _exchange(workers, nbytes)
+    ranks = range(len(workers))
+    times = _run(client, workers, graph, [(take, rank, step) for step in (0, STEPS - 1) for rank in ranks])
+    first, last = times[: len(workers)], times[len(workers) :]
+    return max(end - start for start, end in zip(first, last, strict=True)) / (STEPS - 1)
+
+
+def _exchange(workers: list[str], nbytes: int) -> tuple[Graph, str]:
+    make, take = (f"calibrate-{verb}-{uuid.uuid4().hex}" for verb in ("make", "take"))
+    graph: Graph = {}
+    before: list[list[TaskRef]] = [[] for _ in workers]
+    for number, step in enumerate(_steps(len(workers))):
+        for rank, partner in enumerate(step):
+            message, taken = (make, rank, number), (take, partner, number)
+            graph[message] = Task(message, _make, workers[rank], nbytes, *before[rank])
+            graph[taken] = Task(taken, _take, workers[partner], TaskRef(message))
+        before = [[TaskRef((take, r, number)) for r in (rank, partner)] for rank, partner in enumerate(step)]
+    return graph, take
+
+
+def _steps(ranks: int) -> list[list[int]]:
+    """Where each rank sends in each of ``STEPS`` steps, spread over those of the complete exchange.
+
+    >>> [step[0] for step in _steps(4)], [step[0] for step in _steps(64)]
+    ([1, 1, 1, 2, 2, 2, 3, 3, 3], [1, 8, 15, 22, 29, 36, 43, 50, 57])
+    """
+    schedule = complete_exchange(ranks)
+    return [schedule.step(number * (ranks - 1) // STEPS).destinations.tolist() for number in range(STEPS)]
+
+
+# ---------------------------------------------------------------------- on the cluster
+
+
+def _run(client: Client, workers: list[str], graph: Graph, wanted: list[Key]) -> list[float]:
+    """What the wanted tasks return, each run on the worker of its rank; nothing stays on the cluster."""
+    name = wanted[0][0]
+    layer = MaterializedLayer(graph, annotations={"workers": partial(_pins, workers), "allow_other_workers": False})
+    pinned = HighLevelGraph({name: layer}, {name: set()})
+    futures: list[Future] = client.get(pinned, wanted, sync=False)  # type: ignore[no-untyped-call]
+    try:
+        return _gathered(client, futures)
+    finally:
+        for future in futures:
+            future.release()  # type: ignore[no-untyped-call]
+
+
+def _gathered(client: Client, futures: list[Future]) -> list[float]:
+    await_all(futures, "small tasks", TIMEOUT_SECONDS)
+    times: list[float] = client.gather(futures)  # type: ignore[no-untyped-call]
+    return times
+
+
+def _pins(workers: list[str], key: Key) -> list[str]:
+    return [workers[key[1]]]
+
+
+def _link(address: str, *before: float) -> float:
+    return _time_on(address)
+
+
+def _make(address: str, nbytes: int, *before: float) -> np.ndarray:
+    """A message with memory under each of its pages."""
+    _time_on(address)
+    message = allocate(nbytes)
+    message[::PAGE_BYTES] = 1
+    return message
+
+
+def _take(address: str, message: np.ndarray) -> float:
+    message[::PAGE_BYTES].sum()
+    return _time_on(address)
+
+
+def _time_on(address: str) -> float:
+    """Seconds by the clock of this process, which is that of the worker at ``address``."""
+    from distributed import get_worker
+
+    here = get_worker().address
+    if here != address:
+        raise RunError(f"a task pinned to the worker {address} ran on {here}")
+    return time.perf_counter()

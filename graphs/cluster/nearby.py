@@ -1,0 +1,347 @@
+"""Messages between workers of one machine: only where they are goes over the connection.
+
+    worker a                               worker b
+    send ─► Message ──── where it is ────► a look at its pages ─► Message ─► receive      packed in shared memory
+            Message ──── where it is ────► process_vm_readv ─► Message ─► receive         packed elsewhere, if allowed
+            Message ──── its bytes ──────► read from a socket ─► Message ─► receive       any other
+
+A `Message` travels as any result of a task does. Between two ends of one machine the receiver has its bytes, or the
+right to look at them, before it says so, while the sender still holds them. So a message is there or it is not, as with
+sockets; and it takes one copy or none, not two and the work of a connection. MPI libraries do the same.
+
+Nothing is asked of the system that it does not allow anyway: what is packed to be sent lies in files of the sender that
+its own user alone can open (`shared`), and other memory is read only where the system lets processes of one user read
+each other (Yama does not, by default). Workers try it out with each other first (`introduce`); until then, and where it
+does not work, messages go over sockets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import secrets
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from dask.sizeof import sizeof
+from distributed import Client, Worker
+from distributed.comm.addressing import get_address_host
+from distributed.protocol.numpy import deserialize_numpy_ndarray, serialize_numpy_ndarray
+from distributed.protocol.serialize import dask_deserialize, dask_serialize
+
+from oocarrays.errors import RunError
+from oocarrays.graphs.cluster import shared
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.cluster.shared import LEAST_BYTES, Where
+from oocarrays.graphs.settings import setting
+
+BOUNCE_BYTES = 2**19
+"""Copied at one time to where it is not to lie in one piece: so much stays in a core's second cache."""
+TOKEN_BYTES = 16
+LOOK, READ = "look", "read"
+ALL = frozenset((LOOK, READ))
+"""Ways to get a message: a look at the sender's shared memory, and a copy out of any of it."""
+_TOKEN = ctypes.create_string_buffer(secrets.token_bytes(TOKEN_BYTES), TOKEN_BYTES)
+"""By which a reader knows that it reads this process, and no other that has its number elsewhere."""
+STRANGE = "workers at one address are not on one machine: set oocarrays.same-machine to False"
+_INTRODUCED: weakref.WeakKeyDictionary[Client, frozenset[str]] = weakref.WeakKeyDictionary()
+"""Workers that have been introduced to each other."""
+_ways: frozenset[str] = frozenset()
+"""How all workers at this address have been seen to get each other's messages: by a look, by reading memory."""
+
+
+class _Piece(ctypes.Structure):
+    """``struct iovec``."""
+
+    _fields_ = (("start", ctypes.c_void_p), ("nbytes", ctypes.c_size_t))
+
+
+class Message:
+    """Contiguous arrays that go from one rank to another.
+
+    Parameters
+    ----------
+    labels : sequence of pairs of ranks
+        The origin and the final rank of each array, where those may be others than the two of the message.
+
+    >>> from distributed.protocol import deserialize, serialize
+    >>> there = deserialize(*serialize(Message([np.arange(3), np.zeros((2, 2))], labels=[(0, 1), (0, 2)])))
+    >>> there.arrays[0].tolist(), there.labels, there.nbytes
+    ([0, 1, 2], [(0, 1), (0, 2)], 56)
+    """
+
+    __slots__ = ("arrays", "labels")
+
+    def __init__(self, arrays: Sequence[np.ndarray], labels: Sequence[tuple[int, int]] = ()) -> None:
+        self.arrays = list(arrays)
+        self.labels = [(origin, final) for origin, final in labels]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays)
+
+
+@sizeof.register(Message)  # type: ignore[untyped-decorator]
+def _sizeof(message: Message) -> int:
+    return message.nbytes
+
+
+@dask_serialize.register(Message)  # type: ignore[untyped-decorator]
+def serialized(message: Message, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
+    """A message as it goes over a connection: where it is, or a header and its bytes."""
+    if _ways and context and message.nbytes >= LEAST_BYTES and _same_host(context):
+        header = _looked_for(message) or _read_at(message)
+        if header is not None:
+            return header | {"labels": message.labels}, []
+    headers, frames = [], []
+    for array in message.arrays:
+        header, here = serialize_numpy_ndarray(array)
+        headers.append((header, len(here)))
+        frames += here
+    return {"headers": headers, "labels": message.labels}, frames
+
+
+def _looked_for(message: Message) -> dict[str, Any] | None:
+    """Where others may have a look at a message; None where some of it lies elsewhere."""
+    places = [shared.found(array) if array.nbytes else (None, 0) for array in message.arrays]
+    if LOOK not in _ways or None in places:
+        return None
+    return {"look": [(*place, *_kind(array)) for place, array in zip(places, message.arrays, strict=True) if place]}
+
+
+def _read_at(message: Message) -> dict[str, Any] | None:
+    """Where a message is in this process's memory, if others may read that."""
+    if READ not in _ways:
+        return None
+    arrays = [(array.ctypes.data, *_kind(array)) for array in message.arrays]
+    return {"process": _here(), "arrays": arrays}
+
+
+@dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
+def deserialized(header: dict[str, Any], frames: list[Any]) -> Message:
+    """The message again."""
+    if is_near(header):
+        return Message(_fetched(header), header["labels"])
+    arrays, rest = [], iter(frames)
+    for each, count in header["headers"]:
+        arrays.append(deserialize_numpy_ndarray(each, [next(rest) for _ in range(count)]))
+    return Message(arrays, header["labels"])
+
+
+def _same_host(context: dict[str, Any]) -> bool:
+    """Whether both ends of a connection are at one address, as ends of different machines are not."""
+    ends = (str(context.get(end, {}).get("address", "")) for end in ("sender", "recipient"))
+    one, other = (end.rpartition(":")[0] for end in ends)
+    return bool(one) and one == other and one.startswith("tcp://")
+
+
+def _here() -> tuple[int, int, bytes]:
+    """This process: its number, and where its token is and what it says."""
+    return os.getpid(), ctypes.addressof(_TOKEN), _TOKEN.raw
+
+
+def _kind(array: np.ndarray) -> tuple[tuple[int, ...], Any]:
+    assert array.flags.c_contiguous, "messages are contiguous"
+    return array.shape, array.dtype.str if array.dtype.fields is None else array.dtype.descr
+
+
+def is_near(header: dict[str, Any]) -> bool:
+    """Whether only the place of a message came, which is in another process's memory."""
+    return "process" in header or "look" in header
+
+
+def _looks(header: Sequence[Any]) -> list[np.ndarray]:
+    """The arrays of a message in another process, as it has them: a look at all of one file at a time.
+
+    Raises
+    ------
+    ConnectionError
+        Where they are gone: to Dask, the connection to that process is lost.
+    RunError
+        Where another process has its number here.
+    """
+    spans: dict[Where, tuple[int, int]] = {}
+    places = [(where and Where(*where), start, tuple(shape), _dtype(kind)) for where, start, shape, kind in header]
+    for where, start, shape, kind in places:
+        if where:
+            first, last = spans.get(where, (start, start))
+            spans[where] = min(first, start), max(last, start + math.prod(shape) * kind.itemsize)
+    try:
+        seen = {where: shared.look(where, *span) for where, span in spans.items()}
+    except PermissionError as error:
+        raise RunError(STRANGE) from error
+    arrays = []
+    for where, start, shape, kind in places:
+        room = seen[where][start - spans[where][0] :] if where else np.empty(0, np.uint8)
+        arrays.append(room[: math.prod(shape) * kind.itemsize].view(kind).reshape(shape))
+    return arrays
+
+
+def _fetched(header: dict[str, Any]) -> list[np.ndarray]:
+    """The arrays of a message in another process: a look at them, or copied out of its memory."""
+    if "look" in header:
+        return _looks(header["look"])
+    kinds = [(tuple(shape), _dtype(kind)) for _, shape, kind in header["arrays"]]
+    arrays = [np.empty(math.prod(shape) * kind.itemsize, np.uint8).view(kind).reshape(shape) for shape, kind in kinds]
+    fetch_into(header, arrays)
+    return arrays
+
+
+def fetch_into(header: dict[str, Any], rooms: Sequence[np.ndarray]) -> None:
+    """Copy the arrays of a message out of another process's memory, each into an array of its shape and type.
+
+    Where one of these is not in one piece, so much goes through a buffer at one time as stays in a core's cache.
+
+    Raises
+    ------
+    OSError
+        Where that process is gone: to Dask, the connection to it is lost.
+    RunError
+        Where another process has its number here.
+    """
+    if "look" in header:
+        for array, room in zip(_looks(header["look"]), rooms, strict=True):
+            room[...] = array
+        return
+    number, place, token = header["process"]
+    known = bytearray(TOKEN_BYTES)
+    _read(number, place, known)
+    if bytes(known) != token:
+        raise RunError(STRANGE)
+    bounce = np.empty(0, np.uint8)
+    for (start, *_), room in zip(header["arrays"], rooms, strict=True):
+        for block in _blocks(room):
+            into = block
+            if not block.flags.c_contiguous:
+                bounce = bounce if len(bounce) >= block.nbytes else np.empty(block.nbytes, np.uint8)
+                into = bounce[: block.nbytes].view(block.dtype).reshape(block.shape)
+            _read(number, start, into.reshape(-1).view(np.uint8))
+            if into is not block:
+                block[...] = into
+            start += block.nbytes
+
+
+def _blocks(room: np.ndarray) -> Iterator[np.ndarray]:
+    """A room in pieces that are contiguous or small, one after the other in its order.
+
+    >>> [block.shape for block in _blocks(np.zeros((3, 2**18, 4), "u1")[:, :, 1:])]
+    [(1, 174762, 3), (1, 87382, 3), (1, 174762, 3), (1, 87382, 3), (1, 174762, 3), (1, 87382, 3)]
+    """
+    if room.flags.c_contiguous or room.nbytes <= BOUNCE_BYTES:
+        yield room
+        return
+    rows = max(BOUNCE_BYTES * len(room) // room.nbytes, 1)
+    for start in range(0, len(room), rows):
+        block = room[start : start + rows]
+        if len(block) > 1 or block.nbytes <= BOUNCE_BYTES:
+            yield block
+        else:
+            yield from (inner[np.newaxis] for inner in _blocks(block[0]))
+
+
+def _dtype(kind: Any) -> np.dtype:
+    return np.dtype(kind if isinstance(kind, str) else [tuple(field) for field in kind])
+
+
+def _read(process: int, start: int, out: Any) -> None:
+    """Fill a buffer from another process's memory; the kernel copies two gigabytes in one call at most."""
+    nbytes, done = len(out), 0
+    target = (ctypes.c_char * nbytes).from_buffer(out)
+    while done < nbytes:
+        here = _Piece(ctypes.addressof(target) + done, nbytes - done)
+        there = _Piece(start + done, nbytes - done)
+        got = _process_vm_readv()(process, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+        if got <= 0:
+            error = ctypes.get_errno()
+            raise ConnectionError(error, f"process {process} cannot be read: {os.strerror(error)}")
+        done += got
+
+
+@cache
+def _process_vm_readv() -> Any:
+    """The system's function.
+
+    Raises
+    ------
+    AttributeError
+        Where it has none.
+    """
+    function = ctypes.CDLL(None, use_errno=True).process_vm_readv
+    piece, count = ctypes.POINTER(_Piece), ctypes.c_ulong
+    function.argtypes = (ctypes.c_int, piece, count, piece, count, count)
+    function.restype = ctypes.c_ssize_t
+    return function
+
+
+# ---------------------------------------------------------------------- trying it out
+
+
+def introduce(client: Client) -> None:
+    """Let workers that share a machine try to get each other's messages, and do so from now on as all can.
+
+    Workers that come later send over sockets until they are introduced, too. Once for the same workers.
+    """
+    if not setting("same-machine"):
+        return
+    workers = frozenset(known_workers(client))
+    if _INTRODUCED.get(client) == workers:
+        return
+    known = client.run(_tried, on_error="ignore")
+    can = client.run(_can, known, on_error="ignore")
+    hosts: dict[str, frozenset[str]] = {}
+    for address in workers:
+        host = get_address_host(address)
+        hosts[host] = hosts.get(host, ALL) & can.get(address, frozenset())
+    for ways in set(hosts.values()) - {frozenset()}:
+        near = [address for address in workers if hosts[get_address_host(address)] == ways]
+        client.run(use, ways, workers=near, on_error="ignore")
+    _INTRODUCED[client] = workers
+
+
+def _tried() -> tuple[tuple[int, int, bytes], Where | None]:
+    """What others try to get of this process."""
+    try:
+        return _here(), shared.probe().where
+    except OSError:
+        return _here(), None
+
+
+def _can(known: dict[str, tuple[tuple[int, int, bytes], Where | None]], dask_worker: Worker) -> frozenset[str]:
+    """How this worker can get the messages of all others at its address."""
+    mine = get_address_host(dask_worker.address)
+    others = [tried for address, tried in known.items() if get_address_host(address) == mine]
+    ways = {LOOK: all(_is_seen(where) for _, where in others), READ: all(_is_readable(here) for here, _ in others)}
+    return frozenset(way for way, works in ways.items() if works)
+
+
+def _is_seen(where: Where | None) -> bool:
+    try:
+        return where is not None and len(shared.look(Where(*where), 0, 1)) == 1
+    except OSError:
+        return False
+
+
+def _is_readable(process: tuple[int, int, bytes]) -> bool:
+    number, place, token = process
+    known = bytearray(TOKEN_BYTES)
+    try:
+        _read(number, place, known)
+    except (OSError, AttributeError):
+        return False
+    return bytes(known) == token
+
+
+def use(ways: Collection[str]) -> None:
+    """Send messages in one of these ways from now on; over sockets, where there is none.
+
+    Where the system allows both, memory is read: to look at shared memory took as much processor time, or up to a tenth
+    more, and for schedules that forward (REX) nearly twice as much.
+    """
+    global _ways
+    _ways = frozenset((READ,) if READ in ways else ways)
+    shared.use(LOOK in _ways)

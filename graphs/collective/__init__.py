@@ -1,0 +1,1 @@
+"""Collective reads and writes, and multicasts, as tasks."""

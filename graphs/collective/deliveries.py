@@ -1,0 +1,120 @@
+"""What goes to a part on another worker: on one machine it is copied once, from where it was read to its place.
+
+    worker a                            worker b
+    chunk ─► what b wants ── where ───► process_vm_readv ─► a cache's worth ─► its place in the part     same machine
+             of it        ── bytes ───► read from a socket ─► put into the part by a task                any other
+
+What has been delivered is a view of the part, so the task that puts it there finds that done. Should that task have
+another part before it, as the first was lost or has moved, it copies what was delivered: nothing hangs on the way that
+bytes have taken. Thakur 1995, section 6.3.1.
+"""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from dask.sizeof import sizeof
+from distributed.protocol.serialize import dask_deserialize, dask_serialize
+
+from oocarrays.graphs.cluster import nearby
+from oocarrays.plan.collective.wanted import Place
+
+_parts: weakref.WeakValueDictionary[Hashable, Part] = weakref.WeakValueDictionary()
+"""The parts that are being filled in this process."""
+
+
+class Part:
+    """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on.
+
+    >>> part = Part(np.zeros((2, 3)), "rank 0 of some read")
+    >>> part.put((slice(0, 1), slice(1, 3)), np.ones((1, 2)))
+    >>> part.array
+    array([[0., 1., 1.],
+           [0., 0., 0.]])
+    """
+
+    __slots__ = ("__weakref__", "array", "name")
+
+    def __init__(self, array: np.ndarray, name: Hashable) -> None:
+        self.array = array
+        self.name = name
+
+    def expect(self) -> None:
+        """Let what comes for it from now on be delivered to its place."""
+        _parts[self.name] = self
+
+    def done(self) -> None:
+        """Let nothing be delivered any more."""
+        if _parts.get(self.name) is self:
+            del _parts[self.name]
+
+    def at(self, place: Place) -> np.ndarray:
+        """A place of it, to be filled; where it has come from another process, it may have to be copied first."""
+        if not self.array.flags.writeable:
+            self.array = self.array.copy()
+        view: np.ndarray = self.array[(*place, ...)]
+        return view
+
+    def put(self, place: Place, data: np.ndarray) -> None:
+        """Fill a place of it, unless that is where the data lie."""
+        there = self.at(place)
+        if there.ctypes.data != data.ctypes.data:
+            there[...] = data.reshape(there.shape)
+
+
+class Delivery:
+    """What goes from one rank to a part.
+
+    Parameters
+    ----------
+    name : hashable
+        The part's.
+    places : sequence of places
+        Where each array belongs in it.
+    arrays : sequence of arrays
+        Contiguous, or where they were delivered.
+    """
+
+    __slots__ = ("arrays", "name", "places")
+
+    def __init__(self, name: Hashable, places: Sequence[Place], arrays: Sequence[np.ndarray]) -> None:
+        self.name = name
+        self.places = list(places)
+        self.arrays = list(arrays)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays)
+
+    def fill(self, part: Part) -> None:
+        """Put all that has come where it belongs."""
+        for place, data in zip(self.places, self.arrays, strict=True):
+            part.put(place, data)
+
+
+@sizeof.register(Delivery)  # type: ignore[untyped-decorator]
+def _sizeof(delivery: Delivery) -> int:
+    return delivery.nbytes
+
+
+@dask_serialize.register(Delivery)  # type: ignore[untyped-decorator]
+def _serialize(delivery: Delivery, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
+    sent = nearby.Message([np.ascontiguousarray(array) for array in delivery.arrays])
+    header, frames = nearby.serialized(sent, context)
+    return {"sent": header, "into": pickle.dumps((delivery.name, delivery.places))}, frames
+
+
+@dask_deserialize.register(Delivery)  # type: ignore[untyped-decorator]
+def _deserialize(header: dict[str, Any], frames: list[Any]) -> Delivery:
+    name, places = pickle.loads(header["into"])
+    part = _parts.get(name)
+    if part is None or not nearby.is_near(header["sent"]):
+        return Delivery(name, places, nearby.deserialized(header["sent"], frames).arrays)
+    rooms = [part.at(place) for place in places]
+    nearby.fetch_into(header["sent"], rooms)
+    return Delivery(name, places, rooms)

@@ -1,0 +1,118 @@
+"""A multicast as tasks.
+
+    part, or file ─► give ─╮                     each rank's piece of the section, read once
+    part, or file ─► give ─┴─► gather ─┬─► pass on ─┬─► pass on        a task a message, in the order of the tree
+                                       │            ╰─► pass on
+                                       ╰─► pass on ─── pass on         on threads all of them are one array
+
+Thakur 1995, section 5.4 (PASSION_oc_multicast).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from oocarrays.graphs.layouts.parts import RankParts, layered
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.telling import tell, topic_of
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.selection import Axes, index_of, lengths, moved
+from oocarrays.plan.layouts.halos import lent
+from oocarrays.plan.layouts.multicast import MulticastPlan
+from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections.read import read_section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Casting:
+    """What the tasks of a multicast do."""
+
+    plan: MulticastPlan
+    """Who has what, and who sends it to whom."""
+    dtype: np.dtype
+    """Of the elements."""
+    files: LocalFiles | None
+    """Where ranks read it; None where they have it in memory."""
+    meter: Meter
+    """What has been read, in each process."""
+    topic: str
+    """The name under which a cluster tells what has been read."""
+
+    def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
+        """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
+        return getattr(self, verb)(*args, *inputs[:buffers])
+
+    def give(self, rank: int, part: np.ndarray | None = None) -> np.ndarray:
+        """What a rank has of the section."""
+        places = self.plan.piece(rank)[1]
+        return self._read(rank, places) if part is None else np.ascontiguousarray(lent(part, places))
+
+    def _read(self, rank: int, places: Axes) -> np.ndarray:
+        assert self.files is not None, "ranks without parts have files"
+        depth = self.files.descriptor.depth
+        there = tuple(map(moved, places, depth))
+        piece = read_section(self.files.file(rank), there, meter=self.meter, threads=1)
+        tell(self.topic, "give", (rank,), self.meter)
+        return piece
+
+    def gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:
+        """The section, which nobody may change: others have the same."""
+        made = np.empty(lengths(self.plan.selection.axes), self.dtype)
+        for holder, piece in zip(self.plan.holders, pieces, strict=True):
+            made[index_of(self.plan.piece(holder)[0])] = piece
+        whole = np.ascontiguousarray(self.plan.selection.arranged(made))
+        whole.flags.writeable = False
+        return whole
+
+    def pass_on(self, rank: int, whole: np.ndarray) -> np.ndarray:
+        """What has come."""
+        return whole
+
+
+def cast(
+    plan: MulticastPlan,
+    dtype: np.dtype,
+    workers: Sequence[str],
+    *,
+    parts: RankParts | None = None,
+    files: LocalFiles | None = None,
+    meter: Meter | None = None,
+) -> RankParts:
+    """What every rank gets.
+
+    Parameters
+    ----------
+    parts : RankParts, optional
+        What ranks have in memory, where it is not in ``files``.
+    workers : sequence of str
+        Where ranks are put.
+    """
+    suffix = new_suffix()
+    casting = Casting(plan=plan, dtype=dtype, files=files, meter=meter or Meter(), topic=topic_of(suffix))
+    builder = Builder(suffix, Casting.task, casting)
+    if workers:
+        builder.share("multicast")
+    given = [builder.add("give", rank, buffers=(parts.keys[rank],) if parts else ()) for rank in plan.holders]
+    keys: dict[int, Key] = {plan.root: builder.add("gather", plan.root, buffers=tuple(given))}
+    for rank in ((plan.root + place) % plan.ranks for place in range(1, plan.ranks)):
+        parent, before = plan.parent(rank), plan.before(rank)
+        assert parent is not None, "only the root has none"
+        after = [] if before is None else [keys[before]]
+        keys[rank] = builder.add("pass_on", rank, buffers=(keys[parent],), after=after)
+    name = f"multicast-{suffix}"
+    base = (parts.graph, parts.name) if parts else (HighLevelGraph({}, {}),)
+    homes = {**(parts.homes if parts else {}), suffix: spread(plan.ranks, workers)} if workers else {}
+    return RankParts(
+        dtype=dtype,
+        graph=layered(base[0], name, builder.graph, *base[1:]),
+        name=name,
+        keys=tuple(keys[rank] for rank in range(plan.ranks)),
+        homes=homes,
+    )

@@ -1,0 +1,171 @@
+"""A collective read as tasks.
+
+    between threads    make ─┬─► gather 1 ─┬─► part      what an aggregator reads of a round goes straight into the
+                       make ─┼─► gather 2 ─┼─► part      parts of all who want it, and is gone
+                             └─► …         │
+
+    between workers    read 1 ─► message ─╳─► fill 1 ─► finish 2     all messages of a round at one time
+                       read 1 ─► keep, send ─╳─► receive ─► …        or by a schedule; meanwhile the next round is read,
+                       read 2 ─► …                                   and round k + 2 when round k has been taken
+
+    independent        read for itself ─► part
+
+What the tasks do is in `oocarrays.graphs.collective.read_tasks`. Thakur 1995, section 6.3.1.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.task_spec import Task
+
+from oocarrays.graphs.collective.read_tasks import Reading
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.steps import Exchange, Key
+from oocarrays.graphs.run.telling import topic_of
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.selection import Selection
+from oocarrays.plan.collective.read import AHEAD, CollectivePlan
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveTasks:
+    """The tasks of a collective read."""
+
+    suffix: str
+    """What is in the key of each."""
+    tasks: dict[Key, Task]
+    """All of them."""
+    keys: tuple[Key, ...]
+    """The part of each rank."""
+    homes: Mapping[str, Sequence[str]]
+    """The worker of each rank, by suffix; none on threads."""
+
+
+def collective_read(
+    file: ArrayFile,
+    plan: CollectivePlan,
+    workers: Sequence[str],
+    meter: Meter | None = None,
+    selections: Sequence[Selection] = (),
+    **how: Any,
+) -> CollectiveTasks:
+    """The tasks that give each rank what it wants.
+
+    Parameters
+    ----------
+    workers : sequence of str
+        Where ranks are put; none for threads, which take what they want of what others have read.
+    meter : Meter, optional
+        Counts what this process reads.
+    selections : sequence of Selection
+        How what each rank wants stands in its array; by default as it is read.
+    **how
+        ``under_way`` and ``costs``, as `Reading` has them.
+    """
+    suffix = new_suffix()
+    reading = Reading(
+        file=file, plan=plan, meter=meter or Meter(), topic=topic_of(suffix), selections=tuple(selections), **how
+    )
+    builder = _Builder(reading, suffix)
+    between_workers = _in_steps if plan.schedule else _at_one_time
+    together = between_workers if plan.workers else _between_threads
+    keys = tuple((_independent if plan.method == "independent" else together)(builder))
+    homes = {builder.suffix: spread(plan.ranks, workers)} if workers else {}
+    return CollectiveTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
+
+
+def _independent(builder: _Builder) -> list[Key]:
+    return [builder.add("independent", rank) for rank in range(builder.plan.ranks)]
+
+
+def _between_threads(builder: _Builder) -> list[Key]:
+    """A task for all that an aggregator does in a round: what threads hold at one time is what these tasks hold."""
+    ranks = range(builder.plan.ranks)
+    parts = [builder.add("make", rank) for rank in ranks]
+    done: list[list[Key]] = [[] for _ in ranks]
+    for number, each in enumerate(builder.plan.rounds):
+        for source in (rank for rank in ranks if each[rank]):
+            wanting = builder.reading.wanting(number, source)
+            key = builder.add("gather", number, source, buffers=tuple(parts[rank] for rank in wanting))
+            for rank in wanting:
+                done[rank].append(key)
+    return [builder.add("filled", rank, buffers=(parts[rank],), after=done[rank]) for rank in ranks]
+
+
+def _at_one_time(builder: _Builder) -> list[Key]:
+    """All messages of a round at one time: fewest tasks, and no order."""
+    plan, ranks = builder.plan, range(builder.plan.ranks)
+    parts = [builder.add("begin", rank) for rank in ranks]
+    begun = tuple(parts)
+    some = np.asarray(plan.all_sizes.any(axis=1))
+    for number in range(len(plan.rounds)):
+        sizes = plan.sizes(number)
+        read = builder.reads(number, begun)
+        for rank in ranks:
+            others = [source for source in ranks if source != rank and sizes[source, rank]]
+            own = read[rank] if sizes[rank, rank] else None
+            if own is None and not others:
+                continue
+            came = [builder.add("message", number, rank, source, buffers=(read[source],)) for source in others]
+            verb = "fill" if some[number + 1 :, rank].any() else "finish"
+            parts[rank] = builder.add(verb, number, rank, buffers=(parts[rank], own, *came))
+            if number + AHEAD < len(plan.rounds):
+                took = builder.add("took", number, rank, after=[parts[rank]])
+                for source in (*others, rank):
+                    builder.taken[number, source].append(took)
+    return [parts[r] if some[:, r].any() else builder.add("end", r, buffers=(parts[r],)) for r in ranks]
+
+
+def _in_steps(builder: _Builder) -> list[Key]:
+    """An exchange a round by a schedule, one after the other."""
+    plan, ranks = builder.plan, range(builder.plan.ranks)
+    assert plan.schedule is not None, "there are steps"
+    exchange = Exchange(plan.schedule, builder.add)
+    parts: list[Key] = [builder.add("begin", rank) for rank in ranks]
+    begun = tuple(parts)
+    pad = [None] * (plan.schedule.ranks - plan.ranks)
+    for number in range(len(plan.rounds)):
+        sizes = plan.sizes(number)
+        read = builder.reads(number, begun)
+        kept = [builder.add("keep", number, r, buffers=(parts[r], read[r])) if sizes[r, r] else parts[r] for r in ranks]
+        made = exchange.build(
+            number,
+            outboxes=[*read, *pad],
+            regions=[*kept, *pad],
+            wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
+        )
+        parts = [part for part in made if part is not None]
+        for rank in ranks:
+            builder.taken[number, rank] += [*exchange.before(rank), kept[rank]]
+    return [builder.add("end", rank, buffers=(parts[rank],)) for rank in ranks]
+
+
+class _Builder(Builder):
+    """Adds the tasks of one collective read."""
+
+    def __init__(self, reading: Reading, suffix: str) -> None:
+        super().__init__(suffix, Reading.task, reading)
+        self.share("reading")
+        self.reading, self.plan = reading, reading.plan
+        self.taken: defaultdict[tuple[int, int], list[Key]] = defaultdict(list)
+        """Of a round and an aggregator: what says that all has been taken that it read."""
+
+    def reads(self, number: int, begun: Sequence[Key]) -> list[Key | None]:
+        """What each rank reads in a round, its own into its part: when all has been taken of what it read before that
+        which is still being taken."""
+        return [
+            self.add("read", number, rank, buffers=(begun[rank],), after=self.taken.get((number - AHEAD, rank), ()))
+            if boxes
+            else None
+            for rank, boxes in enumerate(self.plan.rounds[number])
+        ]

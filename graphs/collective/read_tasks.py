@@ -1,0 +1,339 @@
+"""What the tasks of a collective read do: read for all, send, and fill parts.
+
+    stored chunks ─► tight section of a box ─► what each rank wants of it ─► its place in that rank's part
+
+While a part is being filled, each of its elements is only ever given the one value that it will have: a task that is
+done again after a worker was lost makes the same of it. Thakur 1995, section 6.3.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.graphs.run.steps import Carried, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.run.telling import tell
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Selection, lengths
+from oocarrays.plan.collective.read import CollectivePlan, in_one_piece, part_shape
+from oocarrays.plan.collective.wanted import Place, places
+from oocarrays.plan.cost import Costs
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections.piecewise import read_pieces
+from oocarrays.storage.sections.read import read_section
+
+if TYPE_CHECKING:
+    from oocarrays.graphs.cluster.nearby import Message
+    from oocarrays.graphs.collective.deliveries import Delivery, Part
+
+Packed = tuple[Place, np.ndarray]
+"""Elements, and where they belong in a part."""
+READS = ("read", "independent")
+"""What tasks on workers say when they have done it."""
+
+
+@dataclass(slots=True)
+class Read:
+    """What an aggregator has read in a round; it does not tell Dask how large it is, as the plan has counted it."""
+
+    packed: dict[int, list[Packed]]
+    """What each rank wants of each piece, contiguous: a view, where it lies in one piece. What the aggregator itself
+    wants is in its part already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the tasks of a collective read do."""
+
+    file: ArrayFile
+    """What is read."""
+    plan: CollectivePlan
+    """Who reads what for whom."""
+    meter: Meter
+    """What has been read, in each process."""
+    topic: str
+    """The name under which a cluster tells what has been read."""
+    under_way: int = 16
+    """Requests that a rank has under way at one time, to stores that are no local files."""
+    costs: Costs | None = None
+    """What the plan was made with."""
+    rooms: Rooms = field(default_factory=Rooms)
+    """Memory of rounds, in each process."""
+    selections: tuple[Selection, ...] = ()
+    """How what each rank wants stands in its array, where that is not as it is read."""
+
+    def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
+        """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
+        result = getattr(self, verb)(*args, *inputs[:buffers])
+        warn_of_missing(self.meter, self.file.presence.name, so_far=True)
+        if verb in READS:
+            tell(self.topic, verb, args, self.meter)
+        return result
+
+    def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
+        """What is taken of the file, by this thread alone: ranks are side by side."""
+        return read_section(
+            self.file, axes, out, meter=self.meter, requests=self.under_way, threads=1, costs=self.costs
+        )
+
+    # ------------------------------------------------------------------ each for itself, or all on threads
+
+    def make(self, rank: int) -> np.ndarray:
+        """A rank's part, still empty, of an array that is there."""
+        self.file.presence.check()
+        return np.empty(part_shape(self.plan, rank), self.file.dtype)
+
+    def independent(self, rank: int) -> np.ndarray:
+        """A rank's part, read by itself."""
+        self.file.presence.check()
+        return self.filled(rank, self._section(self.plan.requests[rank]))
+
+    def gather(self, number: int, source: int, *parts: np.ndarray) -> None:
+        """Read what an aggregator reads in a round, and fill the parts of those who want any of it."""
+        filled = dict(zip(self.wanting(number, source), parts, strict=True))
+        for box in self.plan.rounds[number][source]:
+            self._gather_box(box, {rank: filled[rank] for rank in self.plan.table.ranks(box)})
+
+    def _gather_box(self, box: Section, parts: dict[int, np.ndarray]) -> None:
+        owner = self.plan.only(box)
+        if owner is not None:  # what one rank alone wants is read to its place
+            self._section(self.plan.tight(box), parts[owner][(*self.plan.places(box, owner)[0], ...)])
+            return
+        data = self._section(self.plan.tight(box))
+        for rank, part in parts.items():
+            there, inside = self.plan.places(box, rank)
+            part[(*there, ...)] = selected(data, inside)
+
+    def wanting(self, number: int, source: int) -> list[int]:
+        """The ranks that want any of what another reads in a round."""
+        found: list[int] = np.flatnonzero(self.plan.sizes(number)[source]).tolist()
+        return found
+
+    def filled(self, rank: int, part: np.ndarray) -> np.ndarray:
+        """A rank's array, when all has been read that it wants."""
+        return self.selections[rank].arranged(part) if self.selections else part
+
+    # ------------------------------------------------------------------ between workers
+
+    def begin(self, rank: int) -> Part:
+        """A rank's part, still empty."""
+        from oocarrays.graphs.collective.deliveries import Part
+
+        part = Part(self.make(rank), (self.topic, rank))
+        part.expect()
+        return part
+
+    def end(self, rank: int, part: Part) -> np.ndarray:
+        """A rank's array, when all has come that it wants."""
+        part.done()
+        return self.filled(rank, part.array)
+
+    def read(self, number: int, rank: int, part: Part) -> Read:
+        """What an aggregator reads in a round: each piece is packed for all who want some of it while it is there."""
+        pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
+        sent = _Memory(self.rooms.take(sum(piece.sent_bytes for piece in pieces)))
+        come = read_pieces(
+            self.file,
+            [piece.axes for piece in pieces],
+            (self._room(piece, part, sent) for piece in pieces),
+            meter=self.meter,
+            requests=self.under_way,
+            costs=self.costs,
+        )
+        packed: defaultdict[int, list[Packed]] = defaultdict(list)
+        for piece, data in zip(pieces, come, strict=True):
+            for want in piece.wanted:
+                packed[want.rank].append((want.there, self._taken(piece, want, data, part, sent)))
+        return Read(dict(packed))
+
+    def _piece(self, rank: int, box: Section, axes: Axes) -> _Piece:
+        wanted = [_Want(r, *places(self.plan.requests[r], box, axes)) for r in self.plan.table.ranks(box)]
+        size = sum(math.prod(want.shape) for want in wanted if want.rank != rank)
+        stays = size > math.prod(lengths(axes)) or not self.plan.stored.coded
+        return _Piece(axes, self.file.dtype, wanted, rank, stays)
+
+    @staticmethod
+    def _taken(piece: _Piece, want: _Want, data: np.ndarray, part: Part, sent: _Memory) -> np.ndarray:
+        """What a rank wants of a piece: in the part, where that is the aggregator's own; else contiguous."""
+        mine = selected(data, want.inside)
+        if want.rank == piece.reader:
+            part.put(want.there, mine)
+            return part.at(want.there)
+        if piece.goes_as_it_is(want):
+            return mine
+        packed = sent.room(mine.shape, mine.dtype)
+        packed[...] = mine
+        return packed
+
+    def _room(self, piece: _Piece, part: Part, sent: _Memory) -> np.ndarray:
+        """Where a piece is read: at its place, where the aggregator alone wants it; in what is sent, where some of it
+        can go as it is; or in memory that is used again for the next."""
+        if [want.rank for want in piece.wanted] == [piece.reader] and piece.wanted[0].shape == piece.shape:
+            there = part.at(piece.wanted[0].there)
+            if self.plan.stored.coded or there.flags.c_contiguous:
+                return there
+        if any(piece.goes_as_it_is(want) for want in piece.wanted):
+            return sent.room(piece.shape, piece.dtype)
+        return _Memory(self.rooms.take(piece.nbytes)).room(piece.shape, piece.dtype)
+
+    def keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
+        """A rank's part, and in it what it has read for itself."""
+        for place, data in read.packed.get(rank, ()):
+            part.put(place, data)
+        return part
+
+    # ------------------------------------------------------------------ all messages of a round at one time
+
+    def message(self, number: int, final: int, rank: int, read: Read) -> Delivery:
+        """What goes to another rank."""
+        from oocarrays.graphs.collective.deliveries import Delivery
+
+        return Delivery((self.topic, final), *zip(*read.packed[final], strict=True))
+
+    def fill(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> Part:
+        """A rank's part, and in it what it and others have read of a round."""
+        if read is not None:
+            self.keep(number, rank, part, read)
+        for delivery in deliveries:
+            delivery.fill(part)
+        return part
+
+    def finish(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> np.ndarray:
+        """A rank's array, when the last has come that it wants."""
+        return self.end(rank, self.fill(number, rank, part, read, *deliveries))
+
+    def took(self, number: int, rank: int) -> None:
+        """Say that all has been received of a round."""
+
+    # ------------------------------------------------------------------ by a schedule
+
+    def send(self, number: int, stage: int, rank: int, read: Read | None, carried: Carried | None) -> Message | None:
+        """The message of a step, packed when it goes."""
+        assert self.plan.schedule is not None, "there are steps"
+        return sent_parts(self.plan.schedule, stage, rank, _Packed(self.plan.ranks, rank, read, self.rooms), carried)
+
+    def carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
+        """What this rank holds for others."""
+        assert self.plan.schedule is not None, "there are steps"
+        return carried_parts(self.plan.schedule, stage, rank, carried, messages, self.rooms)
+
+    def taken(self, number: int, stage: int, rank: int) -> None:
+        """Say that a step's message has been received."""
+
+    def receive(self, number: int, stage: int, rank: int, part: Part, *messages: Message | None) -> Part:
+        """A rank's part, and in it what has come."""
+        for source, data in arrived_parts(rank, messages).items():
+            elements, start = data.view(self.file.dtype), 0
+            for piece, axes in self.plan.pieces(number, source):
+                there = part.at(places(self.plan.requests[rank], piece, axes)[0])
+                there[...] = elements[start : start + there.size].reshape(there.shape)
+                start += there.size
+        return part
+
+
+class _Memory:
+    """Memory that is given away from its beginning on: in one piece, it has few and large pages."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self._left = memory
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Room for an array."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        given, self._left = self._left[:nbytes], self._left[nbytes:]
+        return given.view(dtype).reshape(shape)
+
+
+class _Want(NamedTuple):
+    """What a rank wants of a piece."""
+
+    rank: int
+    """Who wants it."""
+    there: Place
+    """Where it belongs in that rank's part."""
+    inside: Place
+    """Where it is in the piece."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return tuple(along.stop - along.start for along in self.there if isinstance(along, slice))
+
+
+class _Piece(NamedTuple):
+    """What is read at one time."""
+
+    axes: Axes
+    """What is taken of the file."""
+    dtype: np.dtype
+    """Of its elements."""
+    wanted: list[_Want]
+    """Who wants what of it."""
+    reader: int
+    """Who reads it."""
+    stays: bool
+    """Whether what lies in it in one piece is sent from where it is: where it would be read for that anyway, or copies
+    would take more memory. Else it is packed from a cache to as much memory as others want."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return lengths(self.axes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def goes_as_it_is(self, want: _Want) -> bool:
+        """Whether what another rank wants is sent from where it is."""
+        along = zip(want.inside, want.shape, strict=True)
+        even = all(n == 1 or (isinstance(part, slice) and part.step in (None, 1)) for part, n in along)
+        return self.stays and want.rank != self.reader and even and in_one_piece(want.shape, self.shape)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that are held until others have taken them: what is packed for them, and the piece where some of it
+        goes as it is."""
+        as_it_is = [want for want in self.wanted if self.goes_as_it_is(want)]
+        packed = (math.prod(w.shape) for w in self.wanted if w.rank != self.reader and not self.goes_as_it_is(w))
+        return sum(packed) * self.dtype.itemsize + (self.nbytes if as_it_is else 0)
+
+
+class _Packed(Sequence[np.ndarray | None]):
+    """Messages of one rank as bytes, each made when it is asked for."""
+
+    def __init__(self, ranks: int, rank: int, read: Read | None, rooms: Rooms) -> None:
+        self._ranks, self._rank, self._rooms = ranks, rank, rooms
+        self._packed = read.packed if read else {}
+
+    def __len__(self) -> int:
+        return self._ranks
+
+    def __getitem__(self, final: Any) -> Any:
+        if final not in self._packed or final == self._rank:
+            return None
+        return self._rooms.joined([piece for _, piece in self._packed[final]])
+
+
+def selected(data: np.ndarray, place: Place) -> np.ndarray:
+    """The elements at a place, axis after axis: a view, where all along each axis follow one another evenly.
+
+    >>> selected(np.arange(9).reshape(3, 3), (np.array([0, 2]), slice(1, 3)))
+    array([[1, 2],
+           [7, 8]])
+    """
+    slices: Any = tuple(part if isinstance(part, slice) else slice(None) for part in place)
+    data = data[(*slices, ...)]
+    for axis, part in enumerate(place):
+        if not isinstance(part, slice):
+            data = data.take(part, axis)
+    return data

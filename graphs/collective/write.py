@@ -1,0 +1,296 @@
+"""A collective write as tasks.
+
+    part ─► own ─► there ─┐
+    part ─► own ─► there ─┴─► begin ─┐           nothing is written before every rank's part is there
+                                     │
+    between threads    own, own ─────┴─► write 1 ─► write 2 ─► … ─► done       straight from the parts
+
+    between workers    own ─► send ─╳─► receive ─► write 1 ─► … ─► done        the messages of the next round come
+                                    ╳─► receive ─► write 2 ─┘                  while this one is written
+
+An aggregator lays all that it got of a round into chunks when all has come, the lowest rank first: what stays where
+sections overlap does not hang on who came first. A chunk is made and replaced by one task, so that this may be done
+again, after a worker was lost or in another run, and makes the same. Thakur 1995, section 6.3.2.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocarrays.errors import RunError, UnsupportedError
+from oocarrays.graphs.collective.read_tasks import selected
+from oocarrays.graphs.rechunk.run import ONE_PROCESS
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.run.work import Work
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Selection, lengths
+from oocarrays.plan.collective.wanted import places
+from oocarrays.plan.collective.write import AHEAD, CollectiveWritePlan
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.sections.overlay import Piece, write_box
+
+if TYPE_CHECKING:
+    from oocarrays.graphs.cluster.nearby import Message
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """Where a run writes that makes no target: to an array, or local array files, that are there."""
+
+    store: StoreLike
+    """Its folder, or its store and path, or that of their group."""
+
+
+@dataclass(slots=True)
+class Came:
+    """What has come for an aggregator in a round; it does not tell Dask how large it is: the plan has counted it."""
+
+    messages: dict[int, np.ndarray]
+    """Bytes by the rank that packed them."""
+
+
+class WritingRun(Work):
+    """One run of a collective write, shared by its tasks.
+
+    Parameters
+    ----------
+    file : ArrayFile
+        What is written, described as written.
+    selections : sequence of Selection
+        How what each rank writes stands in its part; none where it stands as it is written.
+    """
+
+    plan: CollectiveWritePlan
+
+    def __init__(self, plan: CollectiveWritePlan, file: ArrayFile, selections: Sequence[Selection] = ()) -> None:
+        self.plan = plan
+        self.destination = InPlace(file.folder or file.zarr.store_path)
+        self.selections = tuple(selections)
+        self._file: ArrayFile | bytes = file
+        super().__init__(self.destination.store, plan.processes, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.processes is None:
+            raise UnsupportedError(ONE_PROCESS)
+        file = self._file if isinstance(self._file, bytes) else pickle.dumps(self._file)
+        names = ("plan", "selections", "id", "processes", "journal")
+        return {name: getattr(self, name) for name in names} | {"_file": file}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._here()
+
+    @property
+    def file(self) -> ArrayFile:
+        """What is written; on a cluster opened when it is used, for the scheduler may not see it."""
+        if isinstance(self._file, bytes):
+            self._file = pickle.loads(self._file)  # our own bytes
+        assert isinstance(self._file, ArrayFile), "it was one that was pickled"
+        return self._file
+
+    def begin_anew(self) -> None:
+        """Forget what an earlier time in this process counted, and what failed in it."""
+        self._here()
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it writes."""
+        return {"target": self.file.zarr.store_path.store}
+
+    @property
+    def leaves(self) -> str:
+        """What a run that was cut short leaves."""
+        return f"{self.file.name} may hold a part of what was to be written: run it again"
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and chunks that are written."""
+        return self.plan.traffic.read_requests, self.plan.traffic.write_requests
+
+    # ------------------------------------------------------------------ what ranks have
+
+    def _own(self, rank: int, part: Any) -> np.ndarray:
+        """A rank's part as it is written, checked: a view, where all is taken by slices."""
+        made, wanted = np.asarray(part), lengths(self.plan.requests[rank])
+        shape = self.selections[rank].shape if self.selections else wanted
+        if made.shape != shape:
+            raise RunError(f"the part of rank {rank} has shape {made.shape}; its section has {shape}")
+        return self.selections[rank].spread(made) if self.selections else made
+
+    def _there(self, rank: int, own: np.ndarray) -> None:
+        """Say that a part is there, and can be written."""
+        if not np.can_cast(own.dtype, self.file.dtype, "same_kind"):
+            raise RunError(f"the part of rank {rank} has dtype {own.dtype}; the array has {self.file.dtype}")
+
+    def _begin(self, rank: int) -> None:
+        """Say that all parts are there: what is computed of this very array has been read."""
+
+    def _given(self, rank: int, own: np.ndarray) -> np.ndarray:
+        """A rank's part, to be written from now on."""
+        return own
+
+    # ------------------------------------------------------------------ between workers
+
+    def _send(self, number: int, stage: int, rank: int, own: np.ndarray | None, carried: Carried | None) -> Any:
+        """The message of a step, packed when it goes."""
+        assert self.plan.schedule is not None, "threads send nothing"
+        message = sent_parts(self.plan.schedule, stage, rank, _Packed(self, number, rank, own), carried)
+        if message is not None:
+            self.meter.add(messages=1, sent_bytes=message.nbytes)
+        return message
+
+    def pack(self, number: int, rank: int, own: np.ndarray, final: int) -> np.ndarray | None:
+        """What a rank has for an aggregator, box after box, as bytes: a view, where it lies in one piece."""
+        if final == rank:
+            return None
+        found = [
+            np.ascontiguousarray(values, self.file.dtype)
+            for box in self.plan.rounds[number][final]
+            for _, values in self._pieces(box, {rank: own})
+        ]
+        return self.rooms.joined(found) if found else None
+
+    def _carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
+        """What this rank holds for others."""
+        assert self.plan.schedule is not None, "threads send nothing"
+        return carried_parts(self.plan.schedule, stage, rank, carried, messages, self.rooms)
+
+    def _taken(self, number: int, stage: int, rank: int) -> None:
+        """Say that a step's message has been received."""
+
+    def _room(self, number: int, rank: int) -> Came:
+        """Where what comes in a round is kept, when an earlier one has been written."""
+        return Came({})
+
+    def _receive(self, number: int, stage: int, rank: int, came: Came, *messages: Message | None) -> Came:
+        """What has come of a round so far."""
+        assert self.plan.schedule is not None, "threads send nothing"
+        new = arrived_parts(rank, messages)
+        if self.plan.schedule.forwards:  # else it would keep what is for others, too
+            new = {origin: part.copy() for origin, part in new.items()}
+        return Came(came.messages | new)
+
+    # ------------------------------------------------------------------ writing
+
+    def _pieces(self, box: Section, owns: dict[int, np.ndarray]) -> Iterator[Piece]:
+        """What some ranks have of a box that stays, lowest rank first."""
+        for rank, axes in self.plan.standing(box):
+            if rank in owns:
+                there, _ = places(self.plan.requests[rank], box, axes)
+                yield axes, selected(owns[rank], there)
+
+    def _write(self, number: int, rank: int, *given: Any) -> None:
+        """Write what an aggregator writes in a round: of ranks' parts on threads, of messages and its own part else."""
+        if self.processes is None:
+            owns = dict(zip(self.plan.sources(number, rank), given, strict=True))
+            self.meter.add(messages=len(owns) - (rank in owns))
+            pieces = [list(self._pieces(box, owns)) for box in self.plan.rounds[number][rank]]
+        else:
+            pieces = self._unpacked(number, rank, *given)
+        for each in pieces:
+            write_box(self.file, self.plan, each, meter=self.meter)
+
+    def _unpacked(self, number: int, rank: int, own: np.ndarray | None, came: Came | None) -> list[list[Piece]]:
+        """Of each box what ranks have of it, lowest first."""
+        messages = {} if came is None else {r: part.view(self.file.dtype) for r, part in came.messages.items()}
+        boxes: list[list[Piece]] = []
+        for box in self.plan.rounds[number][rank]:
+            boxes.append([])
+            for source, axes in self.plan.standing(box):
+                if source == rank:
+                    assert own is not None, "who writes what is its own has it"
+                    boxes[-1] += self._pieces(box, {rank: own})
+                    continue
+                shape = lengths(axes)
+                size = int(np.prod(shape, dtype=np.int64))
+                boxes[-1].append((axes, messages[source][:size].reshape(shape)))
+                messages[source] = messages[source][size:]
+        return boxes
+
+    def _done(self, rank: int) -> str:
+        """Say that all is written, to an array that is there."""
+        self.file.presence.check()
+        self.journal.release()
+        return self.file.name
+
+
+class _Packed(Sequence[np.ndarray | None]):
+    """Messages of one rank as bytes, each packed when it is asked for."""
+
+    def __init__(self, run: WritingRun, number: int, rank: int, own: np.ndarray | None) -> None:
+        self._run, self._number, self._rank, self._own = run, number, rank, own
+
+    def __len__(self) -> int:
+        return self._run.plan.ranks
+
+    def __getitem__(self, final: Any) -> Any:
+        if self._own is None or final >= len(self):
+            return None
+        return self._run.pack(self._number, self._rank, self._own, final)
+
+
+# ---------------------------------------------------------------------- the graph
+
+
+class WritingBuilder(Builder):
+    """Builds the graph of one run.
+
+    Parameters
+    ----------
+    parts : sequence of keys
+        What holds each rank's part.
+    """
+
+    def __init__(self, run: WritingRun, parts: Sequence[Key]) -> None:
+        super().__init__(new_suffix(), Work.task, run)
+        self.run, self.plan, self.parts = run, run.plan, parts
+        if run.processes is not None:
+            self.share("writing")
+
+    def build(self) -> Key:
+        """Add every task; returns the key of the last one."""
+        owns = [self.add("own", rank, buffers=(part,)) for rank, part in enumerate(self.parts)]
+        there = [self.add("there", rank, buffers=(own,)) for rank, own in enumerate(owns)]
+        begin = self.add("begin", 0, after=there)
+        given = [self.add("given", rank, buffers=(own,), after=[begin]) for rank, own in enumerate(owns)]
+        together = self._between_threads if self.run.processes is None else self._between_workers
+        return self.add("done", 0, after=[begin, *together(given)])
+
+    def _between_threads(self, given: Sequence[Key]) -> Iterator[Key]:
+        """A task a round of an aggregator: none waits for another's."""
+        for number, each in enumerate(self.plan.rounds):
+            for rank in (rank for rank, boxes in enumerate(each) if boxes):
+                owns = tuple(given[source] for source in self.plan.sources(number, rank))
+                yield self.add("write", number, rank, buffers=owns)
+
+    def _between_workers(self, given: Sequence[Key]) -> list[Key]:
+        """An exchange a round, one after the other."""
+        plan, ranks = self.plan, range(self.plan.ranks)
+        assert plan.schedule is not None, "workers send messages"
+        exchange = Exchange(plan.schedule, self.add)
+        written: list[list[Key]] = [[] for _ in ranks]
+        for number, each in enumerate(plan.rounds):
+            sizes = plan.all_sizes[number]
+            comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
+            waits = [written[rank][-AHEAD] if len(written[rank]) >= AHEAD else None for rank in ranks]
+            room = [self._room(number, rank, waits[rank]) if comes[rank] else None for rank in ranks]
+            came = exchange.build(
+                number,
+                outboxes=given,
+                regions=room,
+                wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
+            )
+            for rank in (rank for rank in ranks if each[rank]):
+                own = given[rank] if sizes[rank, rank] else None
+                after = written[rank][-1:]
+                written[rank].append(self.add("write", number, rank, buffers=(own, came[rank]), after=after))
+        return [key for keys in written for key in keys]
+
+    def _room(self, number: int, rank: int, written: Key | None) -> Key:
+        return self.add("room", number, rank, after=[] if written is None else [written])

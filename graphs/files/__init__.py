@@ -1,0 +1,1 @@
+"""Local array files as tasks: scattered, gathered, and their halos refreshed."""

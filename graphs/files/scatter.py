@@ -1,0 +1,415 @@
+"""Scattering a global array file into local ones, and gathering them, as tasks.
+
+    create ─► make ──┬─► read ─┬─► write ──┬─► read ─┬─► write ─► close ─► finish     in each round a box of the array,
+            (a rank) ├─► read ─┼─► write ──┼─► read ─┼─► write ─► close ─┘            read by all, written by all
+                     └─► read ─┴─► write ──┴─► …     ┴─► …
+                              exchange: between workers in the schedule's steps, see `steps`
+
+A round waits for the one two before it, so that two are in memory at most; what a rank writes, it writes in the order
+of rounds. Where a worker is lost, what it had written and recorded is not done again, nor read for it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import RunError
+from oocarrays.graphs.run.buffers import Outbox
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.journaled import JournaledRun
+from oocarrays.graphs.run.outboxes import OutboxRun
+from oocarrays.graphs.run.steps import Exchange, Key
+from oocarrays.graphs.run.work import Work
+from oocarrays.mapping.layouts.local import places_in
+from oocarrays.mapping.section import Section
+from oocarrays.plan.files.scatter import REQUESTS, UNDER_WAY, Block, FilesPlan, message_size, views
+from oocarrays.plan.sections.read import BUFFER_BYTES
+from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter
+from oocarrays.storage.files import array_file, local_files
+from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike, describe
+from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.sections.read import read_section
+from oocarrays.storage.sections.write import write_section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesTarget:
+    """What is written: a group of local files, or one array."""
+
+    store: StoreLike
+    """Where it is to be."""
+    settings: dict[str, Any]
+    """Arguments of ``zarr.create_array``; of a group without what each rank's part gives."""
+    overwrite: bool
+    """Whether what is there may be replaced."""
+
+
+class FilesRun(OutboxRun, JournaledRun):
+    """One run of a scatter or a gather, shared by its tasks.
+
+    Parameters
+    ----------
+    source : ArrayFile, optional
+        The global array, where that is read.
+    local : LocalFiles
+        The local files, there or to be made.
+    """
+
+    plan: FilesPlan
+    destination: FilesTarget
+
+    def __init__(self, plan: FilesPlan, source: ArrayFile | None, local: LocalFiles, destination: FilesTarget) -> None:
+        self.plan = plan
+        self._source = pickle.dumps(source) if plan.processes and source else source
+        self.local = local
+        self.destination = destination
+        super().__init__(destination.store, plan.processes, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("plan", "_source", "local", "destination", "id", "processes", "journal")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._here()
+
+    def _here(self) -> None:
+        super()._here()
+        self._opening = threading.RLock()
+        self._files: dict[Any, ArrayFile] = {}
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, and the files of all ranks, where these are written: those that are here are looked at."""
+        ranks = range(self.plan.ranks) if self.plan.way == "scatter" else ()
+        return [self.destination.store, *map(self.local.place, ranks)]
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        read, written = self._whole_store, self.local.store
+        source, target = (read, written) if self.plan.way == "scatter" else (written, read)
+        return {name: getattr(place, "store", place) for name, place in (("source", source), ("target", target))}
+
+    @property
+    def _whole_store(self) -> Any:
+        return self.destination.store if self.plan.way == "gather" else self._read_whole().zarr.store_path
+
+    def reads(self) -> Iterable[Presence]:
+        """The global file of a scatter; those files of a gather that are open in this process."""
+        if self.plan.way == "scatter":
+            return self._read_whole().presences
+        with self._opening:
+            return [file.presence for what, file in self._files.items() if what != "whole"]
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and that write."""
+        return self.plan.traffic.read_requests, self.plan.traffic.write_requests
+
+    # ------------------------------------------------------------------ files, opened once in each process
+
+    def _read_whole(self) -> ArrayFile:
+        if isinstance(self._source, bytes):
+            self._source = pickle.loads(self._source)  # our own bytes
+        assert isinstance(self._source, ArrayFile), "a gather writes the whole array"
+        return self._source
+
+    def _opened(self, what: Any, opens: Callable[[], ArrayFile]) -> ArrayFile:
+        with self._opening:
+            if what not in self._files:
+                self._files[what] = opens()
+            return self._files[what]
+
+    def _whole(self) -> ArrayFile:
+        """The global file, as it is read by a scatter and written by a gather."""
+        if self.plan.way == "scatter":
+            return self._opened("whole", self._read_whole)
+        store = self.destination.store
+        return self._opened(
+            "whole", lambda: describe(array_file.open_array(store, mode="r+", unfinished=True), written=True)
+        )
+
+    def _file(self, rank: int) -> ArrayFile:
+        """The file of a rank."""
+        written = self.plan.way == "scatter"
+        return self._opened(rank, lambda: self.local.file(rank, written=written, unfinished=written))
+
+    # ------------------------------------------------------------------ beginning and end
+
+    @property
+    def content(self) -> dict[str, Any]:  # type: ignore[override]
+        """What the journal keeps of it: it cannot be gone on with in another process."""
+        return {"files": self.plan.way}
+
+    def _check_target(self) -> None:
+        check = array_file.check_place if self.plan.way == "gather" else local_files.check_group_place
+        check(self.destination.store, overwrite=self.destination.overwrite)
+
+    def _make_targets(self) -> None:
+        target = self.destination
+        if self.plan.way == "gather":
+            array_file.create_target(
+                target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
+            )
+            return
+        Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
+        local_files.create_group(
+            target.store,
+            self.local.descriptor,
+            target.settings,
+            self.id,
+            overwrite=target.overwrite,
+            durable=self.durable,
+        )
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._files.clear()
+
+    def is_done(self, part: tuple[int, ...]) -> bool:
+        """Whether a part was done, before a worker was lost: a file on its own disk may be lost with it."""
+        return (len(part) == 1 or not self.local.descriptor.folders) and super().is_done(part)
+
+    def _make(self, rank: int) -> None:
+        """Make the file of a rank; one that this run has made stays."""
+        if self.plan.way == "gather":
+            return
+        place = self.local.place(rank)
+        made = self.journal.has((rank,)) if self.journal.is_there() else self.is_done((rank,))
+        if array_file.unfinished_run(place) != self.id and not (made and array_file.is_finished(place)):
+            own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
+            own["attributes"][MARK] = self.id
+            local_files.create_file(place, own, self.destination.overwrite, durable=self.durable)
+        if not made:
+            self.journal.record((rank,))
+
+    def _close(self, rank: int) -> None:
+        """Take the mark off the file of a rank: all of it is written."""
+        self.syncer.finish()
+        if self.plan.way == "scatter":
+            array_file.finish_target(self._file(rank), durable=self.durable)
+
+    def _finish(self) -> str:
+        name: str = self._end(self.local.name if self.plan.way == "scatter" else self._whole().name)
+        self.journal.release()
+        return name
+
+    def _finish_targets(self) -> None:
+        if self.plan.way == "scatter":
+            local_files.finish_group(self.destination.store, durable=self.durable)
+        else:
+            array_file.finish_target(self._whole(), durable=self.durable)
+
+    # ------------------------------------------------------------------ one round
+
+    def _read(self, number: int, rank: int) -> Outbox:
+        """What a rank reads in a round, packed for each that it is for."""
+        return (self._read_domain if self.plan.way == "scatter" else self._read_part)(number, rank)
+
+    def _write(self, number: int, rank: int, *came: Outbox | dict[int, np.ndarray] | None) -> None:
+        """What a rank writes in a round, of what all have packed for it."""
+        if self.is_done((number, rank)):
+            return
+        messages = self._messages(rank, came)
+        (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages)
+        self.record((number, rank))
+
+    def _wanted(self, number: int, box: Section, rank: int) -> Block | None:
+        """What a rank is still to be sent of a box in a scatter, if anything."""
+        block = self.plan.block(rank, box)
+        return None if block is None or self.is_done((number, rank)) else block
+
+    def _check_all(self, number: int, rank: int, came: int, wanted: int) -> None:
+        """Refuse to write a part of what a rank is to write."""
+        if came != wanted:
+            raise RunError(f"rank {rank} got {came} of {wanted} elements in round {number}")
+
+    def _messages(self, rank: int, came: Sequence[Any]) -> dict[int, np.ndarray]:
+        """Elements by the rank that packed them: of everyone's outbox on threads, else of its own and what came."""
+        if self.processes is None:
+            found = {source: box.messages[rank] for source, box in enumerate(came) if box is not None}
+        else:
+            own, arrived = came
+            found = {rank: own.messages[rank] if own else None, **(arrived or {})}
+        return {source: data.view(self._dtype) for source, data in found.items() if data is not None}
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self._whole().dtype
+
+    def _read_domain(self, number: int, rank: int) -> Outbox:
+        """Each chunk of a domain once, and of it what each rank has."""
+        whole, boxes = self._whole(), self.plan.domains(number)[rank]
+        reader, grid = ChunkReader(whole, self.meter), whole.stored.grid
+        outbox, packed = self._packed(
+            [[self._wanted(number, box, to) for box in boxes] for to in range(self.plan.ranks)]
+        )
+        buffer = np.empty(grid.chunks, whole.dtype)
+        for box, there in zip(boxes, zip(*packed, strict=True), strict=True):
+            wanted = [each for each in there if each]
+            every = len(wanted) == len(self.plan.receivers([box]))
+            indices = (index for index in grid.indices(box) if every or _has_any(wanted, grid.section(index)))
+            for index, chunk in reader.whole(indices, repeat(buffer)):
+                for block, view in wanted:
+                    places = places_in(block.axes, grid.section(index))
+                    if places:
+                        view[places[0]] = whole.fill_value if chunk is None else chunk[places[1]]
+        return outbox
+
+    def _packed(self, blocks: Sequence[Sequence[Block | None]]) -> tuple[Outbox, list[list[Any]]]:
+        """An empty message for each rank, and each of its blocks with its elements there."""
+        messages = [self._message(message_size(each)) for each in blocks]
+        placed = [
+            [None if block is None else (block, view) for block, view in zip(each, views(message, each), strict=True)]
+            for each, message in zip(blocks, messages, strict=True)
+        ]
+        return Outbox([None if m is None else m.view(np.uint8) for m in messages], None), placed
+
+    def _message(self, size: int) -> np.ndarray | None:
+        return self.rooms.take(size * self._dtype.itemsize).view(self._dtype) if size else None
+
+    def _read_part(self, number: int, rank: int) -> Outbox:
+        """A rank's own of a round, cut for the domains that it lies in."""
+        outbox, packed = self._packed(
+            [
+                [None if done else self.plan.block(rank, box) for box in boxes]
+                for boxes, done in self._domains(number, rank)
+            ]
+        )
+        wanted = [each for each in chain.from_iterable(packed) if each]
+        if not wanted:
+            return outbox
+        mine = wanted[0][0].place.hull(*(block.place for block, _ in wanted))
+        data = read_section(
+            self._file(rank), mine.axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS,
+            threads=1, costs=self.plan.costs,
+        )  # fmt: skip
+        for block, view in wanted:
+            view[...] = data[block.place.relative_to(mine.lower).slices]
+        return outbox
+
+    def _domains(self, number: int, rank: int) -> Iterator[tuple[Sequence[Section], bool]]:
+        """The domains of a round in a gather, and whether each has been written, or has nothing of a rank."""
+        for writer, boxes in enumerate(self.plan.domains(number)):
+            yield boxes, rank not in self.plan.receivers(boxes) or self.is_done((number, writer))
+
+    def _write_part(self, number: int, rank: int, messages: dict[int, np.ndarray]) -> None:
+        """A rank's own of a round, into its file."""
+        mine = self.plan.block(rank, self.plan.rounds[number])
+        if mine is None:
+            return
+        data, domains = np.empty(mine.place.shape, self._dtype), self.plan.domains(number)
+        self._check_all(number, rank, sum(message.size for message in messages.values()), data.size)
+        for source, message in messages.items():
+            blocks = [self.plan.block(rank, box) for box in domains[source]]
+            for block, view in zip(blocks, views(message, blocks), strict=True):
+                if block is not None:
+                    data[block.place.relative_to(mine.place.lower).slices] = view
+        write_section(self._file(rank), mine.place.axes, data, meter=self.meter)
+
+    def _write_domain(self, number: int, rank: int, messages: dict[int, np.ndarray]) -> None:
+        """Each chunk of a domain once, of what all ranks have of it."""
+        boxes = self.plan.domains(number)[rank]
+        wanted = sum(box.size for box in boxes)
+        self._check_all(number, rank, sum(message.size for message in messages.values()), wanted)
+        came = {source: [self.plan.block(source, box) for box in boxes] for source in messages}
+        held = [views(message, came[source]) for source, message in messages.items()]
+        writer = ChunkWriter(self._whole(), self.meter)
+        for number_of_box, box in enumerate(boxes):
+            there = [
+                (blocks[number_of_box], each[number_of_box]) for blocks, each in zip(came.values(), held, strict=True)
+            ]
+            writer.write_all(self._chunks(box, [(block, view) for block, view in there if block is not None]))
+
+    def _chunks(self, box: Section, blocks: Sequence[tuple[Block, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
+        """The chunks of a box, each whole."""
+        whole = self._whole()
+        grid = whole.stored.grid
+        for index in grid.indices(box):
+            chunk = np.full(grid.chunks, whole.fill_value, whole.dtype)
+            for block, view in blocks:
+                places = places_in(block.axes, grid.section(index))
+                if places:
+                    chunk[places[1]] = view[places[0]]
+            yield index, chunk
+
+
+def _has_any(wanted: Sequence[tuple[Block, Any]], section: Section) -> bool:
+    """Whether some of a section is in one of the blocks."""
+    return any(places_in(block.axes, section) for block, _ in wanted)
+
+
+# ---------------------------------------------------------------------- the graph
+
+
+def build_graph(run: FilesRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
+    """The graph of a run, and the key of its last task, whose value is the name of the target.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        The worker of each rank; none where ranks are threads.
+    """
+    builder = _Builder(run, addresses)
+    last = builder.build()
+    return builder.graph, last
+
+
+class _Builder(Builder):
+    """Adds the tasks of one run."""
+
+    def __init__(self, run: FilesRun, addresses: Sequence[str]) -> None:
+        super().__init__(new_suffix(), Work.task, run)
+        self.plan = run.plan
+        if addresses:
+            self.share("run")
+        created = self.add("create", rank=0)
+        self._shared = TaskRef(created) if addresses else run
+        self._ranks = range(run.plan.ranks)
+        self._made = [self.add("make", rank, after=[created]) for rank in self._ranks]
+
+    def build(self) -> Key:
+        """Add every task; returns the key of the last one."""
+        exchange = Exchange(self.plan.schedule, self.add)
+        written = [self._made] * UNDER_WAY
+        for number in range(len(self.plan.rounds)):
+            before, last = written[-UNDER_WAY], written[-1]
+            read = [self.add("read", number, rank, after=before) for rank in self._ranks]
+            came = self._came(exchange, number, read)
+            written.append(
+                [
+                    self.add("write", number, rank, buffers=came[rank], after=[last[rank]])
+                    for rank in self._ranks
+                ]
+            )  # fmt: skip
+        closed = [self.add("close", rank, after=[written[-1][rank]]) for rank in self._ranks]
+        return self.add("finish", after=closed, rank=0)
+
+    def _came(self, exchange: Exchange, number: int, read: list[Key]) -> list[tuple[Key | None, ...]]:
+        """What each rank writes of: everyone's outbox on threads, else its own and what came in messages."""
+        sends = self._sends(number)
+        if self.plan.processes is None:
+            return [
+                tuple(key if rank in sends[source] else None for source, key in enumerate(read)) for rank in self._ranks
+            ]
+        nothing: list[Key | None] = [None] * len(read)
+        regions = exchange.build(number, outboxes=read, regions=nothing, wants=lambda a, b: b in sends[a])
+        return [(read[rank], regions[rank]) for rank in self._ranks]
+
+    def _sends(self, number: int) -> list[set[int]]:
+        """For whom each rank has something in a round."""
+        has = [self.plan.receivers(domain) for domain in self.plan.domains(number)]
+        if self.plan.way == "scatter":
+            return has
+        return [{domain for domain, ranks in enumerate(has) if rank in ranks} for rank in self._ranks]

@@ -1,0 +1,205 @@
+"""A shift of local array files as tasks.
+
+    create ─┬─► read ─╳─► write ─► finish        each rank its borders, once; what came, into its halo
+            ├─► read ─╳─► write ─┘
+            ╰─► read ─╳─► write ─┘
+                      exchange: between workers in the schedule's steps, see `steps`
+
+Only halos are written: a run that dies leaves some of them old, and may be run again. Thakur 1995, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product, repeat
+from typing import Any
+
+import numpy as np
+from dask.task_spec import Task
+
+from oocarrays.errors import DescriptorError, RunError
+from oocarrays.graphs.collective.write import InPlace
+from oocarrays.graphs.run.buffers import Outbox
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.outboxes import OutboxRun
+from oocarrays.graphs.run.steps import Exchange, Key
+from oocarrays.graphs.run.work import Work
+from oocarrays.mapping.layouts.local import places_in
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import lengths
+from oocarrays.plan.files.shift import REQUESTS, ShiftPlan
+from oocarrays.plan.layouts.halos import Loan, Place
+from oocarrays.plan.sections.read import BUFFER_BYTES
+from oocarrays.storage.chunks.access import ChunkReader
+from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections.overlay import write_pieces
+from oocarrays.storage.sections.read import read_section
+from oocarrays.storage.sections.write import write_section
+
+
+class ShiftRun(OutboxRun):
+    """One shift, shared by its tasks."""
+
+    plan: ShiftPlan
+
+    def __init__(self, plan: ShiftPlan, files: LocalFiles) -> None:
+        self.plan = plan
+        self.files = files
+        self.destination = InPlace(files.store)
+        super().__init__(files.store, plan.processes, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("plan", "files", "destination", "id", "processes", "journal")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._here()
+
+    @property
+    def leaves(self) -> str:
+        """What a run that was cut short leaves."""
+        return f"some halos of {self.files.name} may be old: run it again"
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and that write."""
+        return self.plan.traffic.read_requests, self.plan.traffic.write_requests
+
+    def _check_visible(self) -> None:
+        if self.files.descriptor.folders:
+            return  # each rank's own is seen by its worker only
+        try:
+            self.files.open(0)
+        except DescriptorError as error:
+            raise RunError(f"{error} on this worker: the files must be shared") from error
+
+    def _create(self, *probes: tuple[int, str, str]) -> ShiftRun:
+        """Begin anew; nothing has to be made."""
+        self.check_placement(probes)
+        if self.processes is None:
+            with self._idle:
+                self.failure, self.meter = None, Meter()
+        return self
+
+    def _finish(self) -> str:
+        return self.files.name
+
+    # ------------------------------------------------------------------ what a rank reads
+
+    def _read(self, rank: int) -> Outbox:
+        """A rank's borders, each read once, packed for all that see any of them."""
+        dtype = self.files.open(rank).dtype
+        packed: list[tuple[Loan, np.ndarray]] = []
+        messages: list[np.ndarray | None] = [None] * self.plan.ranks
+        for taker in self.plan.takers[rank]:
+            message = self.rooms.take(self.plan.message_size(rank, taker) * dtype.itemsize).view(dtype)
+            packed += _views(self.plan.halos.loans(rank, taker), message)
+            messages[taker] = message.view(np.uint8)
+        for box, data in self._borders(rank):
+            own = box.relative_to(self.plan.halos.depth)
+            for loan, view in packed:
+                places = places_in(loan.taken, own)
+                if places:
+                    view[places[0]] = data[places[1]]
+        return Outbox(messages, None)
+
+    def _borders(self, rank: int) -> Iterator[tuple[Section, Any]]:
+        """Boxes of a rank's file, which have its borders; of coded chunks each is one."""
+        file, boxes = self.files.file(rank), self.plan.borders(rank)
+        if not file.stored.coded:
+            for box in boxes:
+                yield box, read_section(
+                    file, box.axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS, threads=1,
+                    costs=self.plan.costs,
+                )  # fmt: skip
+            return
+        grid = file.stored.grid
+        indices = [index for box in self.plan.chunks(rank).boxes() for index in product(*map(range, *box))]
+        for index, chunk in ChunkReader(file, self.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
+            section = grid.section(index)
+            yield section, np.broadcast_to(file.fill_value, section.shape) if chunk is None else chunk
+
+    # ------------------------------------------------------------------ what a rank writes
+
+    def _write(self, rank: int, *came: Any) -> None:
+        """A rank's halo, of what all have packed for it."""
+        boxes = self.plan.halo(rank)
+        if not boxes:
+            return
+        file = self.files.file(rank, written=True)
+        stands = [*self._standing(rank, self._messages(rank, came, file.dtype))]
+        pieces = [(there.axes, self._filled(rank, box, stands, file.dtype)) for box, there in boxes]
+        if self.plan.way(rank) == "direct":
+            for axes, values in pieces:
+                write_section(file, axes, values, meter=self.meter, method="direct")
+        else:
+            write_pieces(file, pieces, self.plan.coverage(rank), self.plan.inner(rank), meter=self.meter)
+
+    def _messages(self, rank: int, came: Sequence[Any], dtype: np.dtype) -> dict[int, np.ndarray]:
+        """Elements by the rank that packed them: of lenders' outboxes on threads, else of its own and what came."""
+        if self.processes is None:
+            found = {source: box.messages[rank] for source, box in zip(self.plan.lenders(rank), came, strict=True)}
+        else:
+            own, arrived = came
+            found = {rank: own.messages[rank], **(arrived or {})}
+        return {source: data.view(dtype) for source, data in found.items() if data is not None}
+
+    def _standing(self, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
+        """What stands where in what a rank sees."""
+        for source, message in messages.items():
+            for loan, view in _views(self.plan.halos.loans(source, rank), message):
+                for there, among in loan.strips:
+                    place = _section(there)
+                    yield place, np.broadcast_to(view[among], place.shape)
+
+    def _filled(
+        self, rank: int, box: Section, stands: Sequence[tuple[Section, np.ndarray]], dtype: np.dtype
+    ) -> np.ndarray:
+        """The elements of one box of a rank's halo."""
+        values = np.empty(box.shape, dtype)
+        if any(True for _ in self.plan.halos.filled(rank)):
+            values[...] = self.plan.halos.boundary
+        for place, data in stands:
+            common = place.intersection(box)
+            if common is not None:
+                values[common.relative_to(box.lower).slices] = data[common.relative_to(place.lower).slices]
+        return values
+
+
+def _views(loans: Sequence[Loan], message: np.ndarray) -> Iterator[tuple[Loan, np.ndarray]]:
+    """Each loan's elements in a message, which has them one behind the other."""
+    start = 0
+    for loan in loans:
+        yield loan, message[start : start + loan.size].reshape(lengths(loan.taken))
+        start += loan.size
+
+
+def _section(there: Place) -> Section:
+    """A place in what a rank sees, as a section."""
+    along = there[:-1]
+    return Section(tuple(part.start for part in along), tuple(part.stop for part in along))
+
+
+def build_graph(run: ShiftRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
+    """The graph of a shift, and the key of its last task, whose value is the name of the files.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        The worker of each rank; none where ranks are threads.
+    """
+    builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
+    created = builder.create(addresses)
+    read = [builder.add("read", rank, after=[created]) for rank in ranks]
+    came: list[tuple[Key | None, ...]]
+    if plan.processes is None:
+        came = [tuple(read[source] for source in plan.lenders(rank)) for rank in ranks]
+    else:
+        exchange = Exchange(plan.schedule, builder.add)
+        nothing: list[Key | None] = [None] * len(read)
+        regions = exchange.build(0, outboxes=read, regions=nothing, wants=lambda a, b: b in plan.takers[a])
+        came = [(read[rank], regions[rank]) for rank in ranks]
+    written = [builder.add("write", rank, buffers=came[rank], after=[read[rank]]) for rank in ranks]
+    return builder.graph, builder.add("finish", after=written, rank=0)

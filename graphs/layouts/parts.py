@@ -1,0 +1,209 @@
+"""What the ranks of a layout hold, as tasks: a part a rank, each where its rank is.
+
+    numpy array   ─► cut ─► part        each rank's part, cut out where the array is
+    Dask's blocks ─► part               the block as it is
+    parts         ─► whole, blocks      in natural order: one array, or blocks as Dask has them
+
+A part is C-contiguous, in the order of its rank, and is never changed once it is there: what is made of it is new, so
+that a task that is done again after a worker was lost makes the same again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias, DataNode, Task, TaskRef
+from dask.utils import ensure_dict
+
+from oocarrays.graphs.lazy.blocks import block_of
+from oocarrays.graphs.run.builder import itself, new_suffix
+from oocarrays.graphs.run.steps import Key
+from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
+from oocarrays.mapping.layouts.distribution import Collapsed
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.plan.layouts.redistribution import Transfer
+from oocarrays.storage.sections.packing import move
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankParts:
+    """What every rank holds."""
+
+    dtype: np.dtype
+    """Of the elements."""
+    graph: HighLevelGraph
+    """The tasks."""
+    name: str
+    """The layer in which the parts are."""
+    keys: tuple[Key, ...]
+    """The part of each rank."""
+    homes: Mapping[str, Sequence[str]]
+    """The worker of each rank, by what is in the keys of the tasks that are to be there; none on threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts(RankParts):
+    """What every rank of a layout holds."""
+
+    layout: Layout
+    """Which rank holds what."""
+
+    def followed_by(
+        self,
+        suffix: str,
+        tasks: Mapping[Any, Any],
+        layout: Layout,
+        keys: Iterable[Key],
+        homes: Mapping[str, Sequence[str]] | None = None,
+    ) -> Parts:
+        """The parts that more tasks make of these, with their own homes beside those of these; none on threads."""
+        name = f"parts-{suffix}"
+        return Parts(
+            layout=layout,
+            dtype=self.dtype,
+            graph=layered(self.graph, name, tasks, self.name),
+            name=name,
+            keys=tuple(keys),
+            homes={**self.homes, **homes} if homes else {},
+        )
+
+
+def layered(graph: HighLevelGraph, name: str, tasks: Mapping[Any, Any], *after: str) -> HighLevelGraph:
+    """A graph and one more layer of tasks, after others."""
+    return HighLevelGraph({**graph.layers, name: tasks}, {**graph.dependencies, name: set(after)})
+
+
+def whole_layout(shape: Sequence[int]) -> Layout:
+    """One rank holds all."""
+    return Layout.of(shape, [Collapsed()] * len(shape), ranks=1)
+
+
+# ---------------------------------------------------------------------- into parts
+
+
+def parts_of_array(array: np.ndarray, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
+    """The parts of an array in this process: on threads they are cut by tasks, for a cluster before it is sent."""
+    suffix = new_suffix()
+    keys = [(f"part-{suffix}", rank) for rank in range(layout.ranks)]
+    tasks: dict[Key, Any] = {key: _cut(key, array, layout, now=bool(addresses)) for key in keys}
+    name = f"parts-{suffix}"
+    return Parts(
+        layout=layout,
+        dtype=array.dtype,
+        graph=layered(HighLevelGraph({}, {}), name, tasks),
+        name=name,
+        keys=tuple(keys),
+        homes={suffix: addresses} if addresses else {},
+    )
+
+
+def _cut(key: Key, array: np.ndarray, layout: Layout, *, now: bool) -> Task | DataNode:
+    return Task(key, itself, cut(array, layout, key[-1])) if now else Task(key, cut, array, layout, key[-1])
+
+
+def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
+    """The part of ``rank``: a copy.
+
+    >>> cut(np.arange(8), Layout.of((8,), "cyclic(2)", ranks=2), 1)
+    array([2, 3, 6, 7])
+    """
+    part = np.empty(layout.local_shape(rank), array.dtype)
+    move(np.asarray(array, order="C"), Transfer(whole_layout(layout.shape), layout), 0, rank, part)
+    return part
+
+
+def parts_of_blocks(x: da.Array, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
+    """A Dask array's blocks, each the part of one rank of a layout that has as many."""
+    suffix = new_suffix()
+    keys = [(f"part-{suffix}", rank) for rank in range(layout.ranks)]
+    graph: Any = x.__dask_graph__()
+    tasks = {x.name: ensure_dict(x.__dask_optimize__(graph, x.__dask_keys__()))}
+    parts = {
+        key: Task(key, _part, TaskRef(block), _section(layout, key[-1]), x.dtype)
+        for key, block in zip(keys, flatten(x.__dask_keys__()), strict=True)
+    }
+    name = f"parts-{suffix}"
+    return Parts(
+        layout=layout,
+        dtype=x.dtype,
+        graph=layered(HighLevelGraph(tasks, {x.name: set()}), name, parts, x.name),
+        name=name,
+        keys=tuple(keys),
+        homes={suffix: addresses} if addresses else {},
+    )
+
+
+def _section(layout: Layout, rank: int) -> Section:
+    """The one section that a rank holds of a layout in blocks."""
+    lower = tuple(held[0].start if held else 0 for held in layout.sections(rank))
+    return Section(lower, tuple(start + n for start, n in zip(lower, layout.local_shape(rank), strict=True)))
+
+
+def _part(block: Any, section: Section, dtype: np.dtype) -> np.ndarray:
+    return np.asarray(block_of(block, section, dtype), dtype, order="C")
+
+
+# ---------------------------------------------------------------------- out of parts
+
+
+def is_blocks(layout: Layout) -> bool:
+    """Whether every rank holds one block, or nothing, in the order of the ranks: as Dask's arrays are.
+
+    >>> is_blocks(Layout.of((8, 3), "(block, *)", ranks=2)), is_blocks(Layout.of((8,), "cyclic(2)", ranks=2))
+    (True, False)
+    """
+    return all(map(is_block, layout.axes))
+
+
+def is_block(axis: Axis) -> bool:
+    """Whether every rank along an axis holds one block, or nothing."""
+    return not isinstance(axis, BlockCyclicAxis) or axis.extent <= axis.period
+
+
+def block_lengths(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """The lengths of a Dask array's blocks, where a layout is blocks; ranks that hold nothing have none.
+
+    >>> block_lengths(Layout.of((5, 0), "(block, *)", ranks=4))
+    ((2, 2, 1), (0,))
+    """
+    return tuple(tuple(axis.size(r) for r in held) for axis, held in zip(layout.axes, _holders(layout), strict=True))
+
+
+def _holders(layout: Layout) -> list[list[int]]:
+    """The ranks along each axis that hold something; the first, where none does."""
+    return [[rank for rank in range(axis.ranks) if axis.size(rank)] or [0] for axis in layout.axes]
+
+
+def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
+    """The blocks of a Dask array, each of them a part."""
+    tasks: dict[Key, Alias] = {}
+    for index in product(*(range(len(held)) for held in _holders(parts.layout))):
+        coordinates = [held[i] for held, i in zip(_holders(parts.layout), index, strict=True)]
+        key: Key = (name, *index)
+        tasks[key] = Alias(key, TaskRef(parts.keys[parts.layout.rank(coordinates)]))
+    return tasks
+
+
+def whole(parts: Sequence[np.ndarray], layout: Layout, dtype: np.dtype) -> np.ndarray:
+    """All that the ranks hold, in natural order.
+
+    >>> layout = Layout.of((5,), "cyclic", ranks=2)
+    >>> whole([np.array([0, 2, 4]), np.array([1, 3])], layout, np.dtype(int))
+    array([0, 1, 2, 3, 4])
+    """
+    array, transfer = np.empty(layout.shape, dtype), Transfer(layout, whole_layout(layout.shape))
+    for rank, part in enumerate(parts):
+        if math.prod(part.shape):
+            move(part, transfer, rank, 0, array)
+    return array

@@ -1,0 +1,1 @@
+"""Lazy arrays in and out, as tasks."""

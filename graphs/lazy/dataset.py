@@ -1,0 +1,174 @@
+"""Several lazy arrays of one dataset, in one graph: what they are computed from is computed once for all of them.
+
+    frame ──┬─► put, put, … ──┬─► rechunk ─► rechunk ─► … ─► finish      one array after the other, where blocks
+            └─► put, put, … ──┘                                          are not aligned
+
+The frame is all that xarray writes: attributes, coordinates, and every array that is not lazy. All blocks are written
+before the first rechunk begins, so that blocks and rechunks are not held at one time.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import zarr
+from dask.core import flatten
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import TargetError
+from oocarrays.graphs.lazy.blocks import BlocksBuilder, LazyRun
+from oocarrays.graphs.rechunk.group_tasks import GroupDestination
+from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.run.journaled import EndingRun
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.work import Work
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.plan.lazy.blocks import DatasetPlan
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.meter import Meter
+
+
+class DatasetRun(EndingRun):
+    """One run of a dataset.
+
+    Parameters
+    ----------
+    frame : callable
+        Writes all that is not lazy; it takes attributes to be added, and whether it may replace what is there.
+    runs : sequence of LazyRun
+        Those of the lazy arrays, which tell under this run's topic.
+    """
+
+    plan: DatasetPlan
+
+    def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
+        self.plan = plan
+        self.destination = GroupDestination(store=store, overwrite=False, resumed=False)
+        self.frame: bytes | Callable[[dict[str, Any], bool], None] = frame
+        self.runs: tuple[LazyRun, ...] = ()
+        super().__init__(store, plan.processes, id)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("plan", "destination", "id", "processes", "journal")
+        frame = self.frame if isinstance(self.frame, bytes) else pickle.dumps(self.frame)
+        return {name: getattr(self, name) for name in names} | {"frame": frame}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"runs": ()})
+        self._here()
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and pieces and chunks that are written."""
+        each = [run.expected for run in self.runs]
+        return sum(reads for reads, _ in each), sum(writes for _, writes in each)
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Where it writes down that it ends, and each of its arrays."""
+        return [*super().ends, *(end for run in self.runs for end in run.ends)]
+
+    def count_with(self, meter: Meter) -> None:
+        """Count what is read and written in ``meter``, in this process."""
+        self.meter = meter
+        for run in self.runs:
+            run.count_with(meter)
+
+    def abort(self, error: BaseException) -> BaseException:
+        """Stop all."""
+        for run in self.runs:
+            run.abort(error)
+        return super().abort(error)
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """As of every run; what is in scratch is of no use without the rest."""
+        for run in self.runs:
+            run.settle()
+        super().settle()
+
+    def _create(self) -> None:
+        """Let what is not lazy be written, into a group that is marked unfinished; once: arrays are written into it.
+
+        Where that was cut short, the mark says so, and all of it is written again.
+        """
+        self.failure = None
+        mark, begun = array_file.unfinished_run(self.destination.store), f"{self.id}-begun"
+        if mark == self.id or self.has_ended():
+            return
+        if mark != begun and not array_file.is_empty(self.destination.store):
+            raise TargetError(f"the target {self.destination.store} has appeared meanwhile")
+        write = pickle.loads(self.frame) if isinstance(self.frame, bytes) else self.frame  # our own bytes
+        write({MARK: begun}, mark == begun)
+        self._group().attrs[MARK] = self.id
+
+    def _group(self) -> zarr.Group:
+        return zarr.open_group(self.destination.store, mode="r+", use_consolidated=False)
+
+    def _finish(self) -> str:
+        """Every array is written: take the mark away, and keep all metadata in one place, as xarray does."""
+        self._end(None)
+        consolidate(self.destination.store)
+        return str(self.destination.store)
+
+    def _finish_targets(self) -> None:
+        place: Any = array_file.document_store(self.destination.store, durable=self.durable)
+        group = zarr.open_group(place, mode="r+", use_consolidated=False)
+        attributes = dict(group.attrs.asdict())
+        attributes.pop(MARK, None)
+        group.attrs.put(attributes)
+
+
+def consolidate(store: str) -> None:
+    """Keep all metadata of a group in one place."""
+    with warnings.catch_warnings():  # format 3 has not agreed on it; xarray writes it, and asks for it
+        warnings.simplefilter("ignore", UserWarning)
+        zarr.consolidate_metadata(store)
+
+
+class DatasetBuilder:
+    """Builds the graph of a dataset.
+
+    Parameters
+    ----------
+    tasks : mapping
+        The graph that computes the blocks of all lazy arrays.
+    keys : sequence of nested lists
+        The keys of each array's blocks.
+    """
+
+    def __init__(
+        self, run: DatasetRun, addresses: Sequence[str], tasks: Mapping[Any, Any], keys: Sequence[Any]
+    ) -> None:
+        self.run = run
+        self.graph: dict[Any, Any] = dict(tasks)
+        self.homes: dict[str, Sequence[str]] = {}
+        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        self.suffix = new_suffix()
+        self._workers = list(dict.fromkeys(addresses))
+        self._builders = list(self._each(self._workers, keys))
+
+    def _each(self, workers: list[str], keys: Sequence[Any]) -> Iterator[BlocksBuilder]:
+        for run, blocks in zip(self.run.runs, keys, strict=True):
+            suffix = new_suffix()
+            self.homes[suffix] = spread(run.plan.ranks, workers)
+            yield BlocksBuilder(run, suffix, self.homes[suffix], {}, list(flatten(blocks)))
+
+    def build(self) -> Key:
+        """Add every task; returns the key of the last one."""
+        frame: Any = f"frame-{self.suffix}"
+        self.graph[frame] = Task(frame, Work.task, self.run, "create", (), 0)
+        done = [builder.blocks([frame]) for builder in self._builders]
+        for builder in self._builders:
+            last = builder.rest(done)
+            done = done if last is None else [last]
+        for builder in self._builders:
+            self.graph |= builder.graph
+        finish: Key = (f"finish dataset-{self.suffix}", 0)
+        self.homes[self.suffix] = self._workers[:1]
+        self.graph[finish] = Task(finish, Work.task, self.run, "finish", (), 0, *map(TaskRef, done))
+        return finish

@@ -1,0 +1,220 @@
+"""Lazy arrays that are read from what they are written to: every element is to be read before it is overwritten.
+
+    a + 1       read 0 ─► add ─► write 0        a write waits for all that reads what it overwrites: right in any order
+    a[::-1]     read 0 ─► turn ─► write 3       nothing says that 3 is read before it is written: refused
+
+What two writes need may be read twice by tasks that were optimised, once too late; as they were made they read it once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from graphlib import TopologicalSorter
+from operator import or_
+from typing import Any
+
+import zarr
+from dask.core import get_dependencies
+from dask.task_spec import DataNode, Task, TaskRef
+
+from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
+from oocarrays.mapping.ranges import common
+from oocarrays.mapping.section import Section
+from oocarrays.storage.files.array_file import ArrayFile, location
+from oocarrays.storage.stores.nested import lie_together
+
+Key = Any
+Axes = tuple[range, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a task reads, or writes, of a stored array."""
+
+    key: Key
+    """Of the task."""
+    number: int
+    """Of the stored array among the targets."""
+    axes: Axes
+    """The elements, along each axis."""
+
+
+def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
+    """Whether some tasks read any of the targets."""
+    places = _Places(targets)
+    return any(places.numbers(thing) for task in tasks.values() for thing in _held(task))
+
+
+def unread(graph: Mapping[Key, Any], writes: Iterable[Access], targets: Sequence[ArrayFile]) -> ArrayFile | None:
+    """A target of which something may be overwritten before it is read; None where there is none.
+
+    Parameters
+    ----------
+    graph : mapping
+        The tasks that compute blocks, and those that write.
+    writes : iterable of Access
+        What those write.
+    """
+    reads = list(_reads(graph, _Places(targets)))
+    bits = {key: 1 << number for number, key in enumerate(dict.fromkeys(read.key for read in reads))}
+    wanted = _overwritten(reads, bits, writes, targets)
+    before = _before(graph, bits, list(wanted))
+    return next((targets[key[1]] for key, needed in wanted.items() if needed & ~before[key]), None)
+
+
+def _overwritten(
+    reads: Sequence[Access], bits: Mapping[Key, int], writes: Iterable[Access], targets: Sequence[ArrayFile]
+) -> dict[Key, int]:
+    """What reads elements that each write overwrites, as bits."""
+    owners, found = defaultdict(list), {}
+    for write in writes:
+        found[write.key] = 0
+        for chunk in _chunks(write, targets):
+            owners[chunk].append(write)
+    for read in reads:
+        for chunk in _chunks(read, targets):
+            for write in owners.get(chunk, ()):
+                if all(map(common, read.axes, write.axes)):
+                    found[write.key] |= bits[read.key]
+    return found
+
+
+def _chunks(access: Access, targets: Sequence[ArrayFile]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    if all(access.axes):
+        grid = targets[access.number].stored.grid
+        yield from ((access.number, index) for index in grid.indices(Section.of(access.axes)))
+
+
+def _before(graph: Mapping[Key, Any], bits: Mapping[Key, int], asked: Sequence[Key]) -> dict[Key, int]:
+    """The reads that are always done before each task that is asked for, as bits: forgotten when nobody needs them."""
+    needs = {key: get_dependencies(graph, key) for key in graph}
+    left = Counter(needed for each in needs.values() for needed in each)
+    left.update(asked)
+    held: dict[Key, int] = {}
+    for key in TopologicalSorter(needs).static_order():
+        held[key] = reduce(or_, map(held.__getitem__, needs[key]), bits.get(key, 0))
+        left.subtract(needs[key])
+        for needed in needs[key]:
+            if not left[needed]:
+                del held[needed]
+    return held
+
+
+# ---------------------------------------------------------------------- what tasks read
+
+
+class _Places:
+    """Which target something is that can be read: each is looked at once."""
+
+    def __init__(self, targets: Sequence[ArrayFile]) -> None:
+        self._names = [target.name for target in targets]
+        self._known: dict[int, tuple[Any, list[int]]] = {}
+
+    def numbers(self, thing: Any) -> list[int]:
+        """The numbers of the targets that are the same array."""
+        if id(thing) not in self._known:
+            name = thing.file.name if isinstance(thing, StoredPart) else _name(thing)
+            self._known[id(thing)] = thing, [n for n, target in enumerate(self._names) if _is_same(name, target)]
+        return self._known[id(thing)][1]
+
+
+def _is_same(name: str, target: str) -> bool:
+    return name == target or lie_together(name, target)
+
+
+def _name(array: zarr.Array) -> str:
+    """Where an array is, also where fsspec opened a local one."""
+    store: Any = array.store_path.store
+    path = array.store_path.path
+    protocols = getattr(getattr(store, "fs", None), "protocol", ())
+    return f"{store.path}/{path}".rstrip("/") if "file" in protocols else location(array)
+
+
+def _held(node: Any) -> Iterator[StoredPart | zarr.Array]:
+    """All that can be read that stands in a task, and in tasks that were fused into it."""
+    inside: Iterable[Any] = ()
+    if isinstance(node, Task):
+        inside = (*node.args, *node.kwargs.values())
+    elif isinstance(node, dict):
+        inside = node.values()
+    elif isinstance(node, list | tuple):
+        inside = node
+    elif (thing := _alone(node)) is not None:
+        yield thing
+    for each in inside:
+        yield from _held(each)
+
+
+def _alone(node: Any) -> StoredPart | zarr.Array | None:
+    """What can be read, as it is or in what has it."""
+    thing = node.value if isinstance(node, DataNode) else node
+    if isinstance(thing, StoredPart | zarr.Array):
+        return thing
+    inner = getattr(thing, "zarr", None)
+    return inner if isinstance(inner, zarr.Array) else None
+
+
+def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[Access]:
+    """What each task reads of the targets."""
+    named = {key: thing for key, node in graph.items() if (thing := _alone(node)) is not None}
+    for key, task in graph.items():
+        if key in named or _is_no_read(task):
+            continue
+        of_others = [named[needed] for needed in get_dependencies(graph, key) if needed in named]
+        for thing in (*_held(task), *of_others):
+            for number in places.numbers(thing):
+                yield from (Access(key=key, number=number, axes=axes) for axes in _taken(task, thing, named))
+
+
+def _is_no_read(task: Any) -> bool:
+    """Whether it is given arrays to write to, or to make others like them."""
+    return isinstance(task, Task) and (task.func == PlainCopy.make or ArrayFile in map(type, task.args))
+
+
+def _taken(task: Any, thing: StoredPart | zarr.Array, named: Mapping[Key, Any]) -> Iterator[Axes]:
+    """The elements that a task takes, and those that are fused into it."""
+    if not isinstance(task, Task):
+        yield _whole(thing)
+        return
+    given = [_resolved(each, named) for each in task.args]
+    calls: list[tuple[Any, Sequence[Any]]] = [(task.func, given)]
+    if given and isinstance(given[0], dict):  # tasks, the key of the last, names of what follows, and that
+        known = dict(zip(given[2], given[3:], strict=False))
+        inner = [each for each in given[0].values() if isinstance(each, Task)]
+        calls = [(each.func, [_resolved(value, known) for value in each.args]) for each in inner]
+    mine = [(function, args) for function, args in calls if any(_alone(each) is thing for each in args)]
+    yield from (_axes(*each, thing) for each in mine or [(None, ())])
+
+
+def _resolved(node: Any, known: Mapping[Key, Any]) -> Any:
+    """What an argument of a fused task stands for."""
+    value = known.get(node.key, node) if isinstance(node, TaskRef) else node
+    return value.value if isinstance(value, DataNode) else value
+
+
+def _whole(thing: StoredPart | zarr.Array) -> Axes:
+    return thing.axes if isinstance(thing, StoredPart) else tuple(map(range, thing.shape))
+
+
+def _is_getter(function: Any) -> bool:
+    """Whether Dask's own tasks take an index by it out of what they read."""
+    from dask.array.core import getter, getter_inline, getter_nofancy
+
+    return function in (getter, getter_inline, getter_nofancy)
+
+
+def _axes(function: Any, given: Sequence[Any], thing: StoredPart | zarr.Array) -> Axes:
+    """The elements that a function takes of what it is given: all, where it is none that we know."""
+    whole, spans = _whole(thing), []
+    if function is read_group:
+        spans = [slice(edges[0], edges[-1]) for edges in given[1]]
+    elif function in (copy_tile, read_copy):
+        spans = [slice(*ends) for ends in given[-1]]
+    elif _is_getter(function) and isinstance(given[1], tuple):
+        spans = list(given[1])
+    if len(spans) != len(whole) or not all(isinstance(span, slice) and (span.step or 1) > 0 for span in spans):
+        return whole
+    return tuple(taken[span] for taken, span in zip(whole, spans, strict=True))

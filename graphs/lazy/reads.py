@@ -1,0 +1,309 @@
+"""The blocks of a lazy array that is read from a stored one, as tasks.
+
+    blocks      read ─► block                            sliced by Dask as it slices what it opens itself
+    groups      read group ─┬─► take ─► block            each chunk of the group is read once
+                            └─► take ─► block
+    scratch     make ──┬─► copy tile ──┬─► copied ─┬─► read ─► block      each chunk is read once, and written plain
+                       └─► copy tile ──┘           └─► read ─► block
+
+A group's blocks are arrays of their own: one that is kept does not keep the others. The plain copy is itself what a
+task made, so that a scheduler that forgets it removes it; where it has gone with its worker, blocks read the array
+itself. Names are always the same for the same array, blocks and budget.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import weakref
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, product
+from typing import Any
+
+import numpy as np
+from dask.base import tokenize
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import NotFoundError
+from oocarrays.graphs.rechunk.run import discard
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within
+from oocarrays.plan.lazy.blocks import scratch_of
+from oocarrays.plan.lazy.reads import LazyReadsPlan
+from oocarrays.plan.sections.read import BUFFER_BYTES, ONE_BY_ONE
+from oocarrays.storage.chunks.pieces import PieceWriter
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.leftovers import hold
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections.read import read_section
+
+Index = tuple[int, ...]
+Tasks = dict[Any, Any]
+Spans = tuple[tuple[int, int], ...]
+"""First element along each axis, and one past the last."""
+COPY = "copy"
+"""The folder of the plain copy, in that of its scratch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPart:
+    """Elements of a stored array, which are read when they are asked for: ``part[key]`` is a numpy array."""
+
+    file: ArrayFile
+    """The stored array."""
+    axes: tuple[range, ...]
+    """The elements that there are, along each of its axes, ascending."""
+    meter: Meter = field(default_factory=Meter)
+    """What this process reads of it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return lengths(self.axes)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.axes)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the elements."""
+        return self.file.dtype
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        taken = Selection.of(key, self.shape)
+        axes = tuple(map(_of_range, self.axes, taken.axes))
+        how: Any = {"method": "direct" if _dense(axes) and self.file.stored.local else "auto", "threads": 1}
+        nbytes = ONE_BY_ONE if self.file.stored.coded and self.file.stored.local else BUFFER_BYTES
+        data = read_section(self.file, axes, meter=self.meter, buffer_bytes=nbytes, **how)
+        warn_of_missing(self.meter, self.file.presence.name, so_far=True)
+        return taken.arranged(data)
+
+    def part(self, axes: Sequence[range]) -> StoredPart:
+        """Some of these elements, along each axis."""
+        return replace(
+            self, axes=tuple(each[r.start : r.stop : r.step] for each, r in zip(self.axes, axes, strict=True))
+        )
+
+    def __dask_tokenize__(self) -> Any:
+        return tokenize(self.file.name, self.file.zarr.metadata.to_dict(), self.file.presence.missing, self.axes)
+
+
+def _dense(axes: Axes) -> bool:
+    """Whether each axis is without holes: what lies between is then another block's, which reads it."""
+    return all(isinstance(taken, range) and taken.step == 1 for taken in axes)
+
+
+def _of_range(axis: range, taken: Taken) -> Taken:
+    """Some places of a range.
+
+    >>> _of_range(range(10, 30, 5), range(1, 4, 2)), _of_range(range(10, 30, 5), np.array([0, 3]))
+    (range(15, 30, 10), array([10, 25]))
+    """
+    if isinstance(taken, np.ndarray):
+        return axis.start + taken * axis.step
+    return axis[taken.start : taken.stop : taken.step]
+
+
+# ---------------------------------------------------------------------- what tasks do
+
+
+def read_span(part: StoredPart, span: Spans) -> np.ndarray:
+    """A block by itself: ``result.shape == tuple(last - first for first, last in span)``."""
+    return part[tuple(slice(*each) for each in span)]
+
+
+def read_group(part: StoredPart, edges: tuple[tuple[int, ...], ...], tile: Index) -> dict[Index, np.ndarray]:
+    """The blocks between some edges along each axis, by their places in the group: each chunk is read once.
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Elements of the stored array along each axis that are read at one time.
+    """
+    counts = [len(each) - 1 for each in edges]
+    blocks = {
+        index: np.empty([each[i + 1] - each[i] for i, each in zip(index, edges, strict=True)], part.dtype)
+        for index in product(*map(range, counts))
+    }
+    for span in tiles(part.axes, [(each[0], each[-1]) for each in edges], tile):
+        data = read_span(part, span)
+        along = [list(shared(each, *ends)) for each, ends in zip(edges, span, strict=True)]
+        for shares in product(*along):
+            index, there, here = zip(*shares, strict=True) if shares else ((), (), ())
+            blocks[index][(*there, ...)] = data[(*here, ...)]
+        del data  # before the next tile is there, too
+    return blocks
+
+
+def tiles(axes: Sequence[range], span: Iterable[tuple[int, int]], tile: Index) -> Iterator[Spans]:
+    """What lies between some elements, cut where tiles of the stored array end.
+
+    >>> list(tiles([range(2, 20, 2)], [(1, 6)], (8,)))
+    [((1, 3),), ((3, 6),)]
+    """
+    cut = zip(axes, span, tile, strict=True)
+    return product(*(list(_cut(taken, *ends, length)) for taken, ends, length in cut))
+
+
+def _cut(taken: range, first: int, last: int, length: int) -> Iterator[tuple[int, int]]:
+    while first < last:
+        after = within(taken, taken[first], (taken[first] // length + 1) * length)[0].stop
+        yield first, min(after, last)
+        first = after
+
+
+def shared(edges: Sequence[int], lower: int, upper: int) -> Iterator[tuple[int, slice, slice]]:
+    """The blocks that hold any of an interval, the places of that in each of them, and in the interval.
+
+    >>> list(shared((0, 4, 6), 3, 5))
+    [(0, slice(3, 4, None), slice(0, 1, None)), (1, slice(0, 1, None), slice(1, 2, None))]
+    """
+    for block in range(bisect_right(edges, lower) - 1, bisect_left(edges, upper)):
+        start, stop = max(edges[block], lower), min(edges[block + 1], upper)
+        if start < stop:
+            yield block, slice(start - edges[block], stop - edges[block]), slice(start - lower, stop - lower)
+
+
+def take(blocks: Mapping[Index, np.ndarray], index: Index) -> np.ndarray:
+    """One block of a group."""
+    return blocks[index]
+
+
+class PlainCopy:
+    """A plain copy of a part, in local files: removed when nothing refers to what `make` returned.
+
+    What another process gets of it is the name of its folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    @classmethod
+    def make(cls, scratch: str, part: StoredPart, plan: LazyReadsPlan) -> PlainCopy:
+        """Make it, empty, in a new folder."""
+        part.file.presence.check()
+        copy = cls(os.path.join(scratch, f".oocarrays-{uuid.uuid4().hex[:12]}"))
+        held = hold(copy.folder)
+        weakref.finalize(copy, discard, copy.folder, held)
+        stored = scratch_of(plan.blocks, part.shape, part.dtype.itemsize)
+        array_file.create_scratch(os.path.join(copy.folder, COPY), part.file, stored)
+        return copy
+
+    def __reduce__(self) -> Any:
+        return PlainCopy, (self.folder,)
+
+    @cached_property
+    def file(self) -> ArrayFile | None:
+        """It, open in this process; None where it has gone."""
+        try:
+            return array_file.describe(array_file.open_array(os.path.join(self.folder, COPY), mode="r+"))
+        except NotFoundError:
+            return None
+
+
+def copy_tile(part: StoredPart, copy: PlainCopy, span: Spans) -> str:
+    """Read a tile, and write it to the plain copy; says to which one."""
+    if copy.file is not None:
+        lower, upper = zip(*span, strict=True) if span else ((), ())
+        PieceWriter(copy.file, part.meter).write(Section(lower, upper), read_span(part, span))
+    return copy.folder
+
+
+def copied(*folders: str) -> frozenset[str]:
+    """The plain copies to which some tiles were written: one, unless a worker was lost meanwhile."""
+    return frozenset(folders)
+
+
+def read_copy(part: StoredPart, copy: PlainCopy, folders: frozenset[str], span: Spans) -> np.ndarray:
+    """A block out of the plain copy; or, where that has not all of it, of the array itself."""
+    if folders != {copy.folder} or copy.file is None:
+        return read_span(part, span)
+    return read_section(copy.file, tuple(range(*each) for each in span), threads=1)
+
+
+# ---------------------------------------------------------------------- the graph
+
+
+def name_of(part: StoredPart, plan: LazyReadsPlan) -> str:
+    """The name of a lazy array: the same for the same array, read in the same way."""
+    numbers = [np.array(each, np.int64) for each in (*plan.blocks, *plan.groups)]  # of many, tuples take seconds
+    return f"oocarrays-{tokenize(part, numbers, plan.method, plan.tile)}"
+
+
+def layers_of(
+    name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str
+) -> tuple[dict[str, Tasks], dict[str, set[str]]]:
+    """The layers of a lazy array that is read in groups, or out of scratch, and what each depends on."""
+    if plan.method == "scratch":
+        return _scratch(name, part, plan, scratch)
+    return _groups(name, part, plan)
+
+
+def _groups(name: str, part: StoredPart, plan: LazyReadsPlan) -> tuple[dict[str, Tasks], dict[str, set[str]]]:
+    read, blocks, edges = f"read-{name}", {}, _edges(plan)
+    groups: Tasks = {}
+    for number in product(*(range(len(each)) for each in plan.groups)):
+        ends = [each[i] for each, i in zip(plan.groups, number, strict=True)]
+        mine = tuple(each[first : last + 1] for each, (first, last) in zip(edges, ends, strict=True))
+        key: Any = (read, *number)
+        groups[key] = Task(key, read_group, part, mine, plan.tile)
+        for index in product(*(range(last - first) for first, last in ends)):
+            block = (name, *(i + first for i, (first, _) in zip(index, ends, strict=True)))
+            blocks[block] = Task(block, take, TaskRef(key), index)
+    return {read: groups, name: blocks}, {read: set(), name: {read}}
+
+
+def _scratch(
+    name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str
+) -> tuple[dict[str, Tasks], dict[str, set[str]]]:
+    make, copying, join = f"make-scratch-{name}", f"copy-{name}", f"copied-{name}"
+    key: Any = (make, 0)
+    made: Tasks = {key: Task(key, PlainCopy.make, scratch, part, plan)}
+    whole = [(0, n) for n in part.shape]
+    copies: dict[Index, Any] = {}
+    tasks: dict[str, Tasks] = {make: made, copying: {}, join: {}, name: {}}
+    for span in tiles(part.axes, whole, plan.tile):
+        number = _tile_number(part.axes, span, plan.tile)
+        copies[number] = (copying, *number)
+        tasks[copying][copies[number]] = Task(copies[number], copy_tile, part, TaskRef(key), span)
+    edges = _edges(plan)
+    for index in product(*(range(len(each)) for each in plan.blocks)):
+        span = tuple((each[i], each[i + 1]) for each, i in zip(edges, index, strict=True))
+        joined: Any = _joined(join, part.axes, span, plan.tile)
+        if joined not in tasks[join]:
+            needed = [copies[number] for number in _tile_numbers(part.axes, span, plan.tile)]
+            tasks[join][joined] = Task(joined, copied, *map(TaskRef, needed))
+        block = (name, *index)
+        tasks[name][block] = Task(block, read_copy, part, TaskRef(key), TaskRef(joined), span)
+    return tasks, {make: set(), copying: {make}, join: {copying}, name: {make, join}}
+
+
+def _edges(plan: LazyReadsPlan) -> list[tuple[int, ...]]:
+    return [(0, *accumulate(each)) for each in plan.blocks]
+
+
+def _tile_number(axes: Sequence[range], span: Spans, tile: Index) -> Index:
+    """The tile of the stored array in which the first of some elements lies."""
+    return tuple(taken[first] // length for taken, (first, _), length in zip(axes, span, tile, strict=True))
+
+
+def _tile_numbers(axes: Sequence[range], span: Spans, tile: Index) -> Iterator[Index]:
+    """The tiles that hold any of some elements."""
+    return (_tile_number(axes, each, tile) for each in tiles(axes, span, tile))
+
+
+def _joined(join: str, axes: Sequence[range], span: Spans, tile: Index) -> tuple[Any, ...]:
+    """The key of what waits for the tiles of a block: blocks of the same tiles wait together."""
+    ends = [
+        (taken[first] // length, ceil_div(taken[last - 1] + 1, length)) if first < last else (0, 0)
+        for taken, (first, last), length in zip(axes, span, tile, strict=True)
+    ]
+    return (join, *(end for each in ends for end in each))

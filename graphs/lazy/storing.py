@@ -1,0 +1,197 @@
+"""Writing lazy arrays into stored ones: each target chunk has one task that writes it, whatever blocks it is made of.
+
+    blocks          │    0     │    1     │    2     │
+    target chunks   │   a   │   b   │   c   │   d   │
+
+    block 0 ─► (a)              a chunk in one block is written out of it
+    block 0 ─► cut ──┐
+    block 1 ─► cut ──┴─► (b)    one that several have parts of, when they are there: blocks need not be kept so long
+
+Blocks that are whole chunks are written whole. What several arrays write into one chunk, they write one after the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, product
+from typing import Any
+
+import numpy as np
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.graphs.lazy.blocks import block_of
+from oocarrays.graphs.lazy.read_first import Access
+from oocarrays.graphs.lazy.reads import Spans, shared, tiles
+from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.mapping.section import Section
+from oocarrays.plan.lazy.blocks import BlockLengths
+from oocarrays.plan.lazy.reads import tile_of
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.sections.write import write_section
+
+Key = Any
+Place = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storing:
+    """One lazy array, and where it is written."""
+
+    name: str
+    """Of the lazy array: its blocks' keys begin with it."""
+    blocks: BlockLengths
+    """Lengths of its blocks along each axis, in elements."""
+    dtype: np.dtype
+    """Of its elements."""
+    file: ArrayFile
+    """The target, described as written."""
+    axes: tuple[range, ...]
+    """The target's elements that are written, along each axis, ascending."""
+
+    @property
+    def edges(self) -> list[tuple[int, ...]]:
+        """Where blocks begin and end along each axis."""
+        return [(0, *accumulate(lengths)) for lengths in self.blocks]
+
+    def owned(self) -> Iterator[Spans]:
+        """What each task writes, in elements of the lazy array: no chunk has elements of two of them."""
+        along = [self._cut(axis, length) for axis, length in enumerate(self.file.stored.grid.chunks)]
+        per_axis = list(zip(along, self.edges, strict=True))
+        if all(_one_block(edges, span) for spans, edges in per_axis for span in spans):
+            return product(*(list(_merged(spans, edges)) for spans, edges in per_axis))
+        tile = tile_of(self.file.stored, whole=True)
+        return product(*(self._cut(axis, length) for axis, length in enumerate(tile)))
+
+    def _cut(self, axis: int, length: int) -> list[tuple[int, int]]:
+        taken = self.axes[axis]
+        return [span for (span,) in tiles([taken], [(0, len(taken))], (length,))]
+
+    def written(self, span: Spans) -> tuple[range, ...]:
+        """The target's elements that are written with some of the lazy array."""
+        return tuple(taken[first:last] for taken, (first, last) in zip(self.axes, span, strict=True))
+
+    def parts(self, span: Spans) -> Iterator[tuple[Key, Place, Place]]:
+        """The blocks that hold some elements: the key of each, the places of those in it, and among them."""
+        along = (list(shared(edges, *ends)) for edges, ends in zip(self.edges, span, strict=True))
+        for each in product(*along):
+            index, there, here = zip(*each, strict=True) if each else ((), (), ())
+            yield (self.name, *index), there, here
+
+
+def _one_block(edges: Sequence[int], span: tuple[int, int]) -> bool:
+    """Whether one block holds an interval."""
+    return len(list(shared(edges, *span))) <= 1
+
+
+def _merged(spans: Sequence[tuple[int, int]], edges: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Intervals in one block as one.
+
+    >>> list(_merged([(0, 2), (2, 4), (4, 6)], (0, 4, 6)))
+    [(0, 4), (4, 6)]
+    """
+    first = None
+    for lower, upper in spans:
+        first = lower if first is None else first
+        if upper in edges or upper == spans[-1][1]:
+            yield first, upper
+            first = None
+
+
+# ---------------------------------------------------------------------- what tasks do
+
+
+def cut(block: Any, place: Place) -> np.ndarray:
+    """A part of a block, which does not keep the rest of it."""
+    return np.array(_at(block, place))
+
+
+def _at(block: Any, place: Place) -> np.ndarray:
+    index: Any = (*place, ...)
+    part: np.ndarray = np.asarray(block)[index]
+    return part
+
+
+def write_block(file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, place: Place, block: Any) -> None:
+    """Write what lies in one block."""
+    lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
+    write_section(file, axes, block_of(_at(block, place), Section(lower, upper), dtype))
+
+
+def write_parts(
+    file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, places: Sequence[Place], *parts: np.ndarray
+) -> None:
+    """Write what several blocks have parts of."""
+    values = np.empty(tuple(map(len, axes)), file.dtype)
+    for place, part in zip(places, parts, strict=False):
+        lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
+        index: Any = (*place, ...)
+        values[index] = block_of(part, Section(lower, upper), dtype)
+    write_section(file, axes, values)
+
+
+def stored(*written: None) -> None:
+    """All is written."""
+
+
+# ---------------------------------------------------------------------- the graph
+
+
+def store_graph(storings: Sequence[Storing], blocks: Mapping[Any, Any]) -> tuple[dict[Key, Any], Key]:
+    """The graph that writes lazy arrays, and the key of its last task.
+
+    Parameters
+    ----------
+    blocks : mapping
+        The tasks that compute their blocks.
+    """
+    suffix, graph = new_suffix(), dict(blocks)
+    last: dict[tuple[str, tuple[int, ...]], Key] = {}
+    ends: list[Key] = []
+    for number, storing in enumerate(storings):
+        for turn, span in enumerate(storing.owned()):
+            axes = storing.written(span)
+            if not all(axes):
+                continue
+            key: Key = (f"store-{suffix}", number, turn)
+            touched = [(storing.file.name, index) for index in _chunks(storing, axes)] if len(storings) > 1 else []
+            before = {last[chunk] for chunk in touched if chunk in last}
+            graph.update(_tasks(key, storing, span, axes, suffix, before))
+            last.update(dict.fromkeys(touched, key))
+            ends.append(key)
+    done: Key = f"stored-{suffix}"
+    graph[done] = Task(done, stored, *map(TaskRef, ends))
+    return graph, done
+
+
+def writes(graph: Mapping[Key, Any], key: Key) -> Iterator[Access]:
+    """What is written by the tasks that the last one waits for, named by its ``key``."""
+    for each in graph[key].dependencies:
+        yield Access(key=each, number=each[1], axes=graph[each].args[2])
+
+
+def _chunks(storing: Storing, axes: tuple[range, ...]) -> Iterator[tuple[int, ...]]:
+    return storing.file.stored.grid.indices(Section.of(axes))
+
+
+def _tasks(
+    key: Key, storing: Storing, span: Spans, axes: tuple[range, ...], suffix: str, before: set[Key]
+) -> Iterator[tuple[Key, Task]]:
+    """What writes some chunks, after others that write to them, and what cuts its parts out of blocks."""
+    parts, after = list(storing.parts(span)), tuple(map(TaskRef, before))
+    if len(parts) == 1:
+        block, there, _ = parts[0]
+        yield key, Task(key, _after, write_block, storing.file, axes, storing.dtype, there, TaskRef(block), after)
+        return
+    cuts = [(f"cut-{suffix}", *key[1:], number) for number in range(len(parts))]
+    for name, (block, there, _) in zip(cuts, parts, strict=True):
+        yield name, Task(name, cut, TaskRef(block), there)
+    places = [here for _, _, here in parts]
+    taken = map(TaskRef, cuts)
+    yield key, Task(key, _after, write_parts, storing.file, axes, storing.dtype, places, *taken, after)
+
+
+def _after(write: Any, *args: Any) -> None:
+    """Write, when what the last argument lists has been done."""
+    write(*args[:-1])

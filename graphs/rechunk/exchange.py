@@ -1,0 +1,185 @@
+"""What ranks on workers do together: each packs one message for every other, and unpacks those that it gets.
+
+    read      every chunk that this rank reads of a partition, packed at once: its outbox
+    send      one message of the outbox, when the step before has been received and taken
+    receive   a message, unpacked where its elements lie in the region
+    carry     what is for others, where the schedule forwards
+    taken     says so, to whoever sent it and to whoever is to be sent to next
+    write     the region's chunks, and a record in the journal
+    free      the outbox, when all ranks have written: until then a lost worker's messages need not be read again
+
+What a worker held can be made again from the others' outboxes and from what it read itself; what has been recorded is
+not made again at all. Regions and outboxes travel along local edges only; between workers go messages, and ``taken``.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocarrays.errors import RunError
+from oocarrays.graphs.run.buffers import Outbox, Region
+from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
+from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.messages import Block, message_blocks
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.storage.chunks.access import scatter
+from oocarrays.storage.journal.receipts import Receipts
+from oocarrays.storage.pool import shaped
+
+if TYPE_CHECKING:
+    from oocarrays.graphs.cluster.nearby import Message
+    from oocarrays.graphs.rechunk.run import RechunkState
+
+
+def read(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
+    """Read this rank's chunks of a partition, and pack what each rank needs of them."""
+    step = run.plan.passes[number]
+    wanted = [_wanted(run, number, unit, rank, destination) for destination in range(step.ranks)]
+    if not any(wanted):
+        return Outbox([None] * step.ranks, None)
+    outbox = _outbox(run.rooms.take(step.outbox_bytes), wanted, step.source.itemsize)
+    packed = [
+        view
+        for blocks, message in zip(wanted, outbox.messages, strict=True)
+        for view in _views(run, blocks, message)
+    ]  # fmt: skip
+    _pack(run, number, unit, rank, packed)
+    return outbox
+
+
+def _wanted(run: RechunkState, number: int, unit: int, source: int, destination: int) -> list[Block]:
+    if run.is_done((number, unit, destination)):
+        return []
+    return list(message_blocks(run.plan.passes[number], unit, source, destination))
+
+
+def _outbox(buffer: np.ndarray, wanted: list[list[Block]], itemsize: int) -> Outbox:
+    """Messages one behind the other."""
+    ends = list(accumulate(sum(block.size for block in blocks) * itemsize for blocks in wanted))
+    pieces = (buffer[start:end] for start, end in pairwise([0, *ends]))
+    return Outbox([piece if len(piece) else None for piece in pieces], buffer)
+
+
+def _views(run: RechunkState, blocks: list[Block], message: np.ndarray | None) -> list[tuple[Block, np.ndarray]]:
+    """Each block of a message, and its elements there."""
+    views, start = [], 0
+    for block in blocks:
+        assert message is not None, "a message has the blocks that are wanted"
+        views.append((block, shaped(message[start:], block.shape, run.source.dtype)))
+        start += block.size * run.source.dtype.itemsize
+    return views
+
+
+def _pack(run: RechunkState, number: int, unit: int, rank: int, packed: list[tuple[Block, np.ndarray]]) -> None:
+    step, reader = run.plan.passes[number], run.opened(number).reader
+    partition = step.section(step.chunk_box(unit))
+    chunk = run.pool(number).take(step.source.chunk_bytes if step.access == "chunks" else 0)
+    for part, data in run.parts(number, step.reads(unit, 0, rank), partition, chunk):
+        for block, view in packed:
+            common = part.intersection(block.section)
+            if common is not None:
+                scatter(view, block.section.lower, common, _of(run, data, common, part))
+    run.pool(number).give(chunk)
+    reader.announce(step.reads_after(unit, 0, rank))
+
+
+def _of(run: RechunkState, data: np.ndarray | None, common: Section, part: Section) -> object:
+    return run.fill(None) if data is None else data[common.relative_to(part.lower).slices]
+
+
+def send(
+    run: RechunkState, number: int, unit: int, stage: int, rank: int, outbox: Outbox | None, carried: Carried | None
+) -> Message | None:
+    """The message for this step's partner."""
+    own = outbox.messages if outbox else []
+    message = sent_parts(run.plan.passes[number].schedule, stage, rank, own, carried)
+    if message is not None:
+        run.meter.add(messages=1, sent_bytes=message.nbytes)
+    return message
+
+
+def carry(
+    run: RechunkState, number: int, unit: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None
+) -> Carried:
+    """Keep what is for others until it goes on."""
+    return carried_parts(run.plan.passes[number].schedule, stage, rank, carried, messages, run.rooms)
+
+
+def receive(
+    run: RechunkState,
+    number: int,
+    unit: int,
+    stage: int,
+    rank: int,
+    region: Region | None,
+    *messages: Message | Outbox | None,
+) -> Region:
+    """Unpack what came for this rank into its region; in step 0 what it packed for itself."""
+    step = run.plan.passes[number]
+    box = step.share(unit, rank)
+    if box is None or run.is_done((number, unit, rank)):
+        return Region(None)
+    if region is None:
+        region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
+    elements = run.region(number, box, _held(region), blank=stage == 0)
+    for origin, part in _arrived(step, stage, rank, messages).items():
+        blocks = list(message_blocks(step, unit, origin, rank))
+        if blocks and part is None:
+            raise RunError(f"rank {rank} got nothing of rank {origin} in step {stage} of partition {unit}")
+        for block, data in _views(run, blocks, part):
+            place: Any = (*block.place(step.target.grid, box[0]), ...)
+            view = elements[place]
+            view[...] = data.reshape(view.shape)
+    return region
+
+
+def _arrived(step: Pass, stage: int, rank: int, messages: tuple[Any, ...]) -> dict[int, np.ndarray | None]:
+    """What a rank gets in a stage of each rank of which it is to get something."""
+    if stage == 0:
+        return {rank: messages[0].messages[rank]}
+    came = arrived_parts(rank, messages)
+    return {origin: came.get(origin) for origin in arriving(step.schedule, stage, rank)}
+
+
+def _held(region: Region) -> np.ndarray:
+    if region.buffer is None:
+        raise RunError("a region was released before it was written")
+    return region.buffer
+
+
+def taken(run: RechunkState, number: int, unit: int, stage: int, rank: int) -> None:
+    """Say that a step's message has been received."""
+
+
+def write(run: RechunkState, number: int, unit: int, rank: int, region: Region) -> None:
+    """Write this rank's target chunks of a partition, keep that it is done, and let the region go."""
+    step = run.plan.passes[number]
+    box = step.share(unit, rank)
+    if box is not None and not run.is_done((number, unit, rank)):
+        receipts = Receipts()
+        run.store(number, box, run.region(number, box, _held(region), blank=False), receipts)
+        run.record_chunks((number, unit, rank), receipts)
+    if region.buffer is not None:
+        run.pool(number).give(region.buffer)
+    region.buffer = None
+
+
+def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -> None:
+    """Let an outbox go."""
+    outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
+
+
+VERBS = {
+    "read": read,
+    "send": send,
+    "receive": receive,
+    "carry": carry,
+    "taken": taken,
+    "write": write,
+    "free": free,
+}
+"""What tasks of workers do in two phases."""

@@ -1,0 +1,175 @@
+"""A rechunk plan as a Dask graph.
+
+    create ─► start pass ─┬─► copy ─► copy ─► copy ──┬─► start next pass ─► … ─► finish   independent: a chain a rank
+                          └─► copy ─► copy ──────────┘
+
+    read ──┬─► exchange step 0 ─► step 1 ─► … ─► write        two-phase: in each round of a partition every rank reads
+    read ──┴─► exchange step 0 ─► step 1 ─► … ─► write        its slab, then takes from one partner a step
+
+    kept: as above for the first partition, whose exchange keeps messages for the others; then
+
+    take ─► write ─► take ─► write …                            each rank's own messages, in their order
+
+    read ─┬─► receive step 0 ─► receive step 1 ─► … ─► write ─┬─► free      between workers: see `steps`
+          └─► send step 1 ─────►┘
+
+Every edge carries the buffer that the next task fills, or says that a slab has been taken. That bounds memory: a
+rank never holds more than ``slabs`` slabs or outboxes and ``depth`` regions, whatever the scheduler's mood.
+
+Every key ends with the rank whose work it is: `placement` pins by it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from dask.task_spec import Task
+
+from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.steps import Exchange, Key, Order
+from oocarrays.plan.rechunk.passes import Pass
+
+
+class GraphBuilder(Builder):
+    """Builds the graph of one run.
+
+    Parameters
+    ----------
+    suffix : str
+        What is in every key, new for each graph: Dask does not run a key again that some earlier result still holds.
+    addresses : sequence of str
+        The worker of each rank; none where ranks are threads.
+    """
+
+    def __init__(self, run: RechunkRun, suffix: str, addresses: Sequence[str] = ()) -> None:
+        super().__init__(suffix, RechunkRun.task, run)
+        self.run = run
+        self.addresses = addresses
+
+    def build(self, after: Iterable[Key] = ()) -> Key:
+        """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
+        done = [self.create(self.addresses, after)]
+        for number, step in enumerate(self.run.plan.passes):
+            start = self.add("start", number, after=done, rank=0)
+            done = self._pass(number, step, start) or [start]
+        return self.add("finish", after=done, rank=0)
+
+    def _pass(self, number: int, step: Pass, start: Key) -> list[Key]:
+        if step.method == "independent":
+            return self._independent(number, step, start)
+        return self._packed(number, step, start) if step.packed else self._two_phase(number, step, start)
+
+    def _independent(self, number: int, step: Pass, start: Key) -> list[Key]:
+        ends = []
+        for rank in range(step.ranks):
+            last = None
+            for batch in step.batches(rank):
+                if (number, batch, rank) not in self.run.done:
+                    after = [start] if last is None else []
+                    last = self.add("copy", number, batch, rank, buffers=(last,), after=after)
+            ends += [] if last is None else [last]
+        return ends
+
+    def _two_phase(self, number: int, step: Pass, start: Key) -> list[Key]:
+        """Partitions between threads."""
+        ranks, order = range(step.ranks), Order(step.ranks)
+        regions: deque[Sequence[Key | None]] = deque([[None] * step.ranks] * step.depth)
+        slabs: deque[tuple[list[Key | None], list[list[Key]]]] = deque(
+            [([None] * step.ranks, [[start]] * step.ranks)] * step.slabs
+        )
+        keepers: Sequence[Key | None] = []
+        for unit in self.run.units(number):
+            filled, first = list(regions.popleft()), not keepers
+            for turn in range(step.rounds(unit) if first or not step.kept else 0):
+                former, takers = slabs.popleft()
+                reads = [
+                    self.add("read", number, unit, turn, rank, buffers=(former[rank],), after=takers[rank])
+                    for rank in ranks
+                ]
+                takers = [[] for _ in ranks]
+                for stage, pairs in enumerate(_stages(step)):
+                    now = self._exchange((number, unit, turn, stage), pairs, filled, reads, order)
+                    for source, destination in pairs:
+                        takers[source].append(now[destination])
+                slabs.append((list(reads), takers))
+            if first:
+                keepers = filled
+            elif step.kept:
+                filled = self._take(number, unit, filled, keepers)
+            regions.append([self.add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
+        return [key for keys in regions for key in keys if key is not None]
+
+    def _take(
+        self, number: int, unit: int, filled: Sequence[Key | None], keepers: Sequence[Key | None]
+    ) -> list[Key | None]:
+        """Every rank takes what it kept for a partition, once it has kept it all."""
+        return [
+            self.add("take", number, unit, rank, buffers=(buffer,), after=[keeper] if keeper and not buffer else [])
+            for rank, (buffer, keeper) in enumerate(zip(filled, keepers, strict=True))
+        ]
+
+    def _exchange(
+        self,
+        args: tuple[int, ...],
+        pairs: Iterable[tuple[int, int]],
+        filled: list[Key | None],
+        reads: Sequence[Key],
+        order: Order,
+    ) -> dict[int, Key]:
+        """One step: every rank takes from its partners, once it has received and been taken from in the step before."""
+        sources: dict[int, list[int]] = {}
+        for source, destination in pairs:
+            sources.setdefault(destination, []).append(source)
+        now = {}
+        for rank, partners in sources.items():
+            now[rank] = self.add(
+                "exchange",
+                *args,
+                rank,
+                name=f"exchange step {args[-1]}",
+                buffers=(filled[rank], *(reads[source] for source in partners)),
+                after=[key for key in order.before(rank) if key != filled[rank]],
+            )
+        for rank, key in now.items():
+            filled[rank] = key
+        order.went(pairs, now)
+        return now
+
+    def _packed(self, number: int, step: Pass, start: Key) -> list[Key]:
+        """Partitions between workers."""
+        ranks = range(step.ranks)
+        exchange = Exchange(step.schedule, self.add, synchronous=step.synchronous)
+        freed: deque[list[Key]] = deque([[start] * step.ranks] * step.slabs)
+        written: deque[list[Key]] = deque([[start] * step.ranks] * step.depth)
+        for unit in self.run.units(number):
+            before, free_regions = freed.popleft(), written.popleft()
+            outboxes = [self.add("read", number, unit, rank, after=[before[rank]]) for rank in ranks]
+            own = [
+                self.add(
+                    "receive", number, unit, 0, rank, name="receive step 0",
+                    buffers=(None, outboxes[rank]), after=[free_regions[rank]],
+                )
+                for rank in ranks
+            ]  # fmt: skip
+            regions = exchange.build(number, unit, outboxes=outboxes, regions=own)
+            writes = [self.add("write", number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
+            written.append(writes)
+            freed.append(
+                [self.add("free", number, unit, rank, buffers=(outboxes[rank],), after=writes) for rank in ranks]
+            )
+        return [key for keys in freed for key in keys if key != start]
+
+
+def _stages(step: Pass) -> Iterator[list[tuple[int, int]]]:
+    """Sources and destinations of each step; before the first, every rank takes from itself."""
+    yield [(rank, rank) for rank in range(step.ranks)]
+    yield from (each.pairs for each in step.schedule)
+
+
+def build_graph(run: RechunkRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
+    """The graph of a run, and the key of its last task, whose value is the name of the target."""
+    builder = GraphBuilder(run, new_suffix(), addresses)
+    last = builder.build()
+    return builder.graph, last

@@ -1,0 +1,267 @@
+"""The graph of a group: a beginning, copies, the graphs of all arrays one behind the other, an end.
+
+create group ─┬─► copy ─► copy ──┬─► create ─► … ─► finish ─► create ─► … ─► finish ─► finish group
+              └─► copy ─► copy ──┘   └── air, as `rechunk` draws it ──┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.graphs.rechunk.graph import GraphBuilder
+from oocarrays.graphs.rechunk.group_tasks import GroupDestination, GroupRun, MemberRun
+from oocarrays.graphs.rechunk.resume import Terms, journal_of, planned, resumed
+from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, check_sources, look
+from oocarrays.graphs.run.remains import KEPT, remaining
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.work import Work
+from oocarrays.graphs.settings import missing as policy_of
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, Piece
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.journal.journal import Kept
+from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.stores.remote import RemoteStore
+
+
+class GroupGraphBuilder:
+    """Builds the graph of one run of a group.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        The worker of each lane of copies, all of them; none where lanes are threads.
+    """
+
+    def __init__(self, run: GroupRun, addresses: Sequence[str] = ()) -> None:
+        self.run = run
+        self.suffix = new_suffix()
+        self.homes: dict[str, Sequence[str]] = {self.suffix: addresses}
+        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        self.graph: dict[Key, Task] = {}
+
+    def build(self) -> Key:
+        """Add every task; returns the key of the last one."""
+        create = (f"create group-{self.suffix}", 0)
+        members = tuple(self.run.members.values())
+        self.graph[create] = Task(create, Work.task, self.run, "create", (), 1, members)
+        done = [key for lane in range(self.run.copies.lanes) for key in self._lane(lane, create)] or [create]
+        for member in members:
+            done = [self._member(member, done)]
+        finish = (f"finish group-{self.suffix}", 0)
+        self.graph[finish] = Task(finish, Work.task, self._shared(create), "finish", (), 0, *map(TaskRef, done))
+        return finish
+
+    def _shared(self, create: Key) -> GroupRun | TaskRef:
+        """On a cluster the run is the result of its first task, so that it travels once to each worker."""
+        return TaskRef(create) if self.homes[self.suffix] else self.run
+
+    def _lane(self, lane: int, create: Key) -> Iterator[Key]:
+        """Copies, one after the other; the last of them, if there is one."""
+        last = create
+        rank = lane % max(len(self.homes[self.suffix]), 1)
+        for batch in self.run.copies.lane(lane):
+            if batch not in self.run.done:
+                key = (f"copy as it is-{self.suffix}", batch, rank)
+                self.graph[key] = Task(
+                    key, Work.task, self._shared(create), "copy", (batch, rank), 0, TaskRef(last)
+                )  # fmt: skip
+                last = key
+        if last != create:
+            yield last
+
+    def _member(self, member: MemberRun, after: Sequence[Key]) -> Key:
+        """All that is done to one array; returns the last key."""
+        workers = list(dict.fromkeys(self.homes[self.suffix]))
+        addresses = spread(member.plan.ranks, workers)
+        builder = GraphBuilder(member, new_suffix(), addresses)
+        self.homes[builder.suffix] = addresses
+        last = builder.build(after)
+        self.graph |= builder.graph
+        return last
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
+    """What the journal of a group keeps: each array that is rewritten has a journal of its own."""
+    copies = plan.copies
+    return {
+        "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "missing": source.missing,
+        "members": {name: member.target.nbytes for name, member in plan.members},
+        "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
+        "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
+        "budget": plan.budget,
+        "processes": plan.processes,
+    }
+
+
+def resumed_group(
+    target: StoreLike,
+    source: Any,
+    place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
+    terms: Terms,
+    copying: Callable[[GroupFile, Mapping[str, Any], Mapping[str, Any]], CopyPlan],
+    missing: str | None = None,
+    trust: Trust = TRUSTED,
+) -> tuple[GroupRun, Any]:
+    """A run of a group that stopped, less what it has done; and where it goes on.
+
+    Parameters
+    ----------
+    place : callable
+        Makes stores of URLs.
+    scratch : folder or prefix
+        Where scratch goes, if there is none where the journals say.
+    terms : callable
+        As `resumed` takes it.
+    copying : callable
+        Plans how arrays are copied, of a source, less some, by the means that ``terms`` gives.
+    missing : str, optional
+        What is made of chunks that the source lacks; by default as the run was asked.
+    trust : Trust
+        How far what it has left is trusted.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no unfinished group, no journal, or no source.
+    JournalError
+        Where a journal does not belong to what it stands beside, or the source has changed.
+    """
+    journal, id, content = journal_of(target, "group")
+    _check_names(target, content)
+    file = _source(content, source, target, place)
+    file = file.with_policy(policy_of(content.get("missing") if missing is None else missing))
+    moved = source is not None
+    names = [name for name in content["members"] if not array_file.is_finished(member_store(target, name))]
+    if trust.again and len(names) < len(content["members"]):
+        raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
+    before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})
+    where, means = terms(before)
+    going_on = partial(
+        resumed, place=place, otherwise=scratch, terms=lambda _: (where, means), missing=missing, trust=trust,
+        kind=MemberRun,
+    )  # fmt: skip
+    left = {name: _member(target, name, file, going_on, moved=moved) for name in names}
+    notices = _check_arrays(file, content, target, trust, moved=moved)
+    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
+    found = _looked({**stored, **({KEPT: kept} if kept else {})}, target, verify=trust.verify)
+    lost = found.lost.union(part for part, receipts in stored.items() if receipts is None)
+    anew = means is not None or KEPT in found.lost
+    if anew:
+        stays = [receipts for part, receipts in stored.items() if part not in lost and receipts]
+        kept = _joined(
+            [*stays, kept], {name: found.odd.get(str(member_store(target, name)), ()) for name in file.arrays}
+        )
+    if trust.again:
+        content = {name: each for name, each in content.items() if name != CHUNKS_READ}
+    if means is not None:
+        plan = GroupPlan(
+            members=tuple((name, run.plan) for name, run in left.items()),
+            copies=copying(file, content["members"], means),
+            budget=means["budget"],
+            processes=means.get("processes"),
+        )
+        content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
+    remains = remaining(
+        content, trust, anew=anew, id=id, done=frozenset() if anew else frozenset(stored.keys() - lost),
+        lost=frozenset() if anew else lost, kept=kept, moved=moved, notices=tuple(notices),
+    ).told(found.notice, *(notice for run in left.values() for notice in run.notices))  # fmt: skip
+    finished_bytes = sum(nbytes for name, nbytes in content["members"].items() if name not in left)
+    return GroupRun(
+        _plan_of(content, {name: run.plan for name, run in left.items()}),
+        file,
+        GroupDestination(store=target, overwrite=False, resumed=True),
+        left,
+        content,
+        id=id,
+        remains=remains,
+        finished_bytes=finished_bytes,
+    ), where
+
+
+def _plan_of(content: Mapping[str, Any], members: Mapping[str, RechunkPlan]) -> GroupPlan:
+    """The plan of which a journal keeps all but its members."""
+    return GroupPlan(
+        members=tuple(members.items()),
+        copies=_copies(content),
+        budget=content["budget"],
+        processes=content["processes"],
+    )
+
+
+def _joined(kept: Sequence[Kept], odd: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Receipt]]:
+    """The objects of several parts, less those that are not as they were stored, by array."""
+    all: dict[str, dict[str, Receipt]] = {}
+    for name, chunks in (each for part in kept for each in part.items()):
+        all.setdefault(name, {}).update({key: r for key, r in chunks.items() if key not in odd.get(name, ())})
+    return all
+
+
+def _check_arrays(
+    source: GroupFile, content: Mapping[str, Any], target: StoreLike, trust: Trust, *, moved: bool
+) -> list[str]:
+    """Refuse to go on with arrays that have changed, also those that are finished; what a person is to know of them."""
+    kept = content.get(CHUNKS_READ) or {}
+    names = [name for name in kept if name in source.arrays]
+    before = {CHUNKS_READ: [kept[name] for name in names]}
+    return check_sources([source.arrays[name] for name in names], before, target, trust, given=moved)
+
+
+def _looked(stored: Mapping[Part, Stored | None], target: StoreLike, *, verify: bool) -> Found:
+    """Which copies are not as they were stored; those without receipts are made again."""
+    kept = {part: receipts for part, receipts in stored.items() if receipts is not None}
+    return look(kept, lambda _, name: member_store(target, name), lambda _: (None, {}), verify=verify)
+
+
+def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Callable[[Any], Any]) -> GroupFile:
+    there = content["source"] if given is None else getattr(given, "zarr", given)
+    if there is None:
+        raise NotFoundError(f"the source of {target} is no path or URL: give source=")
+    return group_file.describe_group(group_file.open_group(place(there)))
+
+
+def _check_names(target: StoreLike, content: Mapping[str, Any]) -> None:
+    """Refuse names that lead out of the group."""
+    names = [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]
+    for name in names:
+        if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):
+            raise JournalError(f"the journal in {target} has {name!r}, which is the name of nothing in a group")
+
+
+def _copies(content: Mapping[str, Any]) -> CopyPlan:
+    batches = (
+        tuple(Piece(name=name, part=part, parts=parts) for name, part, parts in pieces) for pieces in content["batches"]
+    )
+    return CopyPlan(batches=tuple(batches), **content["copies"])
+
+
+def _member(
+    target: StoreLike, name: str, source: GroupFile, going_on: Callable[..., tuple[MemberRun, Any]], *, moved: bool
+) -> MemberRun:
+    """The run of one array.
+
+    Raises
+    ------
+    JournalError
+        Where the source no longer has it.
+    """
+    if name not in source.arrays:
+        raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
+    run, _ = going_on(member_store(target, name), source.arrays[name])
+    run.remains = replace(run.remains, moved=moved)
+    return run

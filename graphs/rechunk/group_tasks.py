@@ -1,0 +1,372 @@
+"""What the tasks of a group do: its beginning and end, and the copies of what is not rewritten.
+
+Every array that is rewritten has a run of its own, of the same id, with a journal beside its target: all targets are
+made at the beginning, so that whatever stops later leaves arrays of which each can be gone on with.
+"""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zarr
+
+from oocarrays.errors import DiskFullError, JournalError, RunError, UnsupportedError
+from oocarrays.graphs.rechunk.run import ONE_PROCESS, Part
+from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.run import journaled
+from oocarrays.graphs.run.journaled import KeptRun
+from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
+from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
+from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
+from oocarrays.storage.chunks.copies import copy_part
+from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.meter import Meter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDestination:
+    """Where a group is written."""
+
+    store: StoreLike
+    """Path or store of the target group."""
+    overwrite: bool
+    """Whether a group that is there may be replaced."""
+    resumed: bool
+    """Whether it is there, left by the run that is resumed."""
+
+
+class MemberRun(RechunkRun):
+    """The run of one array of a group, whose target is made when the group's is."""
+
+    group: weakref.ref[GroupRun] | None = None
+    """The group's run, in the process that planned it."""
+    reopens = False
+    """Whether the array is written again though it was finished: what it was read from may have changed since."""
+    _finished = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"reopens": self.reopens}
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Nowhere: the group says for all that they have ended."""
+        return []
+
+    def prepare(self) -> None:
+        """Make the target and begin the journal, where that was not done before."""
+        if self.destination.settings is None or array_file.is_finished(self.destination.store):
+            return
+        if array_file.unfinished_run(self.destination.store) != self.id:
+            array_file.create_target(
+                self.destination.store, self.destination.settings, self.id, overwrite=False, durable=self.durable
+            )
+        if not self.journal.is_there():
+            self.journal.begin(self.id, self._content_now())
+
+    def reopen(self) -> None:
+        """Mark an array unfinished that is to be written again."""
+        store = self.destination.store
+        if self.reopens and self.destination.settings and array_file.is_finished(store):
+            array_file.create_target(store, self.destination.settings, self.id, overwrite=True, durable=self.durable)
+
+    def _begin_anew(self) -> None:
+        """The meter is that of the whole group."""
+        meter = self.meter
+        super()._begin_anew()
+        self.meter = meter
+
+    def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
+        """Nothing is left to do for an array that was finished before a worker was lost, or the group's run failed."""
+        self._finished = array_file.is_finished(self.destination.store)
+        return self if self._finished else super()._create(*probes)
+
+    def is_done(self, part: Part) -> bool:
+        """Whether a part was done before."""
+        return self._finished or super().is_done(part)
+
+    def _finish(self) -> str:
+        """What this array was read and written with is let go before the next one begins."""
+        name = super()._finish()
+        self._passes.clear()
+        return name
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        group = self.group and self.group()
+        if group and self.failure and not self._running:
+            group.stop(self.failure)
+
+
+class GroupRun(KeptRun):
+    """One run of a group's plan, shared by the tasks that belong to no single array.
+
+    Parameters
+    ----------
+    members : mapping
+        The runs of the arrays that are rewritten, by their paths.
+    content : dict
+        What the journal keeps of it.
+    id : str
+        That of the members.
+    remains : Remains
+        What the run that is resumed has left, if one is: its parts are batches of copies.
+    finished_bytes : int
+        Bytes of the arrays that were rewritten before.
+    """
+
+    plan: GroupPlan
+    destination: GroupDestination
+
+    def __init__(
+        self,
+        plan: GroupPlan,
+        source: GroupFile,
+        destination: GroupDestination,
+        members: Mapping[str, MemberRun],
+        content: dict[str, Any],
+        *,
+        id: str,
+        remains: Remains = NOTHING_LEFT,
+        finished_bytes: int = 0,
+    ) -> None:
+        self.plan = plan
+        self.destination = destination
+        self.members = dict(members)
+        self.content = content
+        self.remains = remains
+        self.finished_bytes = finished_bytes
+        self._source: GroupFile | bytes = source
+        super().__init__(destination.store, plan.processes, id)
+        for member in self.members.values():
+            member.group = weakref.ref(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Members travel by themselves."""
+        if self.processes is None:
+            raise UnsupportedError(ONE_PROCESS)
+        names = ("destination", "content", "id", "processes", "journal", "remains", "made")
+        source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
+        copies = GroupPlan(members=(), copies=self.copies, budget=self.plan.budget, processes=self.processes)
+        return {name: getattr(self, name) for name in names} | {"_source": source, "plan": copies, "members": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._here()
+
+    @property
+    def resumes(self) -> bool:  # type: ignore[override]
+        """Whether it goes on with what another process has left."""
+        return self.destination.resumed
+
+    @property
+    def done(self) -> frozenset[int]:
+        """The batches of copies that were done before it was resumed."""
+        return frozenset(batch for (batch,) in self.remains.done)
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
+
+    def reads(self) -> Iterable[Presence]:
+        """The arrays that are copied as they are; those that are rewritten have runs of their own."""
+        return [self.source.presences[name] for name in self.copied]
+
+    @property
+    def source(self) -> GroupFile:
+        """The source; on a cluster opened when it is used, for the scheduler may not see it."""
+        if isinstance(self._source, bytes):
+            source: GroupFile = pickle.loads(self._source)  # our own bytes
+            self._source = source
+        return self._source
+
+    @property
+    def copies(self) -> CopyPlan:
+        """How arrays are copied as they are."""
+        return self.plan.copies
+
+    # ------------------------------------------------------------------ what the tasks do
+
+    def _create(self, members: Sequence[MemberRun]) -> GroupRun:
+        """Make the target with all its groups and the arrays that are to be rewritten."""
+        if self.processes is None:
+            self._begin_anew(members)
+        if self.has_ended():
+            return self
+        for member in members:
+            member.look()  # what is not there has no fingerprint
+        for presence in self.reads():
+            presence.look_for_missing(self.meter)
+        mine = array_file.unfinished_run(self.destination.store) == self.id
+        self.made = not mine
+        if not mine:
+            self._create_group(members)
+        alone = self.processes is None or self.destination.resumed or not mine
+        self.journal.claim(journaled.CLAIM_SECONDS) if alone else self.journal.join()
+        if self.destination.resumed:
+            self._tidy(members)
+            self.journal.forget(self.remains.lost)
+        if self.journal.is_there() and self._is_another_plan():
+            for member in members:
+                member.reopen()
+            self._restart()
+        for member in members:
+            member.prepare()
+        if not self.journal.is_there():
+            self.journal.begin(self.id, self._content_now())
+        return self
+
+    # ------------------------------------------------------------------ what is read
+
+    def _read_now(self) -> dict[str, Any]:
+        """How the arrays are that are read, by their paths."""
+        return dict(zip(self.source.arrays, fingerprints(self.source.arrays.values()), strict=True))
+
+    @property
+    def copied(self) -> list[str]:
+        """The arrays that are copied as they are: those that are rewritten have runs of their own."""
+        return sorted({piece.name for batch in self.copies.batches for piece in batch})
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The arrays that are copied as they are."""
+        return [self.source.arrays[name] for name in self.copied]
+
+    def _refused(self, content: Mapping[str, Any], names: Sequence[str] | None = None) -> JournalError | None:
+        """Why it does not go on with some arrays, by default those that it copies, if it does not."""
+        kept = content.get(CHUNKS_READ) or {}
+        names = [name for name in (self.copied if names is None else names) if name in kept]
+        before = {CHUNKS_READ: [kept[name] for name in names]}
+        return self._changed([self.source.arrays[name] for name in names], before)
+
+    def look_back(self) -> None:
+        """Start over with the arrays that have changed since the job failed, or may have, and with all copies."""
+        content = self._begun_with()
+        if content is None or content.get(BEGINNING, "") != self.remains.beginning:
+            return
+        self.look()
+        for member in self.members.values():
+            member.look_back()
+        kept = content.get(CHUNKS_READ) or {}
+        refused = {name: self._refused(content, [name]) for name in self.source.arrays}
+        for error in filter(None, refused.values() if self.resumes else ()):
+            raise error
+        stale = {name for name, error in refused.items() if error or not (self.resumes or kept.get(name))}
+        for name, member in self.members.items():
+            member.reopens = name in stale
+        if stale:
+            self._start_over()
+
+    def _tidy(self, members: Sequence[MemberRun]) -> None:
+        """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
+        array_file.remove_partials(self.destination.store)
+        for name in self.content["members"]:
+            store = member_store(self.destination.store, name)
+            if array_file.is_finished(store):
+                Journal(store).remove()
+        if members and not any(member.done for member in members):
+            array_file.remove_scratch(members[0].scratch)  # they have one, in turn
+
+    def _begin_anew(self, members: Sequence[MemberRun]) -> None:
+        with self._idle:
+            self.failure, self.meter = None, Meter()
+        for member in members:
+            member.meter, member.failure = self.meter, None
+
+    def _create_group(self, members: Sequence[MemberRun]) -> None:
+        destination = self.destination
+        if destination.resumed:
+            raise RunError(f"{destination.store} is no longer what run {self.id} left")
+        group_file.check_group_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
+        self._check_room(members)
+        if array_file.unfinished_run(destination.store) is not None:
+            self.journal.claim()
+            self.journal.release()
+        group_file.create_group(
+            destination.store, self.source, self.id, overwrite=destination.overwrite, durable=self.durable
+        )
+
+    def _check_room(self, members: Sequence[MemberRun]) -> None:
+        """Refuse to begin where the bytes that are known beforehand do not fit the device."""
+        folder = array_file.local_folder(self.destination.store)
+        targets = [member.plan.target for member in members]
+        wanted = sum(target.grid.count * target.chunk_bytes for target in targets if not target.coded)
+        if folder and wanted > array_file.free_bytes(folder):
+            free = array_file.free_bytes(folder)
+            raise DiskFullError(f"{folder} needs {wanted} bytes; its device has {free} left")
+
+    def _copy(self, batch: int, rank: int) -> None:
+        """Copy some arrays, or a part of one, as they are."""
+        if self._is_done(batch):
+            return
+        self.journal.join()
+        stored: dict[str, dict[str, Receipt]] = {}
+        with self.meter.phase("copy"):
+            for piece in self.copies.batches[batch]:
+                array, store = self.source.arrays[piece.name], member_store(self.destination.store, piece.name)
+                receipts = Receipts()
+                copy_part(
+                    array, store, piece.part, piece.parts, at_once=self.copies.at_once, meter=self.meter,
+                    receipts=receipts, kept=self.remains.kept.get(piece.name, {}), fresh=self.made,
+                )  # fmt: skip
+                stored.setdefault(piece.name, {}).update(receipts.kept)
+        self.record((batch,), stored)
+
+    def _is_done(self, batch: int) -> bool:
+        """Whether a batch was copied, before the run was resumed or a worker was lost; when it has ended, all are."""
+        if batch in self.done or self.processes is None:
+            return batch in self.done
+        if self.journal.is_there():
+            return self.journal.has((batch,))
+        return array_file.unfinished_run(self.destination.store) is None
+
+    def _finish(self) -> str:
+        self._end(None)
+        self.journal.release()
+        return array_file.name_of(self.destination.store)
+
+    def _finish_targets(self) -> None:
+        group_file.finish_group(self.destination.store, self.source.consolidated, durable=self.durable)
+
+    # ------------------------------------------------------------------ how it goes
+
+    def abort(self, error: BaseException) -> BaseException:
+        """Stop: tasks that have not begun will not, of any array."""
+        first = super().abort(error)
+        for member in self.members.values():
+            member.abort(first)
+        return first
+
+    def stop(self, failure: BaseException) -> None:
+        """An array has failed: let the group be resumed, also where nobody settles it."""
+        self.failure = self.failure or failure
+        self._let_go()
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """Wait until tasks that had begun are done, those of all arrays too."""
+        self._wait()
+        for member in self.members.values():
+            member.settle(resumable=resumable)
+        self.journal.release()
+
+    @property
+    def left(self) -> float:
+        """The share of what is rewritten, in bytes, that is still to be written."""
+        sizes = {name: member.plan.target.nbytes for name, member in self.members.items()}
+        left = sum(member.left * sizes[name] for name, member in self.members.items())
+        return left / max(sum(sizes.values()) + self.finished_bytes, 1)
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and chunks that are written, in what is left of all arrays."""
+        each = [member.expected for member in self.members.values()]
+        return sum(reads for reads, _ in each), sum(writes for _, writes in each)

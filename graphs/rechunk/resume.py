@@ -1,0 +1,293 @@
+"""Going on with a run that stopped: what its journal keeps, and how it is trusted.
+
+begin     plan, source and its fingerprint, where scratch is      ─► journal
+resume    journal ─► the same plan, less what is recorded as done and is still as it was stored; or another one
+                     for other means, less the chunks that have been stored
+          refused: a plan, source or target that is not the one the journal was written for
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import zarr
+
+from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.graphs.rechunk.run import Destination, Part, usable_parts
+from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Stored, Trust, at_least, check_sources, look
+from oocarrays.graphs.run.remains import KEPT, Remains, remaining, whole_chunks
+from oocarrays.graphs.settings import missing as policy_of
+from oocarrays.graphs.settings import past_cache_above
+from oocarrays.plan.rechunk.as_json import from_json, to_json
+from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.scratch import ID, scratch_below, trusted_scratch
+from oocarrays.storage.stores.remote import RemoteStore, place_below
+from oocarrays.storage.stores.urls import scratch_place
+
+T = TypeVar("T")
+Run = TypeVar("Run", bound=RechunkRun)
+Terms = Callable[[Any], tuple[Any, Mapping[str, Any] | None]]
+"""For a plan that was made before: where it goes on, and what a plan in its place may use; None where it stays."""
+
+
+def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> dict[str, Any]:
+    """What the journal of a run keeps."""
+    return {
+        "plan": to_json(plan),
+        "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "source_metadata": metadata_digest(source),
+        "scratch": str(destination.scratch),
+        "missing": source.presence.missing,
+    }
+
+
+def metadata_digest(file: ArrayFile, name: str | None = None) -> str:
+    """What tells one source from another: its metadata; with where it is, as versions before 0.6 kept it."""
+    told = file.zarr.metadata.to_dict()
+    metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
+    return hashlib.sha256(metadata.encode()).hexdigest()
+
+
+def is_of(file: ArrayFile, digest: Any, before: str | None = None) -> bool:
+    """Whether a digest is that of an array's metadata, at the place where it is or was ``before``."""
+    return digest in [metadata_digest(file, name) for name in (None, file.name, before or file.name)]
+
+
+def resumed(
+    target: StoreLike,
+    source: Any,
+    place: Callable[[Any], Any],
+    otherwise: str | RemoteStore,
+    terms: Terms,
+    missing: str | None = None,
+    trust: Trust = TRUSTED,
+    kind: type[Run] = RechunkRun,  # type: ignore[assignment]
+) -> tuple[Run, Any]:
+    """A run that stopped, less what it has done; and where it goes on.
+
+    Parameters
+    ----------
+    place : callable
+        Makes stores of URLs.
+    otherwise : folder or prefix
+        Where scratch goes, if there is none where the journal says.
+    terms : callable
+        Where a plan is to go on, and by what means: as `Terms` has it.
+    missing : str, optional
+        What is made of chunks that the source lacks; by default as the run was asked.
+    trust : Trust
+        How far what it has left is trusted.
+    kind : type
+        Of the run.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no unfinished array, no journal, or no source.
+    JournalError
+        Where the journal does not belong to what it stands beside, or the source has changed.
+    PlacementError, BudgetError
+        Where there are no such workers; where no plan fits.
+    """
+    journal, id, content = journal_of(target, "array")
+    before = _plan(content, target)
+    file = _source(content, source, target, place, missing)
+    blocks, moved = bool(content.get("blocks")), source is not None
+    if blocks and trust.again:
+        raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
+    notices = [] if blocks else check_sources([file.zarr], content, target, trust, given=moved)
+    written = array_file.describe(array_file.open_array(target, unfinished=True), written=True)
+    if written.stored.grid != before.target.grid or file.stored.grid != before.source.grid:
+        raise JournalError(f"the journal in {target} plans for chunks {before.target.grid.chunks}, which it has not")
+    destination = Destination(
+        store=target,
+        settings=None,
+        overwrite=False,
+        scratch=trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise),
+        past_cache_above=past_cache_above(),
+    )
+    where, means = terms(before)
+    plan = before if means is None else replanned(before, file, destination, means)
+    there = _there(journal, before, target, scratch_below(destination.scratch, id), trust)
+    remains = there.remaining(plan, written, content, trust, id=id, moved=moved, notices=tuple(notices))
+    if remains.anew:
+        kept = {name: each for name, each in content.items() if name != CHUNKS_READ or not trust.again}
+        content = kept | journal_content(plan, file, destination)
+    return kind(plan, file, destination, content, remains=remains), where
+
+
+def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, means: Mapping[str, Any]) -> RechunkPlan:
+    """The plan of the same work by other means; the one that is there where it comes to that."""
+    remote = not isinstance(destination.scratch, str)
+    plan = plan_rechunk(file.stored, before.target, remote_scratch=remote, **means)
+    told = ("passes", "budget", "processes")
+    same = all(getattr(plan, name) == getattr(before, name) for name in told)
+    return before if same else plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _There:
+    """What the journal of an array says, and what looking at it has shown."""
+
+    plan: RechunkPlan
+    """That of the journal."""
+    stored: Mapping[Part, Stored | None]
+    """What is recorded of each part."""
+    kept: Mapping[str, Receipt]
+    """What plans before that one have stored."""
+    target: StoreLike
+    """Where it is."""
+    scratch: str | RemoteStore
+    """Where what is on its way is."""
+    found: Found
+    """What is not as it was stored."""
+
+    def remaining(
+        self, plan: RechunkPlan, written: ArrayFile, content: Mapping[str, Any], trust: Trust, **left: Any
+    ) -> Remains:
+        """What of it is of use to a plan: the same, or another one."""
+        spoilt = KEPT in self.found.lost
+        anew = plan is not self.plan or spoilt
+        kept = self._chunks(written) if anew else self.kept
+        last = len(plan.passes) - 1
+        covered = {
+            (last, *part)
+            for _, *part in (plan.passes[last].parts(last) if kept and plan.passes else ())
+            if all(written.chunk_key(index) in kept for index in plan.passes[last].written(*part))
+        }
+        known = covered if anew else covered.union(self.stored) - self.found.lost
+        remains = remaining(
+            content, trust, anew=anew, done=frozenset(usable_parts(plan, known, self.scratch)),
+            lost=frozenset() if anew else self.found.lost, kept={"": kept} if kept else {}, **left,
+        )  # fmt: skip
+        return remains.told(self.found.notice, *(self._of_another(plan, kept) if anew and not trust.again else ()))
+
+    def _chunks(self, written: ArrayFile) -> dict[str, Receipt]:
+        """All chunks that are stored, whichever plan did it."""
+        last, odd = len(self.plan.passes) - 1, self.found.odd.get(str(self.target), ())
+        parts = [part for part in self.stored if part[0] == last]
+        sections = {part: map(written.stored.grid.section, self.plan.passes[last].written(*part[1:])) for part in parts}
+        return {key: receipt for key, receipt in self.kept.items() if key not in odd} | whole_chunks(
+            written, self.stored, "", sections, odd
+        )
+
+    def _of_another(self, plan: RechunkPlan, kept: Mapping[str, Receipt]) -> Iterator[str]:
+        """What a person is to know of a plan that is another one."""
+        count = plan.target.grid.count
+        yield f"planned anew: {len(kept)} of {count} chunks that have been written stay as they are"
+        if any(part[0] < len(self.plan.passes) - 1 for part in self.stored) and len(kept) < count:
+            yield "what was staged in scratch is of another plan: it is done again"
+
+
+def _there(journal: Journal, plan: RechunkPlan, target: StoreLike, scratch: str | RemoteStore, trust: Trust) -> _There:
+    stored = _known({} if trust.again else journal.stored(), plan, target)
+    kept = {} if trust.again else journal.kept().get("", {})
+    found = _looked(plan, {**stored, **({KEPT: {"": kept}} if kept else {})}, target, scratch, verify=trust.verify)
+    return _There(plan=plan, stored=stored, kept=kept, target=target, scratch=scratch, found=found)
+
+
+def _looked(
+    plan: RechunkPlan, stored: Mapping[Part, Stored | None], target: StoreLike, scratch: Any, *, verify: bool
+) -> Found:
+    """What of all that is recorded is not as it was stored: in the target, and in scratch that is still there."""
+    last = len(plan.passes) - 1
+
+    @cache
+    def opened(where: Any) -> ArrayFile:
+        """An array, opened once."""
+        return array_file.describe(array_file.open_array(where, unfinished=True), written=True)
+
+    def place(part: Part, name: str = "") -> StoreLike | None:
+        here = part == KEPT or part[0] == last
+        folder = target if here else place_below(scratch, str(part[0]))
+        return folder if here or array_file.is_scratch(folder) else None  # type: ignore[arg-type]
+
+    def expected(part: Part) -> tuple[StoreLike | None, dict[str, Any]]:
+        where: Any = place(part)
+        return where, {} if where is None else at_least(opened(where), plan.passes[part[0]].written(*part[1:]))
+
+    return look(stored, place, expected, verify=verify)
+
+
+def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, Any]]:
+    """The journal of an unfinished array or group, the run that it is of, and what that was asked to do.
+
+    Raises
+    ------
+    NotFoundError
+        Where nothing unfinished is there, or no journal.
+    JournalError
+        Where the journal is of another run.
+    """
+    mark = array_file.unfinished_run(target)
+    if mark is None:
+        raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
+    journal = Journal(target)
+    id, content = journal.read()
+    if not ID.fullmatch(id):
+        raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
+    if id != mark:
+        raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
+    if "files" in content:
+        raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
+    return journal, id, content
+
+
+def planned(target: StoreLike) -> RechunkPlan:
+    """The plan in the journal of an unfinished array.
+
+    Raises
+    ------
+    NotFoundError, JournalError
+        As `journal_of`.
+    """
+    return _plan(journal_of(target, "array")[2], target)
+
+
+def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
+    if "pass" in content:
+        again = f"{content['pass']}(..., resume=True)"
+        raise JournalError(f"{target} was being written by a kernel: call {again} as before to go on")
+    missing = {"plan", "source", "source_metadata", "scratch"} - content.keys()
+    if missing:
+        raise JournalError(f"the journal in {target} lacks {', '.join(sorted(missing))}")
+    return from_json(content["plan"])
+
+
+def _source(
+    content: dict[str, Any],
+    given: StoreLike | zarr.Array | None,
+    target: StoreLike,
+    place: Callable[[Any], Any],
+    missing: str | None,
+) -> ArrayFile:
+    there = content["source"] if given is None else getattr(given, "zarr", given)
+    if content.get("blocks") and not (isinstance(there, str) and os.path.isdir(there)):
+        raise NotFoundError(
+            f"{target} was being written from a lazy array, whose blocks are not kept: write it again with overwrite"
+        )
+    if there is None:
+        raise NotFoundError(f"the source of {target} is no path or URL: give source=")
+    policy = policy_of(content.get("missing") if missing is None else missing)
+    file = array_file.describe_source(array_file.open_array(place(there)), policy)
+    if not is_of(file, content["source_metadata"], content["source"]):
+        raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
+    return file
+
+
+def _known(parts: Mapping[Part, T], plan: RechunkPlan, target: StoreLike) -> Mapping[Part, T]:
+    strange = set(parts).difference(*(step.parts(number) for number, step in enumerate(plan.passes)))
+    if strange:
+        raise JournalError(f"the journal in {target} has part {min(strange)}, which its plan has not")
+    return parts

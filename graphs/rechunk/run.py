@@ -1,0 +1,458 @@
+"""The run of a rechunk: one object for all its tasks, which begin, open, store and finish by it.
+
+Between threads they share it; on a cluster it travels once to each worker, and opens there what it needs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product, repeat
+from typing import Any
+
+import numpy as np
+import zarr
+
+from oocarrays.errors import RunError, UnsupportedError
+from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.passes import ChunkBox, box_count
+from oocarrays.plan.rechunk.plan import STAGES, RechunkPlan
+from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, common
+from oocarrays.storage.chunks.kept import KeptMessages
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.journal.leftovers import hold
+from oocarrays.storage.journal.lock import Busy, Hold, try_lock
+from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.storage.pool import Pool, shaped
+from oocarrays.storage.stores.remote import RemoteStore, place_below
+
+ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
+MOST_PASSES = STAGES.stop - 1
+"""Of any plan."""
+Part = tuple[int, ...]
+"""A piece of work that is recorded when it is done: pass, partition or batch, rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a rechunk writes, and how the array there is made."""
+
+    store: StoreLike
+    """Path or store of the target."""
+    settings: dict[str, Any] | None
+    """Arguments of ``zarr.create_array``; None where the array is there, left by the run that is resumed."""
+    overwrite: bool
+    """Whether an array that is there may be replaced."""
+    scratch: str | RemoteStore
+    """Folder, or prefix of a store, in which scratch arrays are made."""
+    past_cache_above: int
+    """Bytes: a target of more is written past the system's cache."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Opened:
+    """What one pass reads from and writes to, in this process."""
+
+    reader: ChunkReader
+    writer: ChunkWriter
+    kept: KeptMessages | None
+
+
+class RechunkState(JournaledRun):
+    """Hold what the tasks of one run of a rechunk plan share.
+
+    Parameters
+    ----------
+    content : dict
+        What the journal keeps of it.
+    remains : Remains
+        What the run that is resumed has left, if one is.
+    id : str, optional
+        The id of a run that has not begun, where others have the same.
+    """
+
+    plan: RechunkPlan
+    destination: Destination
+
+    def __init__(
+        self,
+        plan: RechunkPlan,
+        source: ArrayFile | None,
+        destination: Destination,
+        content: dict[str, Any],
+        *,
+        remains: Remains = NOTHING_LEFT,
+        id: str | None = None,
+    ) -> None:
+        self.plan = plan
+        self._source: ArrayFile | bytes | None = source
+        self.destination = destination
+        self.content = content
+        self.remains = remains
+        super().__init__(destination.store, plan.processes, remains.id or id)
+        self.scratch = scratch_below(destination.scratch, self.id)
+
+    def _here(self) -> None:
+        """What belongs to this process."""
+        super()._here()
+        self.buffers = Pool()
+        self._pool_of = 0
+        self._opening = threading.RLock()
+        self._passes: dict[int, Opened] = {}
+        self._target: ArrayFile | None = None
+        self._looked_at: ArrayFile | None = None
+        self._hold: Hold | None = None
+        self._uses_scratch = False
+        self._remove_scratch: weakref.finalize | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.processes is None:
+            raise UnsupportedError(ONE_PROCESS)
+        names = ("plan", "destination", "content", "remains", "made", "id", "processes", "journal", "scratch")
+        source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
+        return {name: getattr(self, name) for name in names} | {"_source": source}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._here()
+
+    @property
+    def source(self) -> ArrayFile:
+        """The source; on a cluster opened when it is used, for the scheduler may not see it."""
+        with self._opening:
+            source = pickle.loads(self._source) if isinstance(self._source, bytes) else self._source  # our own bytes
+            assert isinstance(source, ArrayFile), "what has no source yet opens it itself"
+            self._source = source
+            return source
+
+    @property
+    def read_from(self) -> tuple[zarr.Array, ...]:
+        """The source."""
+        return (self.source.zarr,)
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """The target, and scratch that holds arrays."""
+        return [self.destination.store, self.scratch] if len(self.plan.passes) > 1 else [self.destination.store]
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """Wait until tasks that had begun are done, so that nothing is written after a run has failed.
+
+        Scratch goes too, unless what it holds can be of use, or is another's: a run on threads that was refused at
+        its beginning holds none.
+        """
+        self._wait()
+        self._close(keep_scratch=resumable or not (self._uses_scratch or self.processes))
+
+    def _close(self, *, keep_scratch: bool = False) -> None:
+        if self._remove_scratch:
+            self._remove_scratch.detach()
+        if self._hold:
+            self._hold.close()
+        self._hold = self._remove_scratch = None
+        self._uses_scratch = False
+        if not keep_scratch:
+            array_file.remove_scratch(self.scratch)
+        self.journal.release()
+
+    # ------------------------------------------------------------------ beginning and end
+
+    def reads(self) -> Iterable[Presence]:
+        """The source."""
+        return (self.source.presence,)
+
+    def _check_visible(self) -> None:
+        check_folder(self.destination.store)
+
+    @property
+    def resumes(self) -> bool:  # type: ignore[override]
+        """Whether it goes on with what a run that stopped has left: its target is there."""
+        return self.destination.settings is None
+
+    def _make_targets(self) -> None:
+        store, settings = self.destination.store, self.destination.settings
+        assert settings is not None, "what is resumed has its target"
+        self._target = array_file.create_target(
+            store, settings, self.id, overwrite=self.destination.overwrite, durable=self.durable
+        )
+
+    def _check_target(self) -> None:
+        array_file.check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
+
+    def _forget_what_is_gone(self) -> None:
+        """Take back what is recorded of scratch that is no longer there.
+
+        Raises
+        ------
+        RunError
+            Where this run was planned to go on with some of that.
+        """
+        parts, last = self.journal.parts(), len(self.plan.passes) - 1
+        gone = {part for part in parts if part[0] < last and not array_file.is_scratch(self._scratch_folder(part[0]))}
+        gone |= self.remains.lost
+        mine = self.done if self._kept(last) else ()
+        kept = {part for part in mine if part[0] == last and not self._left_of(part)}
+        for known in (parts - gone | kept, set(self.done)):
+            if not self.done <= usable_parts(self.plan, known, self.scratch):
+                raise RunError(f"what {self.destination.store} had in scratch has gone since: resume it again")
+        self.journal.forget(gone)
+
+    def _restart(self) -> None:
+        for number in range(MOST_PASSES):  # of any plan; not what else is there
+            array_file.remove_scratch(self._scratch_folder(number))
+        super()._restart()
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._target = None
+        self._passes.clear()
+
+    def _check_room(self) -> None:
+        """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
+        plan, wants = self.plan, {}
+        folder = array_file.local_folder(self.destination.store)
+        if folder and not plan.target.coded:
+            wants[folder] = plan.target.grid.count * plan.target.chunk_bytes
+        if plan.scratch_bytes and isinstance(self.scratch, str):
+            wants[self.scratch] = plan.scratch_bytes
+        check_room(wants)
+
+    def _start(self, number: int) -> None:
+        """Begin a pass: what the last one wrote is what this one reads."""
+        if number > 1:
+            self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
+            array_file.remove_scratch(self._scratch_folder(number - 2))
+        if number < len(self.plan.passes) - 1:
+            self._hold_scratch()
+            array_file.create_scratch(
+                self._scratch_folder(number), self.source, self.plan.passes[number].target, durable=self.durable
+            )
+
+    def _hold_scratch(self) -> None:
+        """Say that scratch is in use, until this process has done with it."""
+        self._uses_scratch = True
+        if self._hold is None and isinstance(self.scratch, str):
+            self._hold = hold(self.scratch)
+            if self.processes is None:
+                self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
+
+    def opened(self, number: int) -> Opened:
+        """What a pass reads from and writes to; opened once in each process."""
+        with self._opening:
+            if number not in self._passes:
+                self._passes[number] = self._open(number)
+            return self._passes[number]
+
+    def _open(self, number: int) -> Opened:
+        step = self.plan.passes[number]
+        past_cache = self.plan.target.nbytes > self.destination.past_cache_above
+        reads = self._scratch_array(number - 1) if number else self.source
+        writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
+        if step.kept:
+            self._hold_scratch()
+            array_file.remove_scratch(self._scratch_folder(number))  # messages of a run that died
+        return Opened(
+            reader=ChunkReader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
+            writer=ChunkWriter(
+                writes,
+                self.meter,
+                past_cache=past_cache,
+                behind=step.write_behind,
+                requests=step.requests,
+                fresh=self.made,
+            ),
+            kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
+        )
+
+    @property
+    def target(self) -> ArrayFile:
+        """The target, open in this process."""
+        with self._opening:
+            if self._target is None:
+                self.journal.join()
+                store = self.destination.store
+                self._target = array_file.describe(
+                    array_file.open_array(store, mode="r+", unfinished=True), written=True
+                )
+            return self._target
+
+    def _scratch_array(self, number: int) -> ArrayFile:
+        self._hold_scratch()
+        return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
+
+    def _scratch_folder(self, number: int) -> str | RemoteStore:
+        return place_below(self.scratch, str(number))
+
+    def _finish(self) -> str:
+        name: str = self._end(self.target.name)
+        self._close()
+        return name
+
+    def _finishing(self) -> Callable[[], None]:
+        return array_file.finishing(self.target, durable=self.durable)
+
+    # ------------------------------------------------------------------ what all have in common
+
+    def pool(self, number: int) -> Pool:
+        """Buffers of a pass that have been used; those of the pass before are let go."""
+        with self._opening:
+            if number != self._pool_of:
+                self.buffers, self.rooms, self._pool_of = Pool(), Rooms(), number
+            return self.buffers
+
+    def kept(self, number: int) -> KeptMessages:
+        """The kept messages of a pass."""
+        kept = self.opened(number).kept
+        assert kept is not None, "messages are kept in passes of that method"
+        return kept
+
+    @property
+    def left(self) -> float:
+        """The share of the target's chunks that is still to be written."""
+        return self.left_of(len(self.plan.passes) - 1) if self.plan.passes else 1.0
+
+    def left_of(self, number: int) -> float:
+        """The share of a pass's chunks that is still to be written."""
+        done = sum(self._chunks_of(part) for part in self.done if part[0] == number)
+        count = self.plan.passes[number].target.grid.count
+        if self._kept(number):
+            rest = (part for part in self.plan.passes[number].parts(number) if part not in self.done)
+            return sum(map(self._left_of, rest)) / count
+        return 1 - done / count
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and chunks that are written, in what is left of all passes."""
+        shares = [(self.left_of(number), step.traffic) for number, step in enumerate(self.plan.passes)]
+        reads, writes = (t.read_requests * left for left, t in shares), (t.write_requests * left for left, t in shares)
+        return sum(reads), sum(writes)
+
+    def _chunks_of(self, part: Part) -> int:
+        """Target chunks of a part."""
+        step, (_, first, rank) = self.plan.passes[part[0]], part
+        return sum(map(box_count, step.boxes(first, rank)))
+
+    def _kept(self, number: int) -> Mapping[str, Receipt]:
+        """The chunks that a pass need not write: an earlier plan of this run has."""
+        return self.remains.kept.get("", {}) if number == len(self.plan.passes) - 1 else {}
+
+    def _left_in(self, number: int, box: ChunkBox) -> int:
+        """Chunks of a box that are to be written."""
+        kept = self._kept(number)
+        if not kept:
+            return box_count(box)
+        return sum(self._names.chunk_key(index) not in kept for index in product(*map(range, *box)))
+
+    @property
+    def _names(self) -> ArrayFile:
+        """The target, for the names of its chunks: it is there, and nobody is kept from it."""
+        with self._opening:
+            if self._looked_at is None:
+                self._looked_at = array_file.describe(
+                    array_file.open_array(self.destination.store, unfinished=True), written=True
+                )
+            return self._looked_at
+
+    def _left_of(self, part: Part) -> int:
+        """Chunks of a part that are to be written."""
+        step, (number, first, rank) = self.plan.passes[part[0]], part
+        return sum(self._left_in(number, box) for box in step.boxes(first, rank))
+
+    def units(self, number: int) -> list[int]:
+        """The partitions of a pass of which some rank's part is not done."""
+        return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
+
+    def record_chunks(self, part: Part, receipts: Receipts) -> None:
+        """Keep that a part is done, and what it has stored."""
+        self.record(part, {"": receipts.kept})
+
+    def fill(self, data: np.ndarray | None) -> Any:
+        """The elements of a chunk, or what stands for all of them where it is missing."""
+        return self.source.fill_value if data is None else data
+
+    def parts(
+        self, number: int, indices: Iterable[tuple[int, ...]], section: Section, chunk: np.ndarray
+    ) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """What some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
+        step, reader = self.plan.passes[number], self.opened(number).reader
+        if step.access == "mapped":
+            yield from reader.mapped(indices, section)
+        elif step.access == "sieved":
+            yield from reader.sieved(indices, section)
+        elif step.access == "ranges":
+            yield from reader.tiles(indices, section, step.tile)
+        else:
+            for index, data in reader.whole(indices, repeat(self.chunk_view(number, chunk))):
+                yield from common(step.source.grid.section(index), section, data)
+
+    def chunk_view(self, number: int, buffer: np.ndarray) -> np.ndarray:
+        """A buffer as one chunk of what a pass reads."""
+        reader = self.opened(number).reader
+        return shaped(buffer, reader.grid.chunks, reader.dtype)
+
+    def region(self, number: int, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
+        """The chunks of a box, one contiguous chunk after the other, those at the edge padded with the fill value."""
+        grid = self.plan.passes[number].target.grid
+        counts = tuple(b - a for a, b in zip(*box, strict=True))
+        region = shaped(buffer, counts + grid.chunks, self.opened(number).writer.file.dtype)
+        if blank:
+            for axis, (last, n, c) in enumerate(zip(box[1], grid.shape, grid.chunks, strict=True)):
+                if last * c > n:
+                    padding: list[Any] = [slice(None)] * region.ndim
+                    padding[axis], padding[len(counts) + axis] = -1, slice(n - (last - 1) * c, None)
+                    region[tuple(padding)] = self.source.fill_value
+        return region
+
+    def store(self, number: int, box: ChunkBox, region: np.ndarray, receipts: Receipts) -> None:
+        """Write the chunks of a region, but for those that are kept."""
+        kept, file = self._kept(number), self.opened(number).writer.file
+
+        def chunks() -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+            for index in product(*map(range, *box)):
+                if self.failure:
+                    raise self.failure
+                if kept and file.chunk_key(index) in kept:
+                    continue
+                place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
+                yield index, region[place]
+
+        self.opened(number).writer.write_all(chunks(), receipts)
+
+
+def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:
+    """What need not be done again: what was written to a scratch array that is gone must, unless it was all used."""
+    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
+    usable: set[Part] = set()
+    for number, mine in reversed(list(enumerate(every))):
+        if number == len(every) - 1 or array_file.is_scratch(place_below(scratch, str(number))):
+            usable |= mine & parts
+        if mine <= usable:
+            return usable.union(*every[:number])
+    return usable
+
+
+def discard(scratch: str, held: Hold) -> None:
+    """Remove the scratch of a run that nobody waits for, unless another goes on with it."""
+    held.close()
+    with suppress(Busy):
+        lock = try_lock(held.path, fcntl.LOCK_EX)
+        array_file.remove_scratch(scratch)
+        if lock is not None:
+            os.close(lock)

@@ -1,0 +1,95 @@
+"""Adding the tasks of one graph, which take one thing in common: the run or the plan that says what they do.
+
+key      verb-suffix, plain arguments, rank       new for each graph; `placement` pins by the suffix and the rank
+task     do(shared, verb, arguments, …)           takes buffers, and waits for others
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.graphs.run.steps import Key
+
+T = TypeVar("T")
+
+
+def itself(given: T) -> T:
+    """What a task holds that was given to it."""
+    return given
+
+
+def new_suffix() -> str:
+    """Make what is in every key of one graph, and of no other."""
+    return uuid.uuid4().hex[:12]
+
+
+class Builder:
+    """Adds tasks.
+
+    Parameters
+    ----------
+    suffix : str
+        What is in every key: Dask does not run a key again that some earlier result still holds.
+    do : callable
+        Does a task: ``do(shared, verb, args, buffers, *inputs)``, of which the first ``buffers`` inputs are taken, the
+        others only waited for.
+    shared : object
+        What all tasks take.
+    """
+
+    def __init__(self, suffix: str, do: Callable[..., Any], shared: Any) -> None:
+        self.suffix = suffix
+        self.graph: dict[Key, Task] = {}
+        self._do = do
+        self._shared = shared
+
+    def share(self, name: str) -> None:
+        """Make what all tasks take a result, so that it travels once to each worker."""
+        key = (f"{name}-{self.suffix}", 0)
+        self.graph[key] = Task(key, itself, self._shared)
+        self._shared = TaskRef(key)
+
+    def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
+        """Add the tasks that begin a run; the others take the run that they give.
+
+        Parameters
+        ----------
+        addresses : sequence of str
+            The worker of each rank: each is tried, and the run travels there once. None where ranks are threads.
+        """
+        if not addresses:
+            return self.add("create", after=after, rank=0)
+        self.share("run")
+        probes = [self.add("probe", at, rank, name="probe worker", after=after) for rank, at in enumerate(addresses)]
+        created = self.add("create", buffers=tuple(probes), rank=0)
+        self._shared = TaskRef(created)
+        return created
+
+    def add(
+        self,
+        verb: str,
+        *args: Any,
+        name: str = "",
+        buffers: tuple[Key | None, ...] = (),
+        after: Iterable[Key] = (),
+        rank: int | None = None,
+    ) -> Key:
+        """Add a task: a verb, plain arguments, what it takes and waits for; returns its key, which ends with its rank.
+
+        Parameters
+        ----------
+        rank : int, optional
+            Where that is not the last argument.
+        """
+        key = (f"{name or verb}-{self._suffix_of(verb)}", *args, *([] if rank is None else [rank]))
+        taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
+        self.graph[key] = Task(key, self._do, self._shared, verb, args, len(taken), *taken, *map(TaskRef, after))
+        return key
+
+    def _suffix_of(self, verb: str) -> str:
+        """What is in the key of a task: it says where ranks are."""
+        return self.suffix

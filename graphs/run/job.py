@@ -1,0 +1,424 @@
+"""A plan as a Dask collection, and running it: on threads, or on the workers of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import dask.threaded
+from dask.base import DaskMethodsMixin
+from dask.utils import parse_timedelta
+from zarr.storage import MemoryStore, WrapperStore
+
+from oocarrays.errors import (
+    CorruptChunkError,
+    DiskFullError,
+    KernelError,
+    OocError,
+    PlacementError,
+    RunError,
+    StoreFailure,
+)
+from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.placement import Worker, idle_workers, workers_of
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.telling import listen
+from oocarrays.graphs.run.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
+from oocarrays.graphs.settings import setting
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.plan.limits import check_count
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.remote import RemoteStore
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Graph = tuple[dict[Any, Any], Key]
+"""Tasks by their keys, and the key of the last one."""
+Run = TypeVar("Run", bound=Work)
+LOOK_SECONDS = 5
+"""Seconds between two looks at the workers of a run."""
+BUILDING = threading.RLock()
+"""Held while a graph is built: all who look at a job see one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where ranks are put."""
+
+    client: Client
+    """The way to the scheduler."""
+    chosen: tuple[str, ...] | None
+    """Addresses or names of the workers; None for all that are there."""
+
+    def workers(self) -> list[Worker]:
+        """The workers now."""
+        return workers_of(self.client, self.chosen)
+
+
+class Threads(ThreadPoolExecutor):
+    """The threads of one run. Dask leaves tasks that wait in their queue, or have just begun, to themselves."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self._submitted: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Have something done."""
+        future = super().submit(*args, **kwargs)
+        self._submitted.add(future)
+        return future
+
+    def give_up(self) -> None:
+        """Do nothing more, and wait until what has begun is done."""
+        self.shutdown(wait=False, cancel_futures=True)
+        wait([future for future in self._submitted if not future.cancelled()], SETTLE_SECONDS)
+
+
+class GraphJob(DaskMethodsMixin, Generic[Run]):
+    """A run as a Dask collection of one value.
+
+    Parameters
+    ----------
+    run : Work or GroupRun
+        What the tasks do.
+    result : callable
+        Makes the value that a person gets of the last task's.
+    cluster : Cluster, optional
+        Where it runs; by default on threads of this process.
+    """
+
+    def __init__(self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
+        self._run: Run = run
+        self._result = result
+        self._cluster = cluster
+        if cluster:
+            check_reach(run.stores)
+        self._addresses: Sequence[str] = self._homed(self._put(cluster.workers() if cluster else ()))
+        self._built: Graph | None = None
+        self.measured_seconds: float | None = None
+        """Seconds that the last `run` took."""
+        self.moves: list[dict[str, Any]] = []
+        """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
+
+    def _build(self) -> Graph:
+        """The graph, and the key of its last task."""
+        raise NotImplementedError
+
+    def _whole(self) -> Graph:
+        """The same, built when it is looked at or run: a plan may be of more tasks than there can be."""
+        with BUILDING:
+            if self._built is None:
+                check_count(self._run.plan.traffic.tasks)
+                self._built = self._build()
+            return self._built
+
+    @property
+    def _graph(self) -> dict[Any, Any]:
+        return self._whole()[0]
+
+    @property
+    def _key(self) -> Key:
+        return self._whole()[1]
+
+    def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
+        """The worker of each rank, of those that are there; none on threads."""
+        return spread(self._run.plan.ranks, [worker.address for worker in workers])
+
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        """The worker of each rank, where they were put so."""
+        return addresses
+
+    def _find_workers(self, cluster: Cluster) -> None:
+        """Put ranks anew where a worker has gone since the job was planned."""
+        there = cluster.workers()
+        if not {worker.address for worker in there}.issuperset(self._addresses):
+            self._addresses = self._put(there)
+        self._addresses = self._homed(self._addresses)
+
+    @property
+    def meter(self) -> Meter:
+        """What the last run really read and wrote."""
+        return self._run.meter
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run: in the target's unfinished mark, in its journal, in the name of its scratch folder."""
+        return self._run.id
+
+    @property
+    def placement(self) -> dict[int, str]:
+        """The worker of each rank; none where ranks are threads."""
+        return dict(enumerate(self._addresses))
+
+    def _execute(self) -> Any:
+        if self._cluster:
+            self._find_workers(self._cluster)
+        self._run.look_back()
+        self._built = None  # keys are new in each run, and what an earlier one has done is left out
+        self._whole()
+        start = time.perf_counter()
+        name = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
+        self.measured_seconds = time.perf_counter() - start
+        return self._ended(name)
+
+    def _ended(self, name: str) -> Any:
+        """What a person gets, when they have been told what was missing."""
+        warn_of_missing(self.meter, self._warned_of())
+        return self._result(name)
+
+    def _warned_of(self) -> str:
+        """The sources of which a person wants to be told what they lack."""
+        return " and ".join(each.name for each in self._sources() if each.missing == "warn")
+
+    def _sources(self) -> Sequence[Presence]:
+        """What is read, and not made by the run."""
+        return tuple(self._run.reads())
+
+    def _on_threads(self) -> str:
+        """Run the graph on as many threads as can have work."""
+        threads = Threads(self._threads())
+        try:
+            name: str = dask.threaded.get(self._graph, self._key, pool=threads)
+        except BaseException as error:
+            self._run.abort(error)
+            threads.give_up()
+            self._run.settle(resumable=not isinstance(error, Exception))
+            raise
+        finally:
+            threads.shutdown(wait=False)
+        return name
+
+    def _threads(self) -> int:
+        return max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
+
+    def _on_cluster(self, cluster: Cluster) -> str:
+        client = cluster.client
+        self._run.meter, self.moves = Meter(), []
+        future = client.get(self._announced(), self._key, sync=False)
+        try:
+            name: str = self._awaited(cluster, future)
+        except BaseException as error:
+            taken_away = future.cancelled()  # not by us yet
+            self._cancel(client, future)
+            self._run.settle(resumable=_resumable(error))
+            if isinstance(error, KernelError):
+                self._run.take_back()
+            told = _explained(error, client, self._run, taken_away=taken_away)
+            if told is error:
+                raise
+            raise told from error
+        finally:
+            with suppress(Exception):
+                future.release()  # at once: who still wants the last task would have it done again when its worker dies
+                client.unsubscribe_topic(self._run.topic)
+        forget(self._run.ends)
+        if self.moves:  # a worker that died in the middle of a chunk has left its beginning
+            array_file.remove_partials(self._run.destination.store)
+        return name
+
+    def _awaited(self, cluster: Cluster, future: Any) -> str:
+        """The result, unless the workers that it needs do nothing for longer than anybody should wait."""
+        idle_since: dict[str, float] = {}
+        while True:
+            try:
+                name: str = future.result(timeout=LOOK_SECONDS)
+                return name
+            except TimeoutError:
+                if future.done():  # meanwhile; or it is the error of a task
+                    return str(future.result())
+            mine = {*self._addresses, *(move["worker"] for move in self.moves)}
+            idle = idle_workers(cluster.client, mine)
+            now = time.monotonic()
+            idle_since = {why: idle_since.get(why, now) for why in idle}
+            for why, since in idle_since.items():
+                if now - since > parse_timedelta(setting("give-up")):
+                    raise RunError(f"{why} for {now - since:.0f} s; {self._run.leaves}")
+
+    def _cancel(self, client: Client, future: Any) -> None:
+        """Stop, and wait until no worker is in the middle of a task; where the scheduler is gone, workers end too."""
+        with suppress(Exception):
+            if _is_lost(client):
+                return
+            future.cancel(force=True)
+            client.run(_settled, self._run.id, tuple(self._homes()))
+
+    # ------------------------------------------------------------------ what Dask asks of a collection
+
+    @staticmethod
+    def __dask_scheduler__(*args: Any, **kwargs: Any) -> Any:
+        return dask.threaded.get(*args, **kwargs)
+
+    def __dask_graph__(self) -> dict[Key, Any]:
+        return self._announced(self._run.ends)
+
+    def _announced(self, ends: Sequence[tuple[Journal, str]] = ()) -> dict[Key, Any]:
+        """The graph, of which a cluster knows where its tasks go.
+
+        Parameters
+        ----------
+        ends : sequence of journals and run ids
+            Where it is taken away, once it has been heard, that the run has ended.
+        """
+        if self._cluster and self._is_fresh():
+            client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
+            _hear(client, self._run, self.moves, {suffix: ends}, self._warned_of())
+            for suffix, addresses in self._homes().items():
+                pin(client, suffix, addresses, self._run.topic)
+        return self._graph
+
+    def _homes(self) -> Mapping[str, Sequence[str]]:
+        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        return {self._key[0].rpartition("-")[2]: self._addresses}
+
+    def _is_fresh(self) -> bool:
+        """Whether the graph is still to be run: after `persist` it holds the result."""
+        return len(self._graph) > 1
+
+    def __dask_keys__(self) -> list[Key]:
+        return [self._key]
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        return (self._key[0],)
+
+    @staticmethod
+    def __dask_optimize__(graph: Any, keys: Any, **kwargs: Any) -> Any:
+        return graph
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return type(self).__name__, self._key[0]
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _first, (self._result if self._cluster else self._ended,)  # that of a cluster travels to a worker
+
+    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._persisted, ()
+
+    def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> GraphJob[Run]:
+        """The same job, its last task done."""
+        job = object.__new__(type(self))
+        job.__dict__.update(self.__dict__)
+        name, *rest = self._key
+        job._built = dict(graph), ((rename or {}).get(name, name), *rest)
+        return job
+
+
+def forget(ends: Sequence[tuple[Journal, str]]) -> None:
+    """Take away that runs have ended: it has been heard."""
+    for journal, id in ends:
+        with suppress(OocError):  # it is small, and nobody's but its run's
+            journal.was_heard(id)
+
+
+def _hear(
+    client: Client,
+    run: Work,
+    moves: list[dict[str, Any]],
+    ends: Mapping[str, Sequence[tuple[Journal, str]]],
+    warned_of: str,
+) -> None:
+    """Hear what has been done of a run, as long as it is there.
+
+    Parameters
+    ----------
+    ends : mapping
+        What is to be forgotten when the last task of a graph has been done, by the suffix of its keys.
+    warned_of : str
+        The sources of which a person is told then what they lack.
+    """
+    there = weakref.ref(run)
+
+    def meter() -> Meter | None:
+        run = there()
+        return run.meter if run is not None else None
+
+    def moved(told: dict[str, Any]) -> None:
+        if told not in moves:  # the tasks of every array of a group are moved, in the same way
+            moves.append(told)
+
+    def ended(suffix: str) -> None:
+        if (counted := meter()) is not None:
+            warn_of_missing(counted, warned_of)
+        if found := ends.get(suffix):  # not here: a store may let its answer wait, and a cluster does not
+            threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
+
+    listen(client, run.topic, meter, moved=moved, ended=ended)
+
+
+def _first(values: list[str], result: Callable[[str], Any]) -> Any:
+    return result(values[0])
+
+
+def check_reach(stores: Mapping[str, Any]) -> None:
+    """Refuse stores in the memory of this process: every worker would have a copy of its own.
+
+    Raises
+    ------
+    PlacementError
+        Where one of them is.
+    """
+    for name, store in stores.items():
+        if is_here(store):
+            raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
+
+
+def is_here(store: Any) -> bool:
+    """Whether a store is in the memory of this process."""
+    here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return here or isinstance(store, MemoryStore)
+
+
+async def _settled(id: str, suffixes: tuple[str, ...]) -> None:
+    """Give up a run's graph on this worker: wait for tasks that have begun, and refuse those that come late."""
+    GIVEN_UP.update(suffixes)
+    mine = [run for name, run in LIVE.items() if name.startswith(id)]
+    for _ in range(SETTLE_SECONDS * 20):
+        if not any(run.running for run in mine):
+            return
+        await asyncio.sleep(0.05)
+
+
+def _resumable(error: BaseException) -> bool:
+    """Whether what a run left in scratch can be of use: it was not the data or the device that stopped it."""
+    return not isinstance(error, CorruptChunkError | DiskFullError | StoreFailure)
+
+
+def _explained(error: BaseException, client: Client, run: Work, *, taken_away: bool = False) -> BaseException:
+    """What a person is told where a cluster, and not the work, was what failed.
+
+    Parameters
+    ----------
+    taken_away : bool
+        Whether somebody has cancelled the run's last task, or has restarted the cluster.
+    """
+    from distributed import KilledWorker
+
+    if taken_away and not isinstance(error, OocError | KeyboardInterrupt | SystemExit) and not _is_lost(client):
+        return RunError(f"run {run.id} was cancelled, or its cluster restarted; {run.leaves}")
+    if isinstance(error, KilledWorker):
+        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {run.leaves}")
+    if isinstance(error, OocError) or not isinstance(error, Exception) or not _is_lost(client):
+        return error
+    return RunError(f"the scheduler at {_address(client)} is gone; {run.leaves}")
+
+
+def _address(client: Client) -> str:
+    return str(getattr(client.scheduler, "address", "its address"))
+
+
+def _is_lost(client: Client) -> bool:
+    """Whether the connection to the scheduler is lost."""
+    return client.status != "running"

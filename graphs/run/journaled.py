@@ -1,0 +1,305 @@
+"""Runs that keep a journal: begun with care, and gone on with after a worker was lost, or the run itself.
+
+probe ─► create ─► …        create makes the target, marked unfinished, and begins the journal; or finds both, of this
+                            very run, and goes on with what is not recorded as done
+finish                      says in the journal that the run ends, takes the mark away, then all else of the journal
+
+A worker may die when its last task is done and nobody has heard of it: all tasks are then done again, and find that
+the run has ended. The client takes away what says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import zarr
+
+from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError
+from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
+from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
+from oocarrays.graphs.run.work import Work, was_ended
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import StoreLike, unfinished_run
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.meter import Meter
+
+CLAIM_SECONDS = 5
+"""Seconds that a run waits for tasks of a dead run at the same target to end."""
+
+
+class EndingRun(Work):
+    """One run that says that it ends, and takes the mark off its target: once, however often its tasks are done."""
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """The target."""
+        return [self.destination.store]
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Where it writes down that it ends, and as which run; threads die together."""
+        return [] if self.processes is None else [(Journal(self.destination.store), self.id)]
+
+    def has_ended(self) -> bool:
+        """Whether this very run has finished its target, and its last task is to be done again."""
+        if self.processes is None or not array_file.is_finished(self.destination.store):
+            return False
+        return self.journal.ended(self.id) is not None or was_ended()
+
+    def _end(self, gives: Any) -> Any:
+        """End the run, once: the mark goes, and the journal but for the word that it has ended; returns ``gives``."""
+        if self.has_ended():
+            (gives,) = self.journal.ended(self.id) or (gives,)
+        else:
+            self._check_read()
+            finish_targets = self._finishing()
+            self.syncer.finish()
+            if self.failure:  # while that took its time
+                raise self.failure
+            if self.ends:
+                self.journal.say_ended(self.id, gives)
+            finish_targets()
+        self.syncer.drop()
+        self.journal.remove(ended=self.id if self.ends else None)
+        return gives
+
+    def _check_read(self) -> None:
+        """Refuse to end where what was read has changed meanwhile."""
+
+    def _finishing(self) -> Callable[[], None]:
+        """Write what can be written before all is synced; what is returned takes the marks away."""
+        return self._finish_targets
+
+    def _finish_targets(self) -> None:
+        """Take the marks away."""
+        raise NotImplementedError
+
+
+class KeptRun(EndingRun):
+    """One run that keeps a journal: of what it reads, and of what it has done."""
+
+    content: dict[str, Any]
+    """What the journal keeps of it."""
+    remains: Remains = NOTHING_LEFT
+    """What the run has left with which it goes on."""
+    resumes = False
+    """Whether it goes on with what another process has left."""
+    made = False
+    """Whether its target was made by this graph: nothing can be there that an earlier one has written."""
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a person is to know of what was left."""
+        return self.remains.notices
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The arrays that are not to change while the run lasts."""
+        return ()
+
+    def _read_now(self) -> Any:
+        """How that is which is read."""
+        return fingerprints(self.read_from)
+
+    def _content_now(self) -> dict[str, Any]:
+        """What the journal keeps, with how that was which is read when the run began."""
+        read = {CHUNKS_READ: self._read_now()} if CHUNKS_READ not in self.content else {}
+        return self.content | read | {BEGINNING: self.remains.beginning}
+
+    def _is_another_plan(self) -> bool:
+        """Whether the journal is to be written anew: a person has started over, or planned the rest otherwise.
+
+        Raises
+        ------
+        RunError
+            Where another run has done so since this one was planned.
+        """
+        now = self.journal.read()[1].get(BEGINNING, "")
+        if now not in (self.remains.beginning, self.remains.found):
+            raise RunError(f"{self.destination.store} is no longer what run {self.id} left: resume it again")
+        return bool(now != self.remains.beginning)
+
+    def _restart(self) -> None:
+        """Have nothing done but what is kept; all else is written again, or removed where it is the fill value now."""
+        self.journal.replace(self.id, self._content_now(), self.remains.kept)
+
+    def look_back(self) -> None:
+        """Start over where what is read has changed since the job failed, or may have: nobody can see into its source.
+
+        Raises
+        ------
+        JournalError
+            Where the job goes on with what another process has left: there it is a person who decides.
+        """
+        content = self._begun_with()
+        if content is None or content.get(BEGINNING, "") != self.remains.beginning:
+            return
+        self.look()
+        refused = self._refused(content)
+        if refused and self.resumes:
+            raise refused
+        if refused or not (self.resumes or self._is_seen(content)):
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """Have the next graph begin again."""
+        self.remains = self.remains.begun_again()
+
+    def _check_read(self) -> None:
+        """Refuse to finish with a source that has changed while it was read; only folders are looked into again.
+
+        Raises
+        ------
+        RunError
+            It says how much has changed, and what there is to do.
+        """
+        local = any(array_file.local_folder(array.store_path.store) for array in self.read_from)
+        content = self._begun_with() if local else None
+        refused = self._refused(content) if content else None
+        if refused:
+            raise RunError(str(refused))
+
+    def _begun_with(self) -> dict[str, Any] | None:
+        """What the journal says, where this run has begun and cares for what it read."""
+        mine = unfinished_run(self.destination.store) == self.id
+        return self.journal.read()[1] if mine and not self.remains.trust.as_is and self.journal.is_there() else None
+
+    def _refused(self, content: Mapping[str, Any]) -> JournalError | None:
+        """Why it does not go on with what it reads, if it does not."""
+        return self._changed(self.read_from, content)
+
+    def _changed(self, arrays: Sequence[zarr.Array], content: Mapping[str, Any]) -> JournalError | None:
+        try:
+            check_sources(arrays, content, self.destination.store, TRUSTED, given=self.remains.moved)
+        except JournalError as error:
+            return error
+        return None
+
+    def _is_seen(self, content: Mapping[str, Any]) -> bool:
+        """Whether somebody would see that what is read has changed."""
+        return None not in (content.get(CHUNKS_READ) or [None] * len(self.read_from))
+
+
+class JournaledRun(KeptRun):
+    """One run whose parts are recorded when they are done."""
+
+    @property
+    def done(self) -> frozenset[tuple[int, ...]]:
+        """The parts that had been done before it was resumed."""
+        return self.remains.done
+
+    # ------------------------------------------------------------------ beginning
+
+    def _create(self, *probes: tuple[int, str, str]) -> Any:
+        """Make the target, marked unfinished, unless this run has: before a worker was lost, or it was itself.
+
+        Raises
+        ------
+        TargetError
+            Where something is there, or another run is at work.
+        RunError
+            Where what is to be resumed has been replaced.
+        """
+        self.check_placement(probes)
+        mark = unfinished_run(self.destination.store)
+        mine = mark == self.id
+        if self.processes is None or not mine:
+            self._begin_anew()
+        self.made = False
+        if mine:
+            self._go_on()
+            return self
+        if self.has_ended():
+            return self
+        if self.resumes:
+            raise RunError(f"{self.destination.store} is no longer what run {self.id} left")
+        self._check_target()
+        self._check_room()
+        if mark is not None:
+            self.journal.claim()
+            self.journal.release()
+        self._make_targets()
+        self.made = True
+        self.journal.claim()
+        self.journal.begin(self.id, self._content_now())
+        if self.processes is not None:
+            self.syncer.finish()  # what this worker has made; the others sync what they make themselves
+        return self
+
+    def _begin_anew(self) -> None:
+        with self._idle:
+            self.failure, self.meter = None, Meter()
+            self.journal = Journal(self.destination.store, durable=self.durable)
+            self.syncer.begin_anew()
+
+    def _go_on(self) -> None:
+        """Go on with what this run has made."""
+        alone = self.processes is None or self.resumes
+        self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
+        self._find_journal()
+        if self._is_another_plan():
+            self._restart()
+        self._forget_what_is_gone()
+        if alone:
+            self._remove_partials()
+
+    def _find_journal(self) -> None:
+        """Begin the journal where a worker was lost between making the target and that."""
+        try:
+            self.journal.read()
+        except NotFoundError:
+            if self.resumes:
+                raise
+            self.journal.begin(self.id, self._content_now())
+
+    def _forget_what_is_gone(self) -> None:
+        """Take back what is recorded and cannot be used any more."""
+        self.journal.forget(self.remains.lost)
+
+    def _remove_partials(self) -> None:
+        array_file.remove_partials(self.destination.store)
+
+    def _check_target(self) -> None:
+        """Refuse a target that has appeared since the run was planned."""
+
+    def _check_room(self) -> None:
+        """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
+
+    def _make_targets(self) -> None:
+        """Make it, marked unfinished."""
+        raise NotImplementedError
+
+    def is_done(self, part: tuple[int, ...]) -> bool:
+        """Whether a part was done, before the run was resumed or a worker was lost; when it has ended, all are."""
+        if part in self.done or self.processes is None:
+            return part in self.done
+        return self.journal.has(part) if self.journal.is_there() else array_file.is_finished(self.destination.store)
+
+
+def check_folder(store: StoreLike) -> None:
+    """Refuse a worker that does not see the folder in which a target is to be.
+
+    Raises
+    ------
+    RunError
+        It names the target.
+    """
+    folder = array_file.local_folder(store)
+    if folder and not os.path.isdir(os.path.dirname(folder)):
+        raise RunError(f"the folder of {folder} is not there on this worker: sources and targets must be shared")
+
+
+def check_room(wants: Mapping[str, int]) -> None:
+    """Refuse to write more bytes to folders than their devices have left.
+
+    Raises
+    ------
+    DiskFullError
+        It names a folder.
+    """
+    for place, wanted in wants.items():
+        free = array_file.free_bytes(place)
+        if sum(wants.values()) > free and wanted:
+            raise DiskFullError(f"{place} needs {sum(wants.values())} bytes; its device has {free} left")

@@ -1,0 +1,166 @@
+"""Looking at what a run that stopped has left: whether its source is as it was, and what it stored is still there.
+
+source    ─► fingerprint now   ─► as when the run began?  else refused; or taken, where somebody asks for it
+journal   ─► receipts ─► sizes ─► as they were stored?    else the part is done again, and said
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import zarr
+
+from oocarrays.errors import JournalError
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike, location
+from oocarrays.storage.journal.fingerprints import changed, fingerprint
+from oocarrays.storage.journal.receipts import Receipt, Store
+
+Part = tuple[int, ...]
+Stored = Mapping[str, Mapping[str, Receipt]]
+"""Receipts of a part, by the name of the place where they are."""
+CHUNKS_READ = "chunks_read"
+"""Where a journal keeps the fingerprints of what its run reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """How far what a run has left is trusted."""
+
+    as_is: bool = False
+    """Whether to go on with a source that has changed."""
+    again: str = ""
+    """Where a run is begun again, with the source as it is now: what tells this beginning from all others."""
+    verify: bool = False
+    """Whether what was stored is read, and not only its sizes looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What looking at the target has shown."""
+
+    lost: frozenset[Part] = frozenset()
+    """The parts of which something is not as it was stored."""
+    odd: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The keys of all that is not, by place."""
+    of: int = 0
+    """How many were looked at."""
+
+    @property
+    def notice(self) -> str:
+        """The same for a person; empty where all is well."""
+        if not self.lost:
+            return ""
+        odd = sum(map(len, self.odd.values()))
+        return f"{odd} of {self.of} chunks that had been written are not as they were: they are written again"
+
+
+TRUSTED, NOTHING = Trust(), Found()
+
+
+# ---------------------------------------------------------------------- the source
+
+
+def fingerprints(arrays: Iterable[zarr.Array]) -> list[dict[str, Any] | None]:
+    """Those of some arrays."""
+    return [fingerprint(array) for array in arrays]
+
+
+def check_sources(
+    arrays: Sequence[zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust, *, given: bool = False
+) -> list[str]:
+    """Refuse to go on with sources that are not as they were when a run began; what a person is to know of them.
+
+    Parameters
+    ----------
+    given : bool
+        Whether sources were named anew: they may have been copied.
+
+    Raises
+    ------
+    JournalError
+        It says how much has changed, and what there is to do.
+    """
+    if trust.again:
+        return []
+    ways = WAYS_OF_PASSES if "pass" in content else WAYS_OUT
+    before = content.get(CHUNKS_READ) or [None] * len(arrays)
+    if len(before) != len(arrays):
+        raise JournalError(f"the journal in {target} has fingerprints of {len(before)} sources, not {len(arrays)}")
+    since, pairs = f"{target} began: {ways}", zip(arrays, before, strict=True)
+    return [notice for notice in (_told(*pair, trust, since, given) for pair in pairs) if notice]
+
+
+def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, since: str, given: bool) -> str | None:
+    name = location(array)
+    if before is None:
+        return f"whether {name} has changed since is not known: no fingerprint of its chunks was kept"
+    now = fingerprint(array)
+    if now is None:
+        if not trust.as_is:
+            raise JournalError(f"{name} is not listed, to see whether it has changed since the run in {since}")
+        return None
+    share = changed(before, now, moved=given)
+    if not share:
+        return None
+    told = f"about {max(100 * share, 0.1):.3g} % of the chunks of {name} have changed since the run in {since}"
+    if not trust.as_is:
+        copied = "; if it was copied, name it as source" if not given and not changed(before, now, moved=True) else ""
+        raise JournalError(told + copied)
+    return told.partition(" began: ")[0] + " began: what was written before stays as it is"
+
+
+WAYS_OF_PASSES = "start over (overwrite=True), or go on all the same (resume='as-is')"
+WAYS_OUT = "start over (again=True, --again), or go on all the same (as_is=True, --as-is)"
+
+
+# ---------------------------------------------------------------------- the target
+
+
+def look(
+    stored: Mapping[Part, Stored | None],
+    place: Callable[[Part, str], StoreLike | None],
+    expected: Callable[[Part], tuple[StoreLike | None, Mapping[str, Receipt]]],
+    *,
+    verify: bool,
+) -> Found:
+    """Which of what was stored is not there any more, or is otherwise; a warning says so.
+
+    Of a chunk that two parts have written, which is then as the later one left it, either receipt will do.
+
+    Parameters
+    ----------
+    stored : mapping
+        What the journal says of each part.
+    place : callable
+        Where a part's chunks are, by the name of the place; None for one that is not to be looked at.
+    expected : callable
+        For a part that was written down without receipts: where its chunks are, and what they must be at least.
+    """
+    kept: dict[str, tuple[StoreLike, dict[str, list[tuple[Part, Receipt]]]]] = {}
+    for part, receipts in stored.items():
+        here = [expected(part)] if receipts is None else [(place(part, name), keys) for name, keys in receipts.items()]
+        for where, keys in here:
+            if where is not None:
+                _, by_key = kept.setdefault(str(where), (where, {}))
+                for key, receipt in keys.items():
+                    by_key.setdefault(key, []).append((part, receipt))
+    lost: set[Part] = set()
+    odd: dict[str, list[str]] = {}
+    for name, (where, by_key) in kept.items():
+        unlike = Store(where).unlike({key: [receipt for _, receipt in all] for key, all in by_key.items()}, verify)
+        odd[name] = unlike
+        lost.update(part for key in unlike for part, _ in by_key[key])
+    of = sum(any(receipt is not None for _, receipt in all) for _, keys in kept.values() for all in keys.values())
+    found = Found(lost=frozenset(lost), odd=odd, of=of)
+    if lost:
+        warnings.warn(found.notice, RuntimeWarning, stacklevel=2)
+    return found
+
+
+def at_least(file: ArrayFile, indices: Iterable[tuple[int, ...]]) -> dict[str, Receipt]:
+    """What chunks must be of which no receipt was kept: there, and of their size where nothing codes them."""
+    exact = [file.stored.chunk_bytes] if file.chain.pipeline == "plain" and file.chain.shard is None else []
+    return {file.chunk_key(index): list(exact) for index in indices}

@@ -1,0 +1,35 @@
+"""Warning of chunks that a source lacks, once a run, where a person asks for it."""
+
+from __future__ import annotations
+
+import warnings
+
+from oocarrays.graphs.run.telling import this_worker
+from oocarrays.storage.meter import Meter
+
+
+class MissingChunksWarning(UserWarning):
+    """A source lacks chunks, and ``missing="warn"`` was asked for."""
+
+
+def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:
+    """Warn of the chunks that have been counted for it, once for a meter; on a worker, its client is told.
+
+    Parameters
+    ----------
+    name : str
+        What was read.
+    so_far : bool
+        Whether more may be found missing.
+    """
+    count = meter.to_warn()
+    if not count:
+        return
+    least = "at least " if so_far else ""
+    text = f"{name} lacks {least}{count} chunk{'s' * (count > 1)}: taken for the fill value"
+    if this_worker():
+        from distributed import warn
+
+        warn(text, MissingChunksWarning)
+    else:
+        warnings.warn(text, MissingChunksWarning, stacklevel=2)

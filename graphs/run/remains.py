@@ -1,0 +1,118 @@
+"""What a run that stopped has left, as the run takes it that goes on with it: of every kind the same.
+
+the same plan    parts that are recorded ─► done
+another plan     parts that are recorded ─► chunks that they stored ─► kept: nobody writes them again, and a part all
+                                            of whose chunks are kept is done
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from oocarrays.graphs.run.looking import TRUSTED, Part, Stored, Trust, at_least
+from oocarrays.mapping.section import Section
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.journal import Kept
+from oocarrays.storage.journal.receipts import Receipt
+
+BEGINNING = "again"
+"""Where a journal keeps what tells the beginning of its plan from all others of the same run."""
+KEPT: Part = ()
+"""Stands among parts for what plans before this one have stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What a run that stopped has left; of a run that has not begun nothing."""
+
+    id: str | None = None
+    """Of the run; None of a new one."""
+    done: frozenset[Part] = frozenset()
+    """The parts that are not done again."""
+    lost: frozenset[Part] = frozenset()
+    """The parts that are recorded, and of which something is not as it was stored."""
+    odd: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The keys of what is not, by place."""
+    kept: Kept = field(default_factory=dict)
+    """Receipts of chunks that plans before this one have stored, by the name of the place."""
+    trust: Trust = TRUSTED
+    """How far all that is trusted."""
+    moved: bool = False
+    """Whether sources were named anew: they may have been copied."""
+    notices: tuple[str, ...] = ()
+    """What a person is to know of it."""
+    found: str = ""
+    """The beginning of which the journal was found; empty for the first of a run."""
+    beginning: str = ""
+    """The beginning that is gone on with: where it is another one, the journal is written anew."""
+
+    @property
+    def anew(self) -> bool:
+        """Whether the journal is to be written anew."""
+        return self.beginning != self.found
+
+    def begun_again(self) -> Remains:
+        """The same where nothing of it is of use any more."""
+        return replace(
+            self, found=self.beginning, beginning=new_beginning(), done=frozenset(), lost=frozenset(), kept={}
+        )  # fmt: skip
+
+    def told(self, *notices: str) -> Remains:
+        """The same with more for a person to know; nothing is said twice."""
+        return replace(self, notices=tuple(dict.fromkeys((*self.notices, *filter(None, notices)))))
+
+
+NOTHING_LEFT = Remains()
+
+
+def new_beginning() -> str:
+    """What tells one beginning from all others."""
+    return uuid.uuid4().hex
+
+
+def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: Any) -> Remains:
+    """What is left of a run, of which the journal says ``content``; ``anew``, where it is planned otherwise now."""
+    found = content.get(BEGINNING, "")
+    beginning = trust.again or (new_beginning() if anew else found)
+    return Remains(found=found, beginning=beginning, trust=trust, **left)
+
+
+# ---------------------------------------------------------------------- chunks, whoever wrote them
+
+
+def whole_chunks(
+    file: ArrayFile,
+    stored: Mapping[Part, Stored | None],
+    name: str,
+    sections: Mapping[Part, Iterable[Section]],
+    odd: Iterable[str] = (),
+) -> dict[str, Receipt]:
+    """Receipts of the chunks of which every element is in a part that is recorded, and that are as they were stored.
+
+    Parameters
+    ----------
+    name : str
+        Of the place in the parts' receipts.
+    sections : mapping
+        The elements of each part.
+    odd : iterable of str
+        Keys of chunks that are not as they were stored.
+    """
+    grid, bad = file.stored.grid, frozenset(odd)
+    missing: dict[str, int] = {}
+    receipts: dict[str, Receipt] = {}
+    for part, boxes in sections.items():
+        indices = [(index, box) for box in boxes for index in grid.indices(box)]
+        told = stored[part]
+        mine = at_least(file, (index for index, _ in indices)) if told is None else told.get(name, {})
+        for index, box in indices:
+            key, whole = file.chunk_key(index), grid.section(index)
+            common = whole.intersection(box)
+            if key in bad or key not in mine or common is None:
+                continue
+            receipts[key] = mine[key] if receipts.get(key, mine[key]) == mine[key] else []
+            missing[key] = missing.get(key, whole.size) - common.size
+    return {key: receipt for key, receipt in receipts.items() if not missing[key]}

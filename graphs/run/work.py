@@ -1,0 +1,274 @@
+"""What the tasks of one run have in common: they are counted, they say what they did, and the first failure stops all.
+
+A run is one object for all its tasks. Between threads they share it; on a cluster it travels once to each worker.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.run.telling import tell, this_worker
+from oocarrays.graphs.settings import setting
+from oocarrays.storage.files.array_file import StoreLike, local_folder, unfinished_run
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores import durable
+from oocarrays.storage.stores.durable import Syncer
+
+SETTLE_SECONDS = 60
+"""Seconds that a failed run waits for what its other tasks are in the middle of."""
+LIVE: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
+"""Runs in this process, by their id."""
+LOOKS = ("probe", "create", "make", "close", "done", "finish")
+"""What begins or ends a run, or a rank's share of it: what is read must be there."""
+SUFFIX = re.compile(r"-([0-9a-f]{12})")
+"""What is in every key of a graph; Dask may append to it."""
+GIVEN_UP: set[str] = set()
+"""Suffixes of the keys of graphs that this worker has been told to do no more of."""
+
+
+class Work:
+    """One run, shared by its tasks.
+
+    Parameters
+    ----------
+    store : path or Store
+        Its target, beside which its journal is.
+    processes : int, optional
+        Workers that it is planned for; None for threads of one process.
+    id : str, optional
+        The id of the run that is resumed.
+    """
+
+    plan: Any
+    """What it will do: frozen data."""
+    destination: Any
+    """Where it writes: ``destination.store``."""
+
+    def __init__(self, store: StoreLike, processes: int | None, id: str | None) -> None:
+        self.id = id or uuid.uuid4().hex[:12]
+        self.processes = processes
+        self.journal = Journal(store, durable=bool(setting("durable")))
+        self._here()
+
+    def _here(self) -> None:
+        """What belongs to this process."""
+        self.meter = Meter()
+        self.rooms = Rooms()
+        self.failure: BaseException | None = None
+        self._running = 0
+        self._idle = threading.Condition()
+        there = weakref.ref(self)
+        patience = durable.GROUP_SECONDS if self.processes is None else 0.0
+        self.syncer = Syncer(lambda: places_of(there()), active=self.durable, patience=patience)
+        LIVE[self.id] = self
+
+    @property
+    def durable(self) -> bool:
+        """Whether what it writes is on its device before that is written down."""
+        return self.journal.durable
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """Stores, and folders of scratch, that are on their device before anything is written down in a journal."""
+        return []
+
+    def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
+        """Write down that a part is done, once it is on its device.
+
+        Between threads nobody waits for that: they end together, and so parts are written down many at once. A
+        worker's task waits, for what it has not written down when it ends is not done again if the worker dies.
+        """
+        self.syncer.then(partial(self.journal.prepare, part, stored), ahead=self.plan.ranks)
+        if self.processes is not None:
+            self.syncer.wait()
+
+    def look_back(self) -> None:
+        """Look, before a job is run once more, whether it can go on with what it has done."""
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it writes, and where it reads, if that is a store."""
+        return {"target": self.destination.store}
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Where it writes down that it ends, and as which run, until that has been heard."""
+        return []
+
+    @property
+    def leaves(self) -> str:
+        """What a run that was cut short leaves."""
+        begun = unfinished_run(self.destination.store) == self.id
+        return f"{self.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
+
+    @property
+    def topic(self) -> str:
+        """The name under which a cluster tells what happens in this run."""
+        return f"oocarrays-{self.id}"
+
+    @staticmethod
+    def task(run: Work, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
+        """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
+        with run._counted():
+            if GIVEN_UP and is_given_up():
+                raise RunError(f"run {run.id} has been given up")
+            if run.failure and verb != "create":
+                raise run.failure
+            try:
+                if verb in LOOKS:
+                    run.look()
+                with nullcontext() if verb == "copy" else run.meter.phase(verb, args), _found(verb):
+                    result = run._verb(verb)(*args, *inputs[:buffers])
+            except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
+                if verb == "create":
+                    run.failure = None  # of an earlier time in this process
+                raise run.abort(error) from error.__cause__
+        run._tell(verb, args)
+        return result
+
+    def look(self) -> None:
+        """Look at what is read, as far as it can be seen from here.
+
+        Raises
+        ------
+        RunError
+            Where it has gone, or is no longer what it was when the run was planned: it names it.
+        """
+        for presence in self.reads():
+            presence.check()
+
+    def reads(self) -> Iterable[Presence]:
+        """What is read and not made by this run."""
+        return ()
+
+    def _verb(self, verb: str) -> Callable[..., Any]:
+        return getattr(self, f"_{verb}")  # type: ignore[no-any-return]
+
+    def _tell(self, verb: str, args: tuple[int, ...]) -> None:
+        """On a cluster, say what has been done and counted here."""
+        if self.processes is None:
+            return
+        tell(self.topic, verb, args, self.meter)  # where these tasks do not run on threads after all
+
+    @property
+    def running(self) -> int:
+        """Tasks that this process is in the middle of."""
+        return self._running
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a task while it runs."""
+        with self._idle:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._let_go()
+                self._idle.notify_all()
+
+    def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
+        """Where a rank was put, and where it runs; its worker opens meanwhile what it reads."""
+        self._check_visible()
+        worker = this_worker()
+        return rank, address, worker.address if worker else address
+
+    def _check_visible(self) -> None:
+        """Refuse a worker that does not see what is read or written."""
+
+    def check_placement(self, probes: tuple[tuple[int, str, str], ...]) -> None:
+        """Refuse a cluster that does not keep ranks where they were put, unless their worker is gone."""
+        astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
+        if astray and any(put in live_workers() for _, put, _ in astray):
+            rank, put, ran = astray[0]
+            raise PlacementError(
+                f"rank {rank} was put on worker {put} and ran on {ran}: this cluster moves pinned tasks"
+            )
+
+    def take_back(self) -> None:
+        """Remove what a kernel that failed has left, where nothing had been written."""
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
+        self._wait()
+        self.journal.release()
+
+    def _wait(self) -> None:
+        with self._idle:
+            self._idle.wait_for(lambda: not self._running, SETTLE_SECONDS)
+        self.syncer.stop()
+
+    def abort(self, error: BaseException) -> BaseException:
+        """Stop: tasks that have not begun will not. The target stays marked unfinished.
+
+        What failed first is what every later task raises, whichever of them the scheduler hears of first.
+        """
+        self.failure = self.failure or error
+        self.syncer.hurry()
+        return self.failure
+
+    def _let_go(self) -> None:
+        """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
+        if self.failure and not self._running:
+            self.syncer.stop()
+            self.journal.release()
+
+
+@contextmanager
+def _found(verb: str) -> Iterator[None]:
+    """What is not found by a run that has begun was there when it was asked for: that is no fault of who asked."""
+    try:
+        yield
+    except (NotFoundError, DescriptorError) as error:
+        if verb == "create":
+            raise
+        raise RunError(f"{error}; it was there when the run was planned") from error
+
+
+def places_of(run: Work | None) -> list[str]:
+    """The local folders in which a run writes."""
+    places = run.written_places if run else ()
+    return [folder for place in places if (folder := local_folder(place)) is not None]
+
+
+def is_given_up() -> bool:
+    """Whether this task is of a graph that has been given up: it was on its way when its worker was told."""
+    worker = this_worker()
+    key = str(worker.get_current_task()) if worker else ""
+    return any(suffix in key for suffix in GIVEN_UP)
+
+
+def was_ended() -> bool:
+    """Whether the scheduler has heard of the last task of this task's graph, while somebody may want it again."""
+    from distributed.utils import sync
+
+    from oocarrays.graphs.cluster.pins import ended_name
+
+    worker = this_worker()
+    found = SUFFIX.search(str(worker.get_current_task())) if worker else None
+    if worker is None or found is None:
+        return False
+    asked = sync(worker.loop, worker.scheduler.get_metadata, keys=[ended_name(found[1])], default=False)
+    return bool(asked)
+
+
+def live_workers() -> set[str]:
+    """Addresses of the workers that this task's scheduler knows."""
+    from distributed import worker_client
+
+    with worker_client() as client:
+        return set(known_workers(client))

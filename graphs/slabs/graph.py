@@ -1,0 +1,103 @@
+"""Passes over slabs, as tasks.
+
+    read 0 ──┬─► compute 0 ──► write 0      a band, into the middle of its window
+             ▼ give    ▲ give
+    read 1 ──┴─► compute 1 ──► write 1      what a window lacks, others have read and give
+             ▼ give    ▲ give
+    read 2 ──┴─► …                          waits until compute 0 is done: its window is free then
+
+Each rank reads one slab at a time, and ``prefetch`` slabs ahead of what it computes; every edge is memory. Thakur 1995,
+section 5.5.2, Figure 5.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from dask.task_spec import Task
+
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.slabs.tasks import SlabRun
+from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.plan import RESULTS
+
+
+def build_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
+    """The graph of a pass, and the key of its last task, whose value is the name of the first target.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        The worker of each rank; none where ranks are threads.
+    """
+    builder = SlabBuilder(run, addresses)
+    last = builder.build()
+    return builder.graph, last
+
+
+class SlabBuilder(Builder):
+    """Adds the tasks of one pass: of all slabs that are not done yet."""
+
+    def __init__(self, run: SlabRun, addresses: Sequence[str] = ()) -> None:
+        super().__init__(new_suffix(), SlabRun.task, run)
+        self.plan, self.done = run.plan, run.done
+        self._addresses = addresses
+        self._read: dict[Slab, Key] = {}
+        self._given: dict[tuple[Slab, Slab], Key] = {}
+
+    def build(self, after: Iterable[Key] = ()) -> Key:
+        """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
+        created = self.create(self._addresses, after)
+        runs = [self._needed(rank) for rank in range(self.plan.ranks)]
+        for slabs in runs:
+            for position, slab in enumerate(slabs):
+                before = self._former(slabs, position, created)
+                self._read[slab] = self.add("read", *slab, after=before)
+        for slab in self._read:
+            for taker in self._takers(slab):
+                self._given[slab, taker] = self.add("give", *taker, *slab, buffers=(self._read[slab],))
+        return self._end(created, [key for slabs in runs for key in self._results(slabs)])
+
+    def _end(self, created: Key, written: Sequence[Key]) -> Key:
+        return self.add("finish", after=[created, *written], rank=0)
+
+    def _needed(self, rank: int) -> list[Slab]:
+        """The slabs of a rank that are read: those that are to be computed, and those that give to others."""
+        slabs = self.plan.slabs(rank)
+        return [slab for slab in slabs if slab not in self.done or self._takers(slab)] if self.done else slabs
+
+    def _takers(self, slab: Slab) -> list[Slab]:
+        return [taker for taker in self.plan.takers(slab) if taker not in self.done]
+
+    def _former(self, slabs: Sequence[Slab], position: int, created: Key) -> Iterator[Key]:
+        """What a read waits for: the one before it, and the window that it is read into."""
+        yield self._read[slabs[position - 1]] if position else created
+        if position >= self.plan.held:
+            yield from self._last_uses(slabs[position - self.plan.held])
+
+    def _last_uses(self, slab: Slab) -> Iterator[Key]:
+        """After which a window is free: without prefetch the result is written, too, before anything else is read."""
+        if slab not in self.done:
+            yield self._key("compute" if self.plan.prefetch else "write", *slab)
+        else:
+            yield from (self._key("give", *taker, *slab) for taker in self._takers(slab))
+
+    def _key(self, verb: str, *args: int) -> Key:
+        return (f"{verb}-{self.suffix}", *args)
+
+    def _results(self, slabs: Sequence[Slab]) -> Iterator[Key]:
+        """Compute and write the slabs of a rank, one after the other."""
+        written: list[Key] = []
+        computed: list[Key] = []
+        for slab in slabs:
+            if slab in self.done:
+                continue
+            given = [self._given[giver, slab] for giver in self.plan.givers(slab)]
+            given += [self.add("fetch", *slab, rank, after=[self._read[slab]]) for rank in self.plan.fetchers(slab)]
+            after = [self._given[slab, taker] for taker in self._takers(slab)]  # for a kernel may change its block
+            after += written[-RESULTS : len(written) - RESULTS + 1] if len(written) >= RESULTS else []
+            after += computed[-1:]  # for what its kernel holds is counted once a rank
+            computed.append(self.add("compute", *slab, buffers=(self._read[slab], *given), after=after))
+            written.append(self.add("write", *slab, buffers=(computed[-1],), after=written[-1:]))
+        yield from written

@@ -1,0 +1,401 @@
+"""What the tasks of a pass over slabs do.
+
+A run is one object for all its tasks. Between threads they share it; on a cluster it travels once to each worker, and
+opens there what it needs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import zarr
+
+from oocarrays.errors import KernelError, OocError, RunError
+from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.slabs.workspace import KernelMemory
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.selection import Axes
+from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.rank_files import RankFiles, placed
+from oocarrays.storage.journal.leftovers import remove_unfinished
+from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.pool import Pool
+from oocarrays.storage.sections.windows import Blocks, Windows, within
+from oocarrays.storage.sections.write import write_section
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.remote import RemoteStore
+
+OBJECT_BYTES = 2**20
+"""Bytes of what a kernel may hold beside arrays: objects; and of what the system miscounts."""
+Kernel = Callable[..., Any]
+"""Takes a block of each source, with its halo, and gives one of the same shape for each target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabTarget:
+    """Where a pass writes, and how the array there is made."""
+
+    store: StoreLike
+    """Path or store of the target."""
+    settings: dict[str, Any]
+    """Arguments of ``zarr.create_array``."""
+    overwrite: bool
+    """Whether an array that is there may be replaced."""
+
+
+class SlabRun(JournaledRun):
+    """One pass over slabs, shared by its tasks.
+
+    Parameters
+    ----------
+    sources : sequence of ArrayFile or RankFiles
+        Aligned.
+    targets : sequence of SlabTarget
+        One or more: the journal is beside the first.
+    content : dict
+        What the journal keeps of it.
+    remains : Remains
+        What the run that is resumed has left, if one is; of local array files also which rank's are made.
+    """
+
+    plan: SlabPlan
+    destination: SlabTarget
+
+    def __init__(
+        self,
+        plan: SlabPlan,
+        kernel: Kernel,
+        sources: Sequence[Any],
+        targets: Sequence[SlabTarget],
+        content: dict[str, Any],
+        *,
+        processes: int | None = None,
+        remains: Remains = NOTHING_LEFT,
+    ) -> None:
+        self.plan = plan
+        self.targets = tuple(targets)
+        self.destination = self.targets[0]
+        self.content = content
+        self.resumes = remains.id is not None
+        self.remains = remains
+        self._given: Any = kernel, tuple(sources)
+        super().__init__(self.destination.store, processes, remains.id)
+
+    def _here(self) -> None:
+        super()._here()
+        self._opening = threading.RLock()
+        self._memory = KernelMemory()
+        self._pool = Pool()
+        self._computing: dict[int, ThreadPoolExecutor] = {}
+        self._written: list[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("plan", "targets", "destination", "content", "resumes", "remains", "id", "processes", "journal")
+        given = self._given if isinstance(self._given, bytes) else cloudpickle.dumps(self._given)
+        return {name: getattr(self, name) for name in names} | {"_given": given}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._here()
+
+    @property
+    def given(self) -> tuple[Kernel, tuple[Any, ...]]:
+        """The kernel and the sources; on a cluster opened when they are used, for the scheduler may not see them."""
+        with self._opening:
+            if isinstance(self._given, bytes):
+                self._given = cloudpickle.loads(self._given)  # our own bytes
+            return self._given  # type: ignore[no-any-return]
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The sources."""
+        return [source.zarr for source in self.given[1]]
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        """The targets."""
+        return [target.store for target in self.targets]
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        _, sources = self.given
+        read = {f"source {number}": source.zarr.store_path.store for number, source in enumerate(sources)}
+        return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and chunks that are written, for what is left."""
+        done, traffic = len(self.done.intersection(self.plan.all_slabs())), self.plan.traffic
+        left = 1 - done / max(self.plan.count, 1)
+        return left * traffic.read_requests, left * traffic.write_requests
+
+    # ------------------------------------------------------------------ beginning and end
+
+    def reads(self) -> Iterable[Presence]:
+        """The sources; of local array files those that are open in this process."""
+        return chain.from_iterable(source.presences for source in self.given[1])
+
+    def _check_visible(self) -> None:
+        for target in self.targets:
+            check_folder(target.store)
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._memory, self._written = KernelMemory(), None
+
+    def _check_target(self) -> None:
+        for target in self._unmade():
+            for source in self.given[1]:
+                array_file.check_target(source.zarr, target.store, overwrite=target.overwrite)
+
+    def _check_room(self) -> None:
+        stored = zip(self.targets, self.plan.targets, strict=True)
+        plain = [(array_file.local_folder(target.store), known) for target, known in stored if not known.coded]
+        check_room({folder: known.grid.count * known.chunk_bytes for folder, known in plain if folder})
+
+    def _make_targets(self) -> None:
+        """Make the targets, the first one last: its mark says that all are there."""
+        for target in reversed(self._unmade()):
+            self._make_target(target)
+
+    def _make_target(self, target: SlabTarget) -> None:
+        array_file.create_target(
+            target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
+        )
+
+    def _unmade(self) -> list[SlabTarget]:
+        """The targets that this run has not made yet, before a worker was lost, or it was itself."""
+        return [target for target in self.targets if array_file.unfinished_run(target.store) != self.id]
+
+    def _forget_what_is_gone(self) -> None:
+        """Refuse to go on where another target has been replaced; the last slab may have been written before."""
+        gone = self._unmade()
+        if gone and not all(map(self.is_done, self.plan.all_slabs())):
+            raise RunError(f"{gone[0].store} is no longer what run {self.id} left")
+        super()._forget_what_is_gone()
+
+    def _restart(self) -> None:
+        """As of every run; a chunk of which a part is written must be as it was stored, or not there."""
+        for place in self._changed_places():
+            self._remove_odd(place)
+        super()._restart()
+
+    def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
+        """Where it writes chunks of which a part may be there."""
+        return [target.store for target in self.targets]
+
+    def _remove_odd(self, place: StoreLike | RemoteStore) -> None:
+        """Remove chunks that are not as they were stored."""
+        odd = self.remains.odd.get(str(place), ())
+        if odd:
+            blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
+            for key in odd:
+                blobs.remove(key)
+
+    def _remove_partials(self) -> None:
+        for target in self.targets:
+            array_file.remove_partials(target.store)
+
+    def _finish(self) -> str:
+        self._end(None)
+        self.journal.release()
+        self._let_go_of_memory()
+        return str(self.destination.store)
+
+    def _finishing(self) -> Callable[[], None]:
+        ready = [self._finishing_target(number) for number in range(len(self.targets))]
+
+        def finish() -> None:
+            """The first one last: its mark says that some carry it."""
+            for each in reversed(ready):
+                each()
+
+        return finish
+
+    def _let_go(self) -> None:
+        """Threads are all of a run: what has failed among them is over when none is running."""
+        super()._let_go()
+        if self.processes is None and isinstance(self.failure, KernelError) and not self._running:
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Remove the targets in which nothing has been written, the first one last: as if nothing had been begun."""
+        with suppress(OocError):
+            if any(len(part) > 1 for part in self.journal.parts()):
+                return
+            for target in reversed(self.targets):
+                if array_file.unfinished_run(target.store) == self.id:
+                    remove_unfinished(target.store)
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
+        super().settle(resumable=resumable)
+        self._let_go_of_memory()
+
+    def _finishing_target(self, number: int) -> Callable[[], None]:
+        return array_file.finishing(self._open_targets()[number], durable=self.durable)
+
+    def _open_targets(self) -> list[Any]:
+        """The targets, open in this process."""
+        with self._opening:
+            if self._written is None:
+                self.journal.join()
+                self._written = list(map(self._open_target, self.targets))
+            return self._written
+
+    def _open_target(self, target: SlabTarget) -> ArrayFile | RankFiles:
+        return array_file.describe(array_file.open_array(target.store, mode="r+", unfinished=True), written=True)
+
+    # ------------------------------------------------------------------ slabs
+
+    @property
+    def windows(self) -> Windows:
+        """What is read into windows, counted here."""
+        return Windows(self.plan, self.given[1], self.meter, self._pool)
+
+    def _read(self, number: int, rank: int) -> Blocks | None:
+        """A window of each source: its band is read into the middle. None, where nobody needs it any more."""
+        slab = Slab(number, rank)
+        if self.is_done(slab) and all(map(self.is_done, self.plan.takers(slab))):
+            return None
+        with self._memory.taking():
+            return self.windows.read(slab)
+
+    def _give(self, taker: int, taker_rank: int, number: int, rank: int, blocks: Blocks | None) -> list[Blocks] | None:
+        """Copies of what a window of another slab has of this band."""
+        return self.windows.given(Slab(taker, taker_rank), Slab(number, rank), blocks) if blocks else None
+
+    def _fetch(self, taker: int, taker_rank: int, rank: int) -> list[Blocks]:
+        """What this rank reads again for the window of another."""
+        return self.windows.fetched(Slab(taker, taker_rank), rank)
+
+    def _compute(self, number: int, rank: int, blocks: Blocks | None, *given: list[Blocks] | None) -> Blocks | None:
+        """What the kernel makes of a window, without its halo; None, where that has been written."""
+        slab = Slab(number, rank)
+        if blocks is None or self.is_done(slab):
+            return None
+        self.windows.fill(slab, blocks, [came for came in given if came is not None])
+        return self._results(slab, blocks)
+
+    def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
+        """What the kernel makes of a window that lacks nothing, without its halo."""
+        window = self.plan.window(slab)
+        inside = within(self.plan.core(slab), window)
+        results = self._made(slab, self._called(slab, blocks), window.shape)
+        self._check_memory()
+        return [made[inside] for made in results]
+
+    def _called(self, slab: Slab, blocks: Blocks) -> Any:
+        """What the kernel gives.
+
+        Raises
+        ------
+        KernelError
+            Where it fails: it names the slab, and why.
+        """
+        try:
+            return self._thread_of(slab.rank).submit(self._apply, slab, blocks).result()
+        except RunError:
+            raise
+        except Exception as error:
+            raise KernelError(f"the kernel failed on {self._where(slab)}: {type(error).__name__}: {error}") from error
+
+    def _thread_of(self, rank: int) -> ThreadPoolExecutor:
+        """Where a rank's kernel runs: what it frees the allocator keeps for the thread that had it."""
+        with self._opening:
+            if rank not in self._computing:
+                self._computing[rank] = ThreadPoolExecutor(1, f"compute-{rank}")
+            return self._computing[rank]
+
+    def _let_go_of_memory(self) -> None:
+        """Give back what was kept for the next slab."""
+        self._pool.forget()
+        with self._opening:
+            for thread in self._computing.values():
+                thread.shutdown(wait=False)
+            self._computing = {}
+
+    def _apply(self, slab: Slab, blocks: Blocks) -> Any:
+        kernel, _ = self.given
+        with self._memory.computing() if self.plan.estimated else nullcontext():
+            return kernel(*blocks)
+
+    def _check_memory(self) -> None:
+        """Refuse to go on with a kernel for which there is no room.
+
+        Raises
+        ------
+        KernelError
+            Where more would be held than the budget: it says what to ask for.
+        """
+        plan, held = self.plan, self._memory.each or 0
+        own = held - plan.result_bytes
+        each = plan.ranks_here * (own - plan.workspace - OBJECT_BYTES)
+        if each > 0 and plan.peak_bytes + each > plan.budget:
+            raise KernelError(
+                f"the kernel held {own} bytes beside its block and results, and {plan.workspace} were planned for: "
+                f"{plan.peak_bytes + each} bytes would be held of memory={plan.budget}; "
+                f"give workspace='{ceil_div(own, 2**20)}MiB'"
+            )
+
+    def _where(self, slab: Slab) -> str:
+        """A slab for a person: its elements in the array."""
+        spans = (f"{span.start}:{span.stop}" for span in self.plan.core(slab).axes)
+        return f"slab [{', '.join(spans)}] (number {slab.number} of rank {slab.rank})"
+
+    def _made(self, slab: Slab, results: Any, shape: tuple[int, ...]) -> Blocks:
+        """What the kernel gave, checked.
+
+        Raises
+        ------
+        KernelError
+            Where it is not one array for each target, of the shape of its block, that fits the target's dtype.
+        """
+        given = results if isinstance(results, list | tuple) else (results,)
+        where = self._where(slab)
+        if len(given) != len(self.targets):
+            raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(self.targets)} targets")
+        made = [np.asarray(each) for each in given]
+        for array, target in zip(made, self.targets, strict=True):
+            if array.shape != shape:
+                raise KernelError(f"the kernel gave shape {array.shape} for {where}; its block has {shape}")
+            if not np.can_cast(array.dtype, target.settings["dtype"], "same_kind"):
+                wanted = target.settings["dtype"]
+                raise KernelError(
+                    f"the kernel gave dtype {array.dtype} for {where}; the target has {wanted}: give dtype="
+                )
+        return made
+
+    def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
+        """Write the chunks of a slab."""
+        slab = Slab(number, rank)
+        if results is None:
+            return
+        stored = {}
+        for name, (target, values) in enumerate(zip(self._open_targets(), results, strict=True)):
+            file, axes = placed(target, rank, self.plan.core(slab).axes)
+            with self._memory.taking():
+                stored[str(name)] = self._put(file, axes, values, self.remains.kept.get(str(name), {}))
+        self.record(slab, stored)
+
+    def _put(self, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()) -> dict[str, Receipt]:
+        """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
+        receipts = Receipts()
+        write_section(
+            file, axes, values, meter=self.meter, past_cache=self.plan.past_cache, receipts=receipts, kept=kept
+        )  # fmt: skip
+        return receipts.kept

@@ -1,0 +1,103 @@
+"""What a kernel holds beside its blocks and its results, measured on the first slab of a process.
+
+read      ├── 1 ──┤         ├── 2 ──┤        who takes memory waits while the first kernel computes
+compute            ├── 0 ──┤├── 1 ──┤├──     one slab is enough: all are alike
+
+The system keeps the most that a process had in memory (``VmHWM``): it sees what any library takes. Python's own
+`tracemalloc` sees numpy's arrays only, and can crash where other threads run when it stops (CPython gh-128679). What
+the process has kept of earlier work, and the kernel uses again, is not seen: it is of the idle level.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from oocarrays.storage.meter import anonymous_bytes
+from oocarrays.storage.stores.pages import libc
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+"""Of Linux: what a process has in memory; and the file by which ``VmHWM`` begins anew."""
+
+
+class KernelMemory:
+    """Measures the first kernel of a process, while nothing else is taken.
+
+    Examples
+    --------
+    >>> memory = KernelMemory()
+    >>> with memory.computing():
+    ...     blank = bytearray(2**23)
+    ...     del blank
+    >>> memory.each is None or memory.each > 2**22
+    True
+    """
+
+    def __init__(self) -> None:
+        self.each: int | None = None
+        """Bytes that the kernel held, its results among them, at most; None where nothing has been measured."""
+        self._changed = threading.Condition()
+        self._begun = False
+        self._alone = False
+        self._under_way = 0
+
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """Take memory, or give some back: not while the first kernel is measured."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Measure, if this is the first: what it imports or compiles then, too."""
+        if not self._is_first():
+            with self.taking():
+                yield
+            return
+        try:
+            before = _begin_anew()
+            yield
+            peak = _most()
+            if before is not None and peak is not None:
+                self.each = max(peak - before, 0)
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
+
+    def _is_first(self) -> bool:
+        """Whether nobody has computed yet: then all others wait from now on."""
+        with self._changed:
+            if self._begun:
+                return False
+            self._begun = self._alone = True
+            self._changed.wait_for(lambda: not self._under_way)
+            return True
+
+
+def _begin_anew() -> int | None:
+    """Give back what the allocator keeps for later, and begin ``VmHWM`` anew: bytes that no file backs now."""
+    with suppress(AttributeError):  # not glibc
+        libc().malloc_trim(0)
+    with suppress(OSError):
+        RESET.write_text("5")
+        return anonymous_bytes()
+    return None
+
+
+def _most() -> int | None:
+    """The most bytes in memory that no file backs; None where the system does not tell."""
+    with suppress(OSError, KeyError):
+        lines = (line.split(":") for line in STATUS.read_text(encoding="ascii").splitlines())
+        kib = {name: int(value.split()[0]) for name, value in lines if name in ("VmHWM", "RssFile")}
+        return 1024 * (kib["VmHWM"] - kib["RssFile"])
+    return None

@@ -1,0 +1,1 @@
+"""Arrays and groups as a person opens, makes and holds them."""

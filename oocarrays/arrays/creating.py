@@ -1,0 +1,285 @@
+"""Making and opening array files: one Zarr array for all ranks, or one for each."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import zarr
+
+from oocarrays.arrays import array
+from oocarrays.arrays.array import OutOfCoreArray
+from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
+from oocarrays.errors import ChunksError, LayoutError, NotFoundError, UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.mapping.given import chosen, element_type, extents, named
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
+from oocarrays.mapping.orientation import chunks_along, runs_along
+from oocarrays.mapping.section import axis_order
+from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.storage.files import array_file, local_files
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
+from oocarrays.storage.files.group_file import holds_group
+from oocarrays.stored.array import placer
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CHUNK_BYTES = 2**24
+"""Bytes of a chunk, if nothing is said of chunks or memory."""
+CHUNKS_IN_MEMORY = 8
+"""Chunks that a budget is to hold at least."""
+
+
+def open_array(
+    store: StoreLike | zarr.Array | zarr.Group,
+    *,
+    mode: Literal["r", "r+"] = "r",
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
+) -> OutOfCoreArray | LocalArrays:
+    """Open an array file: a Zarr array, or the local array files in a Zarr group.
+
+    Parameters
+    ----------
+    store : path, URL, Zarr store, zarr.Array or zarr.Group
+        Where the array is.
+    mode : str
+        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes.
+    storage_options : mapping
+        How a URL is opened, by the names that fsspec has for it.
+    scheduler : Client, address or "threads"
+        The cluster on whose workers' own disks local array files are; by default that of the active client.
+    missing : str
+        What is made of a chunk that is not there, by whatever reads this array: ``"fill"`` takes it for the fill value,
+        as Zarr does; ``"warn"`` does so, and warns once a run, with their number; ``"error"`` is for arrays that lack
+        none: a `RunError` names the first. Zarr itself stores no chunk of nothing but the fill value unless it is told
+        to. By default the setting ``oocarrays.missing``, which is ``"fill"``.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no store, or no array in it.
+    DescriptorError
+        Where it says of itself what does not fit what is there.
+    UnfinishedError
+        Where a run that died left it.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> z = zarr.create_array(store, data=np.arange(12).reshape(3, 4), chunks=(1, 4))
+    >>> a = open_array(store)
+    >>> a.shape, a.chunks, a[1:, ::3]
+    ((3, 4), (1, 4), array([[ 4,  7],
+           [ 8, 11]]))
+    """
+    place = placer(storage_options)(store)
+    try:
+        opened = array.open_array(place, mode=mode, missing=missing)
+    except NotFoundError:
+        local = open_local(place, mode=mode, scheduler=scheduler, missing=missing) if holds_group(place) else None
+        if local is None:
+            raise
+        return local
+    said = descriptor_of(opened.zarr.attrs.asdict(), opened.store)
+    if said is not None:
+        check_array(said, opened.zarr, opened.store)
+    return opened
+
+
+def create_array(
+    store: StoreLike,
+    *,
+    shape: int | Sequence[int],
+    dtype: Any,
+    orientation: Literal["row", "column"] | Sequence[int] | None = None,
+    chunks: ChunksLike | None = None,
+    shards: ChunksLike | None = None,
+    layout: LayoutLike | None = None,
+    ranks: int | None = None,
+    grid: Sequence[int] | None = None,
+    placement: Placement = "global",
+    depth: int | Sequence[int] = 0,
+    folders: str | None = None,
+    fill_value: Any = None,
+    compressors: Any = None,
+    filters: Any = None,
+    zarr_format: Literal[2, 3] = 3,
+    attributes: Mapping[str, Any] | None = None,
+    dimension_names: Sequence[str | None] | None = None,
+    memory: int | float | str | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+) -> OutOfCoreArray | LocalArrays:
+    """Make an array file, of which nothing is stored yet: every element has the fill value.
+
+    Parameters
+    ----------
+    store : path, URL or Zarr store
+        Where it is to be.
+    shape, dtype
+        Extent of each axis of the whole array, and the type of its elements.
+    orientation : "row", "column" or sequence of int
+        Which axes run along a chunk: the last axis fastest, the first, or the axes from the slowest to the fastest. The
+        fastest run whole as far as a chunk goes; in a chunk elements lie as Zarr lays them. "row", where ``chunks`` are
+        not given either.
+    chunks, shards : int, str, tuple or dict
+        Chunk and shard lengths as `rechunk` takes them, instead of an orientation, or such that run so.
+    layout, ranks, grid
+        Which rank holds which element, as `Layout.of` takes them. Local array files need it.
+    placement : "global" or "local"
+        One Zarr array for all ranks, or a group with one for each, ``rank-0000`` and so on.
+    depth : int or sequence of int
+        How many neighbours a rank sees along each axis. Local array files have room for them on both sides: a halo.
+    folders : str
+        Where the file of each rank is, such as ``"/scratch/u/{rank}.zarr"``, on the own disk of the worker that the
+        rank is put on; the group then holds the descriptor only. By default files are in the group.
+    fill_value, compressors, filters, zarr_format, attributes, dimension_names
+        As ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults.
+    memory : int or str
+        Bytes that a rank may hold: of chunks whose lengths are not given it holds 8 at least. They have 16 MiB at most.
+    overwrite : bool
+        Whether an array file at ``store`` may be replaced.
+    storage_options, scheduler
+        As in `rechunk`; a scheduler is asked for the workers of ``folders`` only.
+
+    Returns
+    -------
+    OutOfCoreArray or LocalArrays
+        Open for reading and writing.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is made: see `oocarrays.errors`.
+
+    Examples
+    --------
+    >>> store = zarr.storage.MemoryStore()
+    >>> a = create_array(store, shape=(8, 6), dtype="f4", orientation="column", layout="(block, *)", ranks=2)
+    >>> a.chunks, a.orientation, a.layout.ranks
+    ((8, 6), (1, 0), 2)
+    """
+    shape = extents(shape)
+    place = placer(storage_options)(store)
+    descriptor = described(shape, layout, ranks, grid, placement, depth)
+    known = element_type(dtype, error=UnsupportedError)
+    chunked, order = chunks_and_order(descriptor, known, orientation, chunks, dimension_names, _chunk_bytes(memory))
+    shard = regular_shards(shards, chunked, largest_shape(descriptor), known, dimension_names)
+    made = {
+        "dtype": known,
+        "chunks": chunked,
+        "shards": shard,
+        "fill_value": fill_value,
+        "compressors": "auto" if compressors is None else compressors or None,
+        "filters": "auto" if filters is None else filters or None,
+        "zarr_format": chosen(zarr_format, "zarr_format", (2, 3), error=UnsupportedError),
+        "attributes": {} if attributes is None else named(attributes, "attributes"),
+        "dimension_names": dimension_names,
+    }
+    wanted = replace(descriptor, orientation=order)
+    if placement == "local":
+        return _local(place, wanted, made, folders, overwrite, scheduler)
+    if folders is not None:
+        raise LayoutError(f"folders={folders!r} are of local array files: give placement='local'")
+    return _global(place, wanted, made, overwrite)
+
+
+def described(
+    shape: tuple[int, ...], layout: Any, ranks: Any, grid: Any, placement: Placement, depth: Any
+) -> Descriptor:
+    """What is asked for, checked."""
+    chosen(placement, "placement", ("global", "local"), error=LayoutError)
+    if layout is None and (placement == "local" or ranks is not None or grid is not None):
+        raise LayoutError(f"placement={placement!r} over ranks needs a layout, such as layout='(block, *)'")
+    wanted = layout_of(shape, layout, ranks, grid)
+    each = depths(depth, len(shape))
+    if wanted is not None:
+        check_depth(wanted, each)
+    return Descriptor(placement=placement, shape=shape, layout=wanted, depth=each)
+
+
+def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequence[int] | None) -> Layout | None:
+    """A layout that is asked for: a file is not to depend on how many cores this machine has."""
+    if layout is None:
+        return None
+    if isinstance(layout, Layout):
+        return layout_for(shape, layout, ranks=ranks, grid=grid, about=1)
+    return Layout.of(shape, layout, ranks=ranks, grid=grid)
+
+
+def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
+    """The shape of the array file, or of the largest of them, with its halo."""
+    layout = descriptor.layout
+    if descriptor.placement == "global" or layout is None:
+        return descriptor.shape
+    return LocalPart.of(layout, largest_rank(layout), descriptor.depth).shape
+
+
+def chunks_and_order(
+    descriptor: Descriptor, dtype: np.dtype, orientation: Any, chunks: Any, names: Any, nbytes: int
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Chunk lengths, and the order of the axes along a chunk, if there is one.
+
+    Parameters
+    ----------
+    nbytes : int
+        The most that a chunk may have whose lengths are not given.
+    """
+    shape = largest_shape(descriptor)
+    order = None if orientation is None else axis_order(orientation, len(shape))
+    known = axis_order("row", len(shape)) if order is None else order
+    chosen = chunks_along(known, shape, max(nbytes // dtype.itemsize, 1))
+    if chunks is None:
+        return chosen, known
+    given = regular_chunks(chunks, ChunkGrid.of(shape, chosen), dtype, names)
+    if order is not None and not runs_along(order, shape, given):
+        raise ChunksError(f"chunks={chunks!r} of shape {shape} do not run along orientation={orientation!r}")
+    return given, order
+
+
+def _chunk_bytes(memory: Any) -> int:
+    if memory is None:
+        return CHUNK_BYTES
+    return min(CHUNK_BYTES, settings.size_in_bytes(memory, "memory") // CHUNKS_IN_MEMORY)
+
+
+def _global(store: Any, descriptor: Descriptor, made: dict[str, Any], overwrite: bool) -> OutOfCoreArray:
+    """One Zarr array."""
+    whole = {**made, "shape": descriptor.shape}
+    whole["attributes"] = {**made["attributes"], KEY: descriptor.as_json()}
+    array_file.preview(whole, store)
+    array_file.check_place(store, overwrite=overwrite)
+    run = uuid.uuid4().hex[:12]
+    file = array_file.create_target(store, whole, run, overwrite=overwrite)
+    array_file.finish_target(file)
+    return OutOfCoreArray(zarr.open_array(file.zarr.store_path, mode="r+"))
+
+
+def _local(
+    store: Any, descriptor: Descriptor, made: dict[str, Any], folders: str | None, overwrite: bool, scheduler: Any
+) -> LocalArrays:
+    """A group, and in it one Zarr array a rank."""
+    array_file.preview(local_files.largest_settings(descriptor, made), store)
+    described, disks = own_disks(descriptor, folders, scheduler)
+    local_files.check_group_place(store, overwrite=overwrite)
+    local_files.create_group(store, described, made, uuid.uuid4().hex[:12], overwrite=overwrite)
+    files = local_files.LocalFiles(store=store, descriptor=described, name=str(store))
+    for rank in range(files.ranks):
+        own = local_files.rank_settings(described, made, rank)
+        disks.call(rank, local_files.create_file, files.place(rank), own, overwrite)
+    local_files.finish_group(store)
+    opened = local_files.open_local_files(store)
+    assert opened is not None, "it has just been made"
+    return LocalArrays(opened, mode="r+", disks=disks)

@@ -1,0 +1,128 @@
+"""Groups as a person holds them: a mapping of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays.arrays.array import OutOfCoreArray
+from oocarrays.graphs import settings
+from oocarrays.options.group_chunks import LINES
+from oocarrays.show import report
+from oocarrays.show.contents import array_facts
+from oocarrays.show.notebook import array_html, members_html, rows_html
+from oocarrays.storage.files import group_file
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.group_file import GroupFile
+from oocarrays.storage.files.presence import Policy
+from oocarrays.storage.stores.urls import absolute
+
+
+class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
+    """The arrays of a Zarr group, by their paths; nothing of them is in memory. Made by `open_group`.
+
+    ``group["air"]`` and ``group["deep/temp"]`` are `OutOfCoreArray`\\ s; ``xarray.open_zarr(group.store)`` is a
+    dataset, where the group lies in local files.
+    """
+
+    def __init__(self, file: GroupFile, missing: str | None = None) -> None:
+        self._file = file
+        self._missing = settings.missing(missing)
+
+    def __getitem__(self, name: str) -> OutOfCoreArray:
+        """The array at a path in the group.
+
+        Raises
+        ------
+        KeyError
+            Where there is none, whatever ``name`` is.
+        """
+        if not isinstance(name, str) or (path := name.strip("/")) not in self._file.arrays:
+            raise KeyError(name)
+        return OutOfCoreArray(self._file.arrays[path], self._missing)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.arrays)
+
+    def __len__(self) -> int:
+        return len(self._file.arrays)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The user's attributes of the group."""
+        return dict(self._file.zarr.attrs.asdict())
+
+    @property
+    def missing(self) -> Policy:
+        """What is made of chunks that its arrays lack: as `open_group` was told."""
+        return self._missing
+
+    @property
+    def zarr(self) -> zarr.Group:
+        """The Zarr group itself."""
+        return self._file.zarr
+
+    @property
+    def store(self) -> str:
+        """Where the group is."""
+        return self._file.name
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return sum(array.nbytes for array in self.values())
+
+    def _title(self) -> str:
+        return f"oocarrays.OutOfCoreGroup {len(self)} arrays, {format_bytes(self.nbytes)}, {self.store}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = [
+            (name, report.shape_text(a.shape), str(a.dtype), f"chunks {report.shape_text(a.chunks)}")
+            for name, a in self.items()
+        ]
+        return report.first_rows(rows, LINES)
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>" + (f"\n{report.table(self._rows(), indent='  ')}" if len(self) else "")
+
+    def _repr_html_(self) -> str:
+        return rows_html(
+            self._rows(),
+            title=self._title(),
+            below=members_html(self.items(), lambda array: array_html(array_facts(array.zarr))),
+        )
+
+
+def open_group(
+    store: StoreLike | zarr.Group, *, missing: Literal["fill", "warn", "error"] | None = None
+) -> OutOfCoreGroup:
+    """Open a group in a Zarr store, with all arrays in it and in the groups below.
+
+    Parameters
+    ----------
+    store : path, Zarr store or zarr.Group
+        Where the group is.
+    missing : str
+        What is made of chunks that its arrays lack, as in `open_array`.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no store, or no group in it.
+    UnfinishedError
+        Where a run that died left it.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> z = zarr.create_group(store).create_array("deep/temp", data=np.arange(12).reshape(3, 4), chunks=(1, 4))
+    >>> group = open_group(store)
+    >>> list(group), group["deep/temp"].chunks
+    (['deep/temp'], (1, 4))
+    """
+    return OutOfCoreGroup(group_file.describe_group(group_file.open_group(absolute(store))), missing)

@@ -1,0 +1,358 @@
+"""Local array files as a person holds them: one array, each rank's part of it in a file of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from dask.utils import format_bytes
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
+
+from oocarrays.arrays.array import OutOfCoreArray
+from oocarrays.errors import DescriptorError, LayoutError, TargetError
+from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.disks import Disks, names_of
+from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.mapping.given import as_numpy, whole
+from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.local import LocalPart, shared
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.section import Section, axis_order
+from oocarrays.mapping.selection import Axes, Selection, lengths, moved
+from oocarrays.plan.files.in_core import Slabs
+from oocarrays.show import report
+from oocarrays.show.notebook import rows_html
+from oocarrays.storage.files.descriptor import KEY, Descriptor
+from oocarrays.storage.files.local_files import LocalFiles, open_local_files
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.metered import new_meter
+from oocarrays.storage.sections.read import read_section
+from oocarrays.storage.sections.write import write_section
+from oocarrays.storage.stores.urls import absolute
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+MOST_RANKS = 8
+"""Ranks that are listed at most."""
+
+
+class LocalArrays:
+    """An array in local array files: one Zarr array a rank, each with its halo. Made by `create_array`, `open_array`.
+
+    ``a[key]`` gathers what it takes from the files of the ranks that hold it; ``a[key] = values`` writes their own
+    elements and those that others see of them in their halos.
+
+    Examples
+    --------
+    >>> import oocarrays as ooc
+    >>> store, halves = zarr.storage.MemoryStore(), ooc.Layout.of(8, "block", ranks=2)
+    >>> a = ooc.create_array(store, shape=8, dtype=int, layout=halves, placement="local", depth=1)
+    >>> a[2:6] = range(2, 6)
+    >>> a[::3], a.local(1)[...], a.inside(1)
+    (array([0, 3, 0]), array([3, 4, 5, 0, 0, 0]), Section(lower=(1,), upper=(5,)))
+    """
+
+    def __init__(self, files: LocalFiles, *, mode: str = "r", disks: Disks | None = None) -> None:
+        self._files = files
+        self._mode = mode
+        self._disks = disks or Disks()
+        self._dtype, self._stored, known = self._look()
+        self._files = replace(files, known=known)
+
+    def _look(self) -> tuple[np.dtype, tuple[Stored, ...], tuple[Presence, ...]]:
+        """Look at every file: a descriptor that lies is refused now."""
+        found = [self._disks.call(rank, _facts, self._files, rank) for rank in range(self.ranks)]
+        dtype = found[0][0]
+        other = next((rank for rank, (known, *_) in enumerate(found) if known != dtype), None)
+        if other is not None:
+            raise DescriptorError(
+                f"the descriptor of {self.store} is of one array; the file of rank 0 has dtype {dtype}, "
+                f"that of rank {other} {found[other][0]}"
+            )
+        _, stored, there = zip(*found, strict=True)
+        return dtype, stored, there
+
+    @property
+    def files(self) -> LocalFiles:
+        """Where the files are, and what they say."""
+        return self._files
+
+    def before_changes(self) -> LocalFiles:
+        """The files as they are now, for a run that changes them.
+
+        Raises
+        ------
+        RunError
+            Where they are not those that were opened, or have lost their chunks.
+        """
+        there = tuple(self._disks.call(rank, _presence_now, self._files, rank) for rank in range(self.ranks))
+        self._may_empty()
+        return replace(self._files, known=there)
+
+    def _may_empty(self) -> None:
+        """Say that chunks may go from now on: what is written may be fill values."""
+        known = tuple(replace(each, had_chunks=False) for each in self._files.known)
+        self._files = replace(self._files, known=known)
+
+    @property
+    def disks(self) -> Disks:
+        """The way to them, where they are on workers' own disks."""
+        return self._disks
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether they are open for writing."""
+        return self._mode != "r"
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """All that a planner may know of each file."""
+        return self._stored
+
+    def like(self) -> zarr.Array:
+        """An array in memory that has no chunks, and the metadata of the file of rank 0."""
+        return zarr.open_array(MemoryStore(self._disks.call(0, _documents, self._files)), mode="r")
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def layout(self) -> Layout:
+        """Which rank holds which element."""
+        assert self._files.descriptor.layout is not None, "local array files have a layout"
+        return self._files.descriptor.layout
+
+    @property
+    def ranks(self) -> int:
+        """Ranks, and files."""
+        return self.layout.ranks
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """How many neighbours a rank sees along each axis, on either side."""
+        return self._files.descriptor.depth
+
+    @property
+    def orientation(self) -> tuple[int, ...] | None:
+        """The axes from the slowest to the fastest along a chunk; None where chunks run along none."""
+        return self._files.descriptor.orientation
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis of the whole array."""
+        return self._files.descriptor.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of an element."""
+        return self._dtype
+
+    @property
+    def size(self) -> int:
+        """Number of elements, those in halos not among them."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, those in halos not among them."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def store(self) -> str:
+        """Where the group is that holds the descriptor."""
+        return self._files.name
+
+    @cached_property
+    def zarr(self) -> zarr.Group:
+        """The Zarr group itself."""
+        return zarr.open_group(self._files.store, mode="r")  # type: ignore[arg-type]
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The user's attributes."""
+        return {name: value for name, value in self.zarr.attrs.asdict().items() if name != KEY}
+
+    # ------------------------------------------------------------------ a rank's own
+
+    def local(self, rank: int) -> OutOfCoreArray:
+        """The file of a rank, with its halo: its own elements are those in ``inside(rank)``.
+
+        Raises
+        ------
+        LayoutError
+            Where there is no such rank.
+        DescriptorError
+            Where the file is on the disk of another machine.
+        """
+        if self.is_writable:
+            self._may_empty()
+        return OutOfCoreArray(self._files.open(self._checked(rank), mode=self._mode), self._files.missing)
+
+    def inside(self, rank: int) -> Section:
+        """Where a rank's own elements are in its file: all of it, without a halo."""
+        return self._part(self._checked(rank)).inside
+
+    def slabs(self, rank: int, *, memory: int | float | str | None = None) -> Slabs:
+        """How a rank's part is cut into slabs that fit a budget with their halos: bounds of what is in core.
+
+        Parameters
+        ----------
+        memory : int or str
+            Bytes of one slab; by default half of what the machine has free.
+
+        Raises
+        ------
+        BudgetError
+            Where not one element fits with its halo.
+        """
+        return Slabs.of(
+            self.layout.local_shape(self._checked(rank)),
+            depth=self.depth,
+            order=self.orientation or axis_order("row", self.ndim),
+            itemsize=self.dtype.itemsize,
+            budget=settings.budget(memory),
+        )
+
+    def _checked(self, rank: int) -> int:
+        if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
+            raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self.layout}")
+        return rank
+
+    def _part(self, rank: int) -> LocalPart:
+        return self._files.descriptor.part(rank)
+
+    # ------------------------------------------------------------------ the whole array
+
+    def __getitem__(self, key: Any) -> Any:
+        taken = Selection.of(key, self.shape)
+        out = np.empty(lengths(taken.axes), self.dtype)
+        for rank in range(self.ranks):
+            part = self._part(rank)
+            for among, there in _common(taken.axes, part.own, part.depth):
+                out[among] = self._disks.call(rank, _read, self._files, rank, there)
+        return taken.arranged(out)[()]
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        if not self.is_writable:
+            raise TargetError(f"{self.store} is opened for reading: open it with mode='r+' to write to it")
+        taken = Selection.of(key, self.shape)
+        self._may_empty()
+        given = taken.spread(values)
+        for rank in range(self.ranks):
+            part = self._part(rank)
+            for among, there in _common(taken.axes, part.seen, part.start):
+                self._disks.call(rank, _write, self._files, rank, there, np.asarray(given[among], self.dtype))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return as_numpy(lambda: self[...], dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    # ------------------------------------------------------------------ what a person reads
+
+    def _title(self) -> str:
+        shape, size = report.shape_text(self.shape), format_bytes(self.nbytes)
+        return f"oocarrays.LocalArrays {shape} {self.dtype}, {self.layout}, {size}, {self.store}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        descriptor = self._files.descriptor
+        order = "none" if self.orientation is None else " → ".join(map(str, self.orientation))
+        more = self.ranks - MOST_RANKS
+        return [
+            ("halo", f"depth {report.shape_text(self.depth)}" if any(self.depth) else "none"),
+            ("orientation", f"axes {order}, the fastest last"),
+            *((f"rank {rank}", self._file_text(rank)) for rank in range(min(self.ranks, MOST_RANKS))),
+            *([("", f"{more} more")] if more > 0 else []),
+            *([("disks", f"workers' own: {descriptor.folders}")] if descriptor.folders else []),
+        ]
+
+    def _file_text(self, rank: int) -> str:
+        part = self._part(rank)
+        held = math.prod(part.shape) * self.dtype.itemsize
+        there = f" on worker {self._disks.workers[rank]}" if self._disks.workers else ""
+        return f"{report.shape_text(part.shape)}, {format_bytes(held)}{there}"
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>\n{report.table(self._rows(), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows(), title=self._title())
+
+
+def _common(wanted: Axes, held: Axes, start: tuple[int, ...]) -> Iterator[tuple[Any, Axes]]:
+    """What a file has of what is wanted, if anything: its place in the result, and in the file."""
+    along = [shared(w, h) for w, h in zip(wanted, held, strict=True)]
+    if all(len(among) for among, _ in along):
+        among = np.ix_(*(np.asarray(taken) for taken, _ in along))
+        yield among, tuple(moved(there, by) for (_, there), by in zip(along, start, strict=True))
+
+
+def _facts(files: LocalFiles, rank: int) -> tuple[np.dtype, Stored, Presence]:
+    file = files.file(rank)
+    return file.dtype, file.stored, file.presence
+
+
+def _presence_now(files: LocalFiles, rank: int) -> Presence:
+    files.file(rank)
+    return replace(files, known=()).file(rank).presence
+
+
+def _documents(files: LocalFiles) -> dict[str, Any]:
+    return dict(files.open(0).metadata.to_buffer_dict(default_buffer_prototype()))
+
+
+def _read(files: LocalFiles, rank: int, axes: Axes) -> np.ndarray:
+    file, meter = files.file(rank), new_meter()
+    data = read_section(file, axes, meter=meter)
+    warn_of_missing(meter, file.presence.name)
+    return data
+
+
+def _write(files: LocalFiles, rank: int, axes: Axes, values: np.ndarray) -> None:
+    write_section(files.file(rank, written=True), axes, values, meter=new_meter())
+
+
+# ---------------------------------------------------------------------- workers' own disks
+
+
+def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | str | None) -> tuple[Descriptor, Disks]:
+    """A descriptor of files that are to be in ``folders``, each on the disk of a worker, and the way to them."""
+    if folders is None:
+        return descriptor, Disks()
+    if "{rank}" not in folders:
+        raise LayoutError(f"folders={folders!r} must have {{rank}} in it: each rank has a file of its own")
+    assert descriptor.layout is not None, "local array files have a layout"
+    client = client_of(scheduler)
+    names = list(names_of(client)) if client else []
+    workers = spread(descriptor.layout.ranks, names)
+    disks = Disks(client=client, workers=workers)
+    disks.addresses()
+    return replace(descriptor, folders=str(absolute(folders)), workers=workers), disks
+
+
+def open_local(
+    store: Any, *, mode: str, scheduler: Client | str | None = None, missing: str | None = None
+) -> LocalArrays | None:
+    """Open the local array files in a group; None where it holds none."""
+    files = open_local_files(store)
+    if files is None:
+        return None
+    workers = files.descriptor.workers
+    disks = Disks(client=client_of(scheduler) if workers else None, workers=workers)
+    return LocalArrays(replace(files, missing=settings.missing(missing)), mode=mode, disks=disks)

@@ -1,0 +1,117 @@
+"""Commands that show exchanges before they are run: ``oocarrays schedule | redistribute``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from oocarrays.errors import ScheduleError
+from oocarrays.graphs.settings import costs, size_in_bytes
+from oocarrays.jobs.rechunking import load_picture
+from oocarrays.plan.exchange.network import Mesh
+from oocarrays.plan.exchange.schedule import NAMES, Schedule
+from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
+from oocarrays.show.exchanges import NETWORKS, constants_of, parsed_network, schedule_json, schedule_text
+from oocarrays.show.redistributions import Outlook, itemsize, layouts, shape
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction
+
+
+def add_commands(commands: Commands) -> None:
+    """Put them beside the others of the command line."""
+    _schedule_options(commands.add_parser("schedule", help="show who sends to whom in each step of an exchange"))
+    _redistribute_options(commands.add_parser("redistribute", help="show what it costs to change an array's layout"))
+
+
+MOST_MESSAGES = 2**20
+"""Messages of a schedule that are shown, at most."""
+
+
+def _schedule_options(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(name.lower() for name in NAMES)
+    parser.add_argument("name", metavar="NAME", help=f"one of {names}")
+    parser.add_argument("--ranks", type=int, required=True, help="logical processors")
+    parser.add_argument(
+        "--columns", type=int, help="columns of the mesh that ipex and rex stand on (default: --network's)"
+    )
+    parser.add_argument("--network", help=f"show the busiest link of each step: {NETWORKS}")
+    parser.add_argument(
+        "--bytes", metavar="SIZE", help="that every pair exchanges, such as 16KiB: show predicted seconds"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="for machines: a list of steps, each of [source, destination]"
+    )
+    parser.set_defaults(command=_schedule)
+
+
+def _schedule(options: argparse.Namespace) -> None:
+    network = None if options.network is None else parsed_network(options.network, options.ranks)
+    columns = options.columns
+    if columns is None and isinstance(network, Mesh):
+        columns = network.columns
+    schedule = Schedule.of(options.name, options.ranks, columns=columns)
+    if len(schedule) * options.ranks > MOST_MESSAGES:
+        raise ScheduleError(
+            f"--ranks {options.ranks}: {len(schedule)} steps of up to {options.ranks} messages are more than the "
+            f"{MOST_MESSAGES} that are shown"
+        )
+    if options.json:
+        print(json.dumps(schedule_json(schedule)))
+        return
+    if options.bytes is not None and network is None:
+        raise ScheduleError(f"--bytes {options.bytes} needs --network to predict seconds: {NETWORKS}")
+    nbytes = None if options.bytes is None else size_in_bytes(options.bytes, "bytes")
+    constants, whose = constants_of(network)
+    print(schedule_text(schedule, network=network, nbytes=nbytes, constants=constants))
+    if nbytes:
+        print(f"predicted by {whose}")
+
+
+def _redistribute_options(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(name.lower() for name in NAMES)
+    parser.add_argument("--from", dest="source", metavar="LAYOUT", required=True, help="such as 'cyclic(11)'")
+    parser.add_argument("--to", dest="target", metavar="LAYOUT", required=True, help="such as '(*, block)'")
+    extents = parser.add_mutually_exclusive_group(required=True)
+    extents.add_argument("--extent", dest="shape", metavar="N", help="elements of an array of one axis, such as 1M")
+    extents.add_argument("--shape", dest="shape", help="elements in each axis, such as 1024x1024")
+    parser.add_argument("--ranks", type=int, help="logical processors")
+    parser.add_argument("--to-ranks", type=int, help="afterwards (default: as many)")
+    parser.add_argument("--grid", type=_grid, help="ranks along each axis, such as 2x2 (default: as even as can be)")
+    parser.add_argument("--to-grid", type=_grid, help="afterwards")
+    parser.add_argument("--dtype", default="float32", help="of the elements (default: %(default)s)")
+    parser.add_argument(
+        "--method", default="auto", help=f"one of {', '.join(METHODS)} (default: the cheapest of those that apply)"
+    )
+    parser.add_argument("--schedule", help=f"one of {names} (default: all that take the ranks, the cheapest first)")
+    parser.add_argument("--network", default="flat", help=f"{NETWORKS} (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--draw", metavar="FILE", help="draw messages by step, and the links' load: .png, .svg, .pdf")
+    parser.set_defaults(command=_redistribute)
+
+
+def _grid(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(int, text.replace("×", "x").split("x")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no grid such as 2x2") from None
+
+
+def _redistribute(options: argparse.Namespace) -> None:
+    if options.draw:
+        load_picture().check_file(options.draw)
+    before, after = layouts(
+        shape(options.shape),
+        options.source,
+        options.target,
+        ranks=(options.ranks, options.to_ranks),
+        grids=(options.grid, options.to_grid),
+    )
+    plan = plan_redistribution(before, after, itemsize(options.dtype), options.method, costs=costs())
+    outlook = Outlook.of(plan, options.network, options.schedule)
+    print(json.dumps(outlook.as_json()) if options.json else outlook.text())
+    if options.draw:
+        load_picture("picture_exchange").draw(outlook).savefig(options.draw)
+        if not options.json:
+            print(f"drew {options.draw}")

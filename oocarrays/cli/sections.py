@@ -1,0 +1,128 @@
+"""Sections on the terminal: ``oocarrays read STORE '[::4, 5]'``."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.errors import BudgetError, SelectionError, TargetError
+from oocarrays.graphs import settings
+from oocarrays.mapping.selection import Selection
+from oocarrays.plan.sections.sieve import METHODS
+from oocarrays.show import report
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import metered
+from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.stores.urls import check_path
+from oocarrays.stored.reading import plan
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction
+
+PRINTED = 1000
+"""Elements that are printed all; of more, those at the edges."""
+
+
+def add_section_commands(commands: Commands) -> argparse.ArgumentParser:
+    """Put ``read`` beside the other commands; its parser is to get the options of stores."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "read", help="read a section of an array, and show what it took"
+    )
+    parser.add_argument("store", metavar="STORE", help="a Zarr array: a path, or a URL")
+    parser.add_argument("section", metavar="SECTION", help="as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'")
+    parser.add_argument("--method", choices=METHODS, default="auto", help="how holes are read (default: %(default)s)")
+    parser.add_argument("--explain", action="store_true", help="show what is planned, and what was counted")
+    parser.add_argument("--out", metavar="FILE.npy", help="write the section to a new file, as numpy does")
+    parser.set_defaults(command=_read)
+    return parser
+
+
+def parsed_section(text: str) -> Any:
+    """An index as it is written in Python, brackets or none.
+
+    >>> parsed_section("[::4, 5]"), parsed_section("..., -2:, [1, 4]"), parsed_section("None")
+    ((slice(None, None, 4), 5), (Ellipsis, slice(-2, None, None), [1, 4]), None)
+
+    Raises
+    ------
+    SelectionError
+        Where it is none: it is read, and not run.
+    """
+    stripped = text.strip()
+    inside = stripped[1:-1] if _in_brackets(stripped) else stripped
+    try:
+        index = ast.parse(f"_[{inside}]", mode="eval").body
+        if isinstance(index, ast.Subscript) and isinstance(index.value, ast.Name):
+            return _index(index.slice)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    raise SelectionError(
+        f"{report.shortened(text)} is no index: write it as in Python, such as '[::4, 5]' or '[10:20, ..., [1, 4]]'"
+    )
+
+
+def _in_brackets(text: str) -> bool:
+    """Whether the first bracket ends at the last."""
+    depths = np.cumsum([{"[": 1, "]": -1}.get(letter, 0) for letter in text])
+    return text.startswith("[") and text.endswith("]") and bool((depths[:-1] > 0).all())
+
+
+def _index(node: ast.expr) -> Any:
+    if isinstance(node, ast.Tuple):
+        return tuple(map(_index, node.elts))
+    if isinstance(node, ast.Slice):
+        return slice(
+            *(None if part is None else ast.literal_eval(part) for part in (node.lower, node.upper, node.step))
+        )
+    return ast.literal_eval(node)
+
+
+def _read(options: argparse.Namespace) -> None:
+    if options.out is not None:
+        check_path(options.out, "--out")
+    if options.out and os.path.lexists(options.out):
+        raise TargetError(f"{options.out} exists; name a new file")
+    array = open_array(options.store, storage_options=dict(options.storage_option), missing=options.missing)
+    taken = Selection.of(parsed_section(options.section), array.shape)
+    _check_size(taken, array)
+    if options.explain:
+        print(plan(array.zarr, taken, method=options.method).explain())
+    with metered() as meter:
+        data = np.asarray(array.read(taken, method=options.method))
+    if options.explain:
+        print(_counted(meter))
+    if options.out:
+        _save(options.out, data)
+    else:
+        print(np.array2string(data, threshold=PRINTED))
+    place = f"; wrote {options.out}" if options.out else ""
+    print(f"shape {data.shape}, {data.dtype}, {data.nbytes} bytes{place}")
+
+
+def _counted(meter: Meter) -> str:
+    """What reading took, as it was counted."""
+    more = f", {meter.index_requests} of indices of shards" if meter.index_requests else ""
+    decoded = f", {meter.decoded_bytes} bytes decoded" if meter.decoded_bytes else ""
+    missing = f", {meter.missing_chunks} chunks missing" if meter.missing_chunks else ""
+    return f"counted: {meter.read_requests} requests for {meter.read_bytes} bytes{more}{decoded}{missing}"
+
+
+def _check_size(taken: Selection, array: OutOfCoreArray) -> None:
+    nbytes, budget = taken.size * array.dtype.itemsize, settings.budget(None)
+    if nbytes > budget:
+        raise BudgetError(budget, nbytes, "this section")
+
+
+def _save(path: str, data: np.ndarray) -> None:
+    try:
+        with open(path, "xb") as file:
+            np.save(file, data)
+    except FileExistsError:
+        raise TargetError(f"{path} exists; name a new file") from None
+    except OSError as error:
+        raise write_error(path, error) from error

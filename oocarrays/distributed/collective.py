@@ -1,0 +1,254 @@
+"""Collective reads: what every rank wants of one array on disk, read once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from oocarrays.distributed.distributed_array import DistributedArray
+from oocarrays.distributed.section_arrays import SectionArrays
+from oocarrays.errors import InputError, SelectionError
+from oocarrays.graphs import settings
+from oocarrays.graphs.collective.read import CollectiveTasks, collective_read
+from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
+from oocarrays.graphs.run.job import Cluster, check_reach
+from oocarrays.mapping.given import renamed
+from oocarrays.mapping.given import whole as whole_number
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Selection
+from oocarrays.options.asked import cluster_of, means_of
+from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.plan.collective.read import CollectivePlan
+from oocarrays.plan.collective.read_offers import plan_collective
+from oocarrays.plan.collective.wanted import requests_of
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
+from oocarrays.stored.array import StoredArray, opened
+
+if TYPE_CHECKING:
+    import zarr
+    from distributed import Client
+
+    from oocarrays.storage.files.array_file import StoreLike
+
+SectionsLike = LayoutLike | Sequence[Any]
+"""A layout, or one section a rank."""
+
+
+@renamed(partition="domains")
+def read_sections(
+    a: StoredArray | zarr.Array | StoreLike,
+    sections: SectionsLike,
+    *,
+    ranks: int | None = None,
+    grid: Sequence[int] | None = None,
+    within: Section | None = None,
+    method: str = "auto",
+    domains: str = "auto",
+    deal: str = "block",
+    aggregators: str | int | Sequence[int] = "auto",
+    disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
+    schedule: str | None = "auto",
+    memory: int | float | str | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> Any:
+    """What every rank wants of an array on disk, each stored chunk read and decoded once for all. Lazy.
+
+    Parameters
+    ----------
+    a : OutOfCoreArray, zarr.Array, path, URL or store
+        What is read.
+    sections : Layout, str, or sequence of one section a rank
+        A layout, such as ``"(block, *)"``; or for each rank a numpy index (with sequences of indices too, whose product
+        is taken), a `Section`, or None for a rank that wants nothing. They may overlap.
+    ranks, grid : int, sequence of int
+        Ranks in all, or along each axis, of a layout, as `distribute` takes them.
+    within : Section, optional
+        What of the array a layout lays out; by default all of it.
+    method : "auto", "two-phase" or "independent"
+        Whether some ranks, the aggregators, read for all and send each what it wants, or each rank reads for itself; by
+        default what is predicted to take less time.
+    domains : "auto", "dynamic" or "static"
+        Whether the bounding section of what is wanted is shared out to the aggregators, or the whole array.
+    deal : "block" or "cyclic"
+        Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
+    aggregators : "auto", int or sequence of int
+        How many ranks read for all, or which; by default as many as are predicted to take least time.
+    disks : mapping or callable
+        The disk of each chunk by its index, where that is known: each is then served by aggregators of its own.
+    schedule : str, optional
+        The order of the messages of a round between workers, as in `redistribute`; None for all at one time.
+    memory : int, float or str, optional
+        Bytes that this process may hold, or each worker, parts included: ``"1GiB"``. What an aggregator reads at one
+        time fits in it, and is no more than the setting ``oocarrays.collective-buffer``.
+    scheduler, workers
+        As in `distribute`. There may be more ranks than workers.
+
+    Returns
+    -------
+    DistributedArray or SectionArrays
+        One array a rank, on its worker: ``.local(rank)``, ``.compute()``, ``.persist()``, ``.plan``, ``.explain()``. Of
+        a layout a `DistributedArray`, which computes to the whole; of sections one that computes to a list.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is read: `SelectionError` for an index out of range, of too many axes, or
+        sections of another number of ranks; `LayoutError`; `BudgetError` where parts and one chunk are too much.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> z = zarr.create_array({}, data=np.arange(24).reshape(4, 6), chunks=(2, 6))
+    >>> tiles = read_sections(z, [np.s_[:3, ::3], np.s_[1:, [5, 0]]], method="two-phase", scheduler="threads")
+    >>> tiles.local(1).compute()
+    array([[11,  6],
+           [17, 12],
+           [23, 18]])
+    >>> tiles.plan
+    <CollectivePlan two-phase: 2 chunks read by 1 of 2 ranks in 1 round, 48 bytes for others>
+    """
+    a = a if isinstance(a, StoredArray) else StoredArray(opened(a))
+    cluster = cluster_of(scheduler, workers)
+    there = [worker.address for worker in cluster.workers()] if cluster else []
+    if cluster:
+        check_reach({"array": a.zarr.store_path.store})
+    wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
+    plan = plan_collective(
+        (file := a._file).stored,
+        wanted.requests,
+        method=method,
+        partition=domains,
+        deal=deal,
+        aggregators=aggregators,
+        disk_of=disk_of(disks),
+        buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
+        workers=len(there),
+        **(means := _means(cluster, memory, schedule)),
+    )
+    how = {"under_way": means["under_way"], "costs": means["costs"]}
+    return wanted.arrays(file, plan, cluster, there, how)
+
+
+def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
+    """What says which disk a chunk is on, if that is known.
+
+    Raises
+    ------
+    InputError
+        Where it is neither a mapping nor a function.
+    """
+    if disks is not None and not isinstance(disks, Mapping) and not callable(disks):
+        raise InputError(f"disks={disks!r} is neither a mapping from a chunk's index nor a function of it")
+    return disks.get if isinstance(disks, Mapping) else disks
+
+
+def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
+    means = means_of(cluster, memory, schedule)
+    order = None if schedule is None else means["schedule"]
+    return {"budget": means["budget"], "costs": means["costs"], "under_way": means["requests"], "schedule": order}
+
+
+# ---------------------------------------------------------------------- what is wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What every rank wants, as it was asked for."""
+
+    requests: tuple[Any, ...]
+    """What is read for each rank."""
+    layout: Layout | None
+    """Where that is a layout's part."""
+    selections: tuple[Selection, ...]
+    """How it stands in each rank's array, where it is no layout's."""
+
+    def arrays(
+        self,
+        file: ArrayFile,
+        plan: CollectivePlan,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        how: Mapping[str, Any],
+    ) -> Any:
+        """One array a rank."""
+        meter = Meter()
+        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
+        if self.layout is not None:
+            layout = self.layout
+            made = lambda: _parts(collective_read(file, plan, workers, meter, **how), file, Parts, layout=layout)  # noqa: E731
+            return DistributedArray(layout, file.dtype, made, read=plan, **where)
+        selections = self.selections
+        build: Callable[[], RankParts] = lambda: _parts(  # noqa: E731
+            collective_read(file, plan, workers, meter, selections, **how), file, RankParts
+        )
+        return SectionArrays(selections, file.dtype, build, plan=plan, **where)
+
+
+def _parts(made: CollectiveTasks, file: ArrayFile, kind: Any, **more: Any) -> Any:
+    name = f"parts-{made.suffix}"
+    graph = layered(HighLevelGraph({}, {}), name, made.tasks)
+    return kind(dtype=file.dtype, graph=graph, name=name, keys=made.keys, homes=made.homes, **more)
+
+
+def wanted_by_ranks(
+    shape: tuple[int, ...],
+    sections: SectionsLike,
+    ranks: int | None,
+    grid: Sequence[int] | None,
+    within: Section | None,
+    about: int,
+) -> Wanted:
+    """What every rank wants, checked."""
+    if _is_layout(sections):
+        whole = _inside(within, shape)
+        layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
+        return Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
+    if grid is not None or within is not None:
+        raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
+    ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=SelectionError)
+    given = list(sections) if isinstance(sections, Sequence) else []
+    if not given or ranks not in (None, len(given)):
+        what = f"{len(given)} sections" if given else f"sections={sections!r}"
+        raise SelectionError(f"{what}: a layout, or a sequence of one section for each of {ranks or 'some'} ranks")
+    selections = tuple(_selection(section, shape, rank) for rank, section in enumerate(given))
+    return Wanted(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
+
+
+def _is_layout(sections: Any) -> bool:
+    """Whether ranks are to have a layout's parts: distributions one an axis, or words for them."""
+    words = (Block, Cyclic, GenBlock, Collapsed, str)
+    alone = isinstance(sections, (Layout, *words))
+    return alone or (isinstance(sections, Sequence) and any(isinstance(each, words) for each in sections))
+
+
+def _inside(within: Section | None, shape: tuple[int, ...]) -> Section:
+    whole = Section((0,) * len(shape), shape)
+    if within is None:
+        return whole
+    if len(within.lower) != len(shape) or any(l < 0 for l in within.lower) or _past(within, shape):
+        raise SelectionError(f"within={within} is not inside an array of shape {shape}")
+    return within
+
+
+def _past(section: Section, shape: tuple[int, ...]) -> bool:
+    return any(axis and axis[-1] >= extent for axis, extent in zip(section.axes, shape, strict=True))
+
+
+def _selection(section: Any, shape: tuple[int, ...], rank: int) -> Selection:
+    """What a rank wants."""
+    if section is None:
+        return Selection.of(np.s_[(slice(0, 0),) * len(shape)], shape)
+    try:
+        if isinstance(section, Section):
+            return Selection.of_section(_inside(section, shape))
+        return Selection.of(section, shape)
+    except SelectionError as error:
+        raise SelectionError(f"the section of rank {rank}: {error}") from None

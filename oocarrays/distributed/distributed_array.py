@@ -1,0 +1,267 @@
+"""Arrays laid out over ranks: what a person holds of an array that is shared out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.base import tokenize
+from dask.utils import format_bytes
+
+from oocarrays.distributed.rank_arrays import RankArrays
+from oocarrays.errors import InputError
+from oocarrays.graphs import settings
+from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
+from oocarrays.graphs.layouts.redistribution import moved
+from oocarrays.graphs.run.job import Cluster
+from oocarrays.mapping.given import as_numpy
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.layouts.distribution import Block
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.plan.collective.read import CollectivePlan
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.assembly import Messaging, squared
+from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan_redistribution
+from oocarrays.show import report
+from oocarrays.show.collective_report import plan_rows, plan_text
+from oocarrays.show.notebook import picture, rows_html
+from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+
+class DistributedArray(RankArrays[Parts]):
+    """An array that is shared out over ranks by a layout: lazy, a Dask collection.
+
+    ``compute`` gives the whole array, in natural order; ``persist`` leaves each rank's part with its rank.
+
+    Examples
+    --------
+    >>> import oocarrays as ooc
+    >>> x = ooc.distribute(np.arange(10), "cyclic(2)", ranks=2, scheduler="threads")
+    >>> x.local(1).compute(), x.compute()
+    (array([2, 3, 6, 7]), array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]))
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        dtype: np.dtype,
+        build: Callable[[], Parts],
+        *,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        plan: Redistribution | None = None,
+        messaging: Messaging | None = None,
+        read: CollectivePlan | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
+        super().__init__(layout.local_shape, layout.ranks, dtype, build, **where)
+        self._layout = layout
+        self._plan = plan
+        self._messaging = messaging
+        self._read = read
+        self._section: Section | None = None
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def layout(self) -> Layout:
+        """Which rank holds which element."""
+        return self._layout
+
+    @property
+    def section(self) -> Section | None:
+        """Where it lies in the array on disk of which it is a partition, if it is one."""
+        return self._section
+
+    def as_partition(self, section: Section) -> DistributedArray:
+        """The same array, as the partition that lies at ``section`` of an array on disk."""
+        made: DistributedArray = object.__new__(type(self))
+        made.__dict__.update(self.__dict__ | {"_section": section})
+        return made
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis, in elements."""
+        return self._layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def plan(self) -> Redistribution | CollectivePlan | None:
+        """The redistribution or the collective read that it comes from; None where an array was cut into it."""
+        return self._plan or self._read
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that one rank holds, at any moment of the redistribution that this comes from; of a read those
+        of the process that holds most."""
+        if self._read and self._read.price:
+            return self._read.price.held_bytes
+        if self._plan is None or self._messaging is None:
+            return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
+        return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
+
+    @property
+    def seconds(self) -> float:
+        """Predicted, of the redistribution or read that it comes from; 0 where an array was cut into it."""
+        if self._read and self._read.price:
+            return self._read.price.seconds
+        if self._plan is None or self._messaging is None:
+            return 0.0
+        return self._messaging.seconds(self._plan.transfers, self.dtype.itemsize, settings.costs())
+
+    # ------------------------------------------------------------------ what can be had of it
+
+    def _named(self) -> str:
+        return str(self._layout)
+
+    def to_dask(self) -> da.Array:
+        """The whole array in natural order, as a Dask array.
+
+        Where the layout is blocks, its blocks are what the ranks hold; otherwise it is redistributed to blocks first.
+        """
+        if not is_blocks(self._layout):
+            return self.redistribute(in_blocks(self._layout)).to_dask()
+        name = f"blocks-{tokenize(self._parts.name)}"
+        return self._lazy(name, block_tasks(self._parts, name), block_lengths(self._layout))
+
+    def redistribute(
+        self,
+        layout: LayoutLike,
+        *,
+        ranks: int | None = None,
+        grid: Sequence[int] | None = None,
+        method: str = "auto",
+        schedule: str | None = "auto",
+        assembly: str = "asynchronous",
+    ) -> DistributedArray:
+        """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
+        target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
+        costs = settings.costs()
+        if not self._cluster:  # threads send no messages
+            costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
+        plan = plan_redistribution(self._layout, target, self.dtype.itemsize, method=method, costs=costs)
+        messaging = Messaging.of(
+            plan.transfers,
+            self.dtype.itemsize,
+            schedule=None if schedule is None else settings.schedule(schedule),
+            assembly=assembly,
+            costs=costs if self._cluster else None,
+        )
+        return DistributedArray(
+            target,
+            self.dtype,
+            lambda: moved(self._parts, plan.transfers, messaging, self._workers),
+            cluster=self._cluster,
+            workers=self._workers,
+            plan=plan,
+            messaging=messaging,
+        )
+
+    def compute(self, **kwargs: Any) -> np.ndarray:
+        """The whole array, in natural order, in the memory of this process."""
+        with self._pinned():
+            return np.asarray(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise InputError("the parts of a distributed array can only be copied into one array")
+        return as_numpy(self.compute, dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without axes has no length")
+        return self.shape[0]
+
+    # ------------------------------------------------------------------ what Dask asks of a collection
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return whole, (self._layout, self._dtype)
+
+    # ------------------------------------------------------------------ what a person reads
+
+    def _rows(self) -> list[tuple[str, str]]:
+        sizes = [self._layout.local_size(rank) * self.dtype.itemsize for rank in range(self.ranks)]
+        least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
+        return [
+            ("layout", str(self._layout)),
+            ("array", f"{report.shape_text(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
+            ("a rank holds", most if least == most else f"{least} to {most}"),
+            ("peak of a rank", format_bytes(self.peak_bytes)),
+            ("ranks are", self._where()),
+            *(plan_rows(self._read) if self._read else self._made_rows()),
+            *([("predicted", report.seconds_text(self.seconds))] if self._plan else []),
+        ]
+
+    def _made_rows(self) -> list[tuple[str, str]]:
+        if self._plan is None or self._messaging is None:
+            return []
+        made = zip(self._plan.transfers, self._messaging.schedules, strict=True)
+        return [
+            (f"transfer {number}", transfer_text(transfer, schedule, self._messaging, self.dtype.itemsize))
+            for number, (transfer, schedule) in enumerate(made, 1)
+        ]
+
+    def explain(self) -> str:
+        """What each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
+        text = report.table(self._rows())
+        if self._read:
+            return f"{text}\n\n{plan_text(self._read)}"
+        return text if self._plan is None else f"{text}\n\n{self._plan.explain()}"
+
+    def __repr__(self) -> str:
+        return (
+            f"<oocarrays.DistributedArray {report.shape_text(self.shape)} {self.dtype}, {self._layout}>\n"
+            f"{report.table(self._rows()[2:], indent='  ')}"
+        )
+
+    def _repr_html_(self) -> str:
+        drawn = is_blocks(self._layout) and 0 not in self.shape
+        blocks = block_lengths(self._layout) if drawn else ()
+        image = picture(ChunkGrid.of(self.shape, tuple(map(max, blocks))), blocks) if drawn else ""
+        return rows_html(self._rows(), title="oocarrays.DistributedArray", above=image)
+
+
+def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:
+    """One transfer in a line."""
+    sizes = squared(transfer.sizes())
+    between = sizes.sum() - np.trace(sizes)
+    np.fill_diagonal(sizes, 0)
+    moved = f"{transfer.source} → {transfer.target}: {format_bytes(int(between) * itemsize)}"
+    if schedule is None:
+        return f"{moved} between ranks, without messages"
+    order = schedule.name if messaging.ordered else "no order"
+    return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
+
+
+def in_blocks(layout: Layout) -> Layout:
+    """The layout over the same grid in which each rank holds one block.
+
+    >>> print(in_blocks(Layout.of((8, 6), "(cyclic, block)", grid=(2, 2))))
+    (block, block) on 2 × 2
+    """
+    dealt = zip(layout.distributions, layout.axes, strict=True)
+    blocks = [d if is_block(axis) else Block() for d, axis in dealt]
+    return Layout.of(layout.shape, blocks, grid=layout.grid)

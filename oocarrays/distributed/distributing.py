@@ -1,0 +1,155 @@
+"""Laying arrays out over ranks: numpy and Dask arrays in, and from one layout to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocarrays.distributed.distributed_array import DistributedArray
+from oocarrays.errors import UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.graphs.layouts.parts import Parts, parts_of_array, parts_of_blocks
+from oocarrays.graphs.run.job import Cluster
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.options.asked import check_lazy, cluster_of
+from oocarrays.options.layouts import LayoutLike, layout_for
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from distributed import Client
+
+
+def distribute(
+    x: np.ndarray | da.Array,
+    layout: LayoutLike,
+    *,
+    ranks: int | None = None,
+    grid: Sequence[int] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> DistributedArray:
+    """Lay an array out over ranks. Computes nothing.
+
+    An array in this process is cut: on a cluster its parts travel with the graph. The blocks of a Dask array are each
+    computed once, and redistributed.
+
+    Parameters
+    ----------
+    x : numpy.ndarray or dask.array.Array
+        What is shared out; it must not change until it has been computed.
+    layout : Layout, str, Distribution or sequence of them
+        ``"(block, *)"``, ``Cyclic(3)``, ``[Block(), Collapsed()]``, or a whole `Layout`.
+    ranks, grid : int, sequence of int
+        Ranks in all, or along each axis, as `Layout.of` takes them; by default as many as the cluster has workers, or
+        this machine cores.
+    scheduler, workers
+        As in `rechunk`. There may be more ranks than workers.
+
+    Returns
+    -------
+    DistributedArray
+        With ``.local(rank)``, ``.to_dask()``, ``.compute()``, ``.redistribute(layout)``.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is computed: `LayoutError` where layout, array and ranks do not fit.
+
+    Examples
+    --------
+    >>> x = distribute(np.arange(24).reshape(4, 6), "(block, cyclic)", grid=(2, 2), scheduler="threads")
+    >>> x.local(1).compute()
+    array([[ 1,  3,  5],
+           [ 7,  9, 11]])
+    """
+    cluster, there = _ranks_on(scheduler, workers)
+    wanted = _wanted(x, layout, ranks, grid, there)
+    first = _first(x, wanted, cluster, there)
+    return first if isinstance(x, np.ndarray) else first.redistribute(wanted)
+
+
+def redistribute(
+    x: DistributedArray | np.ndarray | da.Array,
+    layout: LayoutLike,
+    *,
+    ranks: int | None = None,
+    grid: Sequence[int] | None = None,
+    method: str = "auto",
+    schedule: str | None = "auto",
+    assembly: str = "asynchronous",
+) -> DistributedArray:
+    """Lay a distributed array out in another way. Computes nothing.
+
+    Parameters
+    ----------
+    x : DistributedArray
+        Or a numpy or Dask array, which is distributed first, a Dask array as its blocks are.
+    layout, ranks, grid
+        As in `distribute`; by default as many ranks as ``x`` has.
+    method : str
+        How, by name, as `plan_redistribution` takes it; by default the cheapest.
+    schedule : str, optional
+        The order of the messages between workers, by name; "auto" for ``oocarrays.schedule``, or if that says nothing
+        for the one of least predicted time; None for no order: all messages may then be under way at one time.
+    assembly : "synchronous" or "asynchronous"
+        Whether a rank unpacks messages when all have come, or each as it comes, which takes less memory.
+
+    Returns
+    -------
+    DistributedArray
+        With ``.plan``, ``.peak_bytes``, ``.explain()``.
+
+    Raises
+    ------
+    InputError
+        `LayoutError` where the layout does not fit array and ranks, `ScheduleError` where there is no such schedule,
+        or not for so many ranks.
+
+    Examples
+    --------
+    >>> rows = distribute(np.arange(6).reshape(2, 3), "(block, *)", ranks=2, scheduler="threads")
+    >>> redistribute(rows, "(*, cyclic)").local(0).compute()
+    array([[0, 2],
+           [3, 5]])
+    """
+    how: Any = {"method": method, "schedule": schedule, "assembly": assembly}
+    if isinstance(x, DistributedArray):
+        return x.redistribute(layout, ranks=ranks, grid=grid, **how)
+    cluster, there = _ranks_on(None, None)
+    wanted = _wanted(x, layout, ranks, grid, there)
+    return _first(x, wanted, cluster, there).redistribute(wanted, **how)
+
+
+def _ranks_on(scheduler: Client | str | None, workers: Sequence[str] | None) -> tuple[Cluster | None, list[str]]:
+    """Where ranks are put: on the workers of a cluster, or on threads."""
+    cluster = cluster_of(scheduler, workers)
+    return cluster, [worker.address for worker in cluster.workers()] if cluster else []
+
+
+def _wanted(
+    x: np.ndarray | da.Array, layout: LayoutLike, ranks: int | None, grid: Sequence[int] | None, workers: Sequence[str]
+) -> Layout:
+    """The layout that is asked for, of an array that can be shared out."""
+    if not isinstance(x, np.ndarray):
+        check_lazy(x)
+    elif x.dtype.hasobject or x.dtype.itemsize == 0:
+        raise UnsupportedError(f"the array has dtype {x.dtype}: its elements have no fixed size")
+    return layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(workers) or settings.local_cores())
+
+
+def _first(
+    x: np.ndarray | da.Array, wanted: Layout, cluster: Cluster | None, workers: Sequence[str]
+) -> DistributedArray:
+    """An array in this process, cut as is wanted; a Dask array, each of its blocks the part of one rank."""
+    build: Callable[[], Parts]
+    if isinstance(x, np.ndarray):
+        layout = wanted
+        build = partial(parts_of_array, x, layout, spread(layout.ranks, workers))
+    else:
+        layout = Layout.from_chunks(x.chunks)
+        build = partial(parts_of_blocks, x, layout, spread(layout.ranks, workers))
+    return DistributedArray(layout, x.dtype, build, cluster=cluster, workers=workers)

@@ -1,0 +1,236 @@
+"""What arrays that are shared out over ranks have in common: a part a rank, each where its rank is."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import dask.config
+import dask.threaded
+import numpy as np
+from dask.base import DaskMethodsMixin, tokenize
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias, TaskRef
+
+from oocarrays.errors import LayoutError
+from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.layouts.parts import RankParts, layered
+from oocarrays.graphs.run.job import Cluster
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.telling import listen, topic_of
+from oocarrays.mapping.given import whole
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+Held = TypeVar("Held", bound=RankParts)
+MOST_RANKS = 8
+"""Ranks that are listed at most."""
+
+
+class RankArrays(DaskMethodsMixin, Generic[Held]):
+    """One array a rank: lazy, a Dask collection. ``persist`` leaves each rank's part with its rank."""
+
+    def __init__(
+        self,
+        shapes: Callable[[int], tuple[int, ...]],
+        ranks: int,
+        dtype: np.dtype,
+        build: Callable[[], Held],
+        *,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        meter: Meter | None = None,
+    ) -> None:
+        self._shape_of = shapes
+        self._ranks = ranks
+        self._dtype = dtype
+        self._build = build
+        self._cluster = cluster
+        self._is_pinned = False
+        self._workers = tuple(workers)
+        self._meter = meter or Meter()
+
+    @cached_property
+    def _parts(self) -> Held:
+        """The tasks, made when they are asked for."""
+        return self._build()
+
+    @property
+    def tasks(self) -> Held:
+        """What makes the parts."""
+        return self._parts
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Where ranks are; None for threads of this process."""
+        return self._cluster
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The workers that ranks are put on, neighbours together."""
+        return self._workers
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """Elements in each axis of what ``rank`` holds.
+
+        Raises
+        ------
+        LayoutError
+            Where there is no such rank.
+        """
+        return self._shape_of(self._checked(rank))
+
+    def _checked(self, rank: int) -> int:
+        if not 0 <= (number := whole(rank, "rank", error=LayoutError)) < self.ranks:
+            raise LayoutError(f"rank {rank} is not one of 0 to {self.ranks - 1}: {self._named()}")
+        return number
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the elements."""
+        return self._dtype
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that it is shared out over."""
+        return self._ranks
+
+    @property
+    def placement(self) -> dict[int, str]:
+        """The worker of each rank; none where ranks are threads."""
+        return dict(enumerate(spread(self.ranks, self._workers)))
+
+    @property
+    def meter(self) -> Meter:
+        """What has been read of stored arrays for it so far, by all ranks; nothing where it comes from elsewhere."""
+        return self._meter
+
+    def local(self, rank: int) -> da.Array:
+        """What ``rank`` holds, in its own order: a Dask array of one block.
+
+        Raises
+        ------
+        LayoutError
+            Where there is no such rank.
+        """
+        rank = self._checked(rank)
+        name = f"local-{tokenize(self._parts.name, rank)}"
+        shape = self._shape_of(rank)
+        key: Key = (name, *[0] * len(shape))
+        return self._lazy(name, {key: Alias(key, TaskRef(self._parts.keys[rank]))}, tuple((n,) for n in shape))
+
+    def _named(self) -> str:
+        """What it is called where something is wrong."""
+        raise NotImplementedError
+
+    def _lazy(self, name: str, tasks: Mapping[Any, Any], lengths: tuple[tuple[int, ...], ...]) -> da.Array:
+        import dask.array as da
+
+        settings.refuse_array_expressions()
+        graph = layered(self._parts.graph, name, tasks, self._parts.name)
+        return da.Array(graph, name, lengths, dtype=self.dtype)
+
+    def persist(self, **kwargs: Any) -> Self:
+        """The same, every rank's part in memory where its rank is."""
+        with self._pinned():
+            made: Self = super().persist(**self._there(kwargs))  # type: ignore[no-untyped-call]
+        return made
+
+    @contextmanager
+    def _pinned(self) -> Iterator[None]:
+        """Pin what is about to be sent once, however often Dask looks at the graph meanwhile: it takes the scheduler's
+        answer each time."""
+        self._pin()
+        self._is_pinned = True
+        try:
+            yield
+        finally:
+            self._is_pinned = False
+
+    def _pin(self) -> None:
+        if self._cluster and not self._is_pinned:
+            for suffix, addresses in self._parts.homes.items():
+                listen(self._cluster.client, topic_of(suffix), weakref.ref(self._meter))
+                pin(self._cluster.client, suffix, addresses, topic_of(suffix))
+
+    def _there(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Where it runs, if nothing else is said: where its ranks are."""
+        if self._cluster:
+            return {"scheduler": self._cluster.client, **options}
+        here = dask.config.get("scheduler", "distributed") in ("distributed", "dask.distributed")
+        return {"scheduler": "threads", **options} if here else options
+
+    def _where(self) -> str:
+        """The ranks' workers, in a line."""
+        if not self._cluster:
+            return f"{self.ranks} on threads of this process"
+        there = [f"{rank} on {address}" for rank, address in self.placement.items()]
+        more = len(there) - MOST_RANKS
+        return ", ".join(there[:MOST_RANKS]) + (f", … {more} more" if more > 0 else "")
+
+    # ------------------------------------------------------------------ what Dask asks of a collection
+
+    __dask_scheduler__ = staticmethod(dask.threaded.get)
+
+    def __dask_graph__(self) -> HighLevelGraph:
+        self._pin()
+        return self._parts.graph
+
+    def __dask_keys__(self) -> list[Key]:
+        return list(self._parts.keys)
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        return (self._parts.name,)
+
+    @staticmethod
+    def __dask_optimize__(graph: Any, keys: Any, **kwargs: Any) -> Any:
+        return graph
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return type(self).__name__, self._parts.name
+
+    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._persisted, ()
+
+    def _persisted(self, graph: Mapping[Any, Any], *, rename: Mapping[str, str] | None = None) -> Self:
+        """The same array, its parts in memory: each still to be made again where it was made, if its worker is lost."""
+        parts, names = self._parts, rename or {}
+        name = names.get(parts.name, parts.name)
+        made = replace(
+            parts,
+            graph=layered(HighLevelGraph({}, {}), name, dict(graph)),
+            name=name,
+            keys=tuple((names.get(key[0], key[0]), *key[1:]) for key in parts.keys),
+            homes=parts.homes if len(graph) > len(parts.keys) else {},  # tasks, after `dask.optimize`
+        )
+        array = object.__new__(type(self))
+        array.__dict__.update(self.__dict__ | {"_parts": made})
+        return array
+
+
+class RankLists(RankArrays[RankParts]):
+    """Arrays of whatever shapes, one a rank: ``compute`` gives a list of numpy arrays."""
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Extent of each axis of each rank's array, in elements."""
+        return tuple(map(self._shape_of, range(self.ranks)))
+
+    def compute(self, **kwargs: Any) -> list[np.ndarray]:
+        """Every rank's array, in the memory of this process."""
+        with self._pinned():
+            return list(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
+
+    def __len__(self) -> int:
+        return self.ranks
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return list, ()

@@ -1,0 +1,77 @@
+"""One block a rank: what a person holds of what ranks have given each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from dask.utils import format_bytes
+
+from oocarrays.distributed.rank_arrays import RankLists
+from oocarrays.graphs.layouts.parts import RankParts
+from oocarrays.graphs.run.job import Cluster
+from oocarrays.plan.layouts.halos import HaloPlan
+from oocarrays.plan.layouts.multicast import MulticastPlan
+from oocarrays.show import report
+from oocarrays.show.notebook import rows_html
+from oocarrays.storage.meter import Meter
+
+Plan = TypeVar("Plan", bound=HaloPlan | MulticastPlan)
+
+
+class RankBlocks(RankLists, Generic[Plan]):
+    """One block a rank, of whatever shapes: lazy, a Dask collection. Made by `shift` and `multicast`.
+
+    ``compute`` gives a list of numpy arrays; ``persist`` leaves each rank's with its rank.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        dtype: np.dtype,
+        build: Callable[[], RankParts],
+        *,
+        cluster: Cluster | None,
+        workers: Sequence[str],
+        meter: Meter | None = None,
+    ) -> None:
+        self._plan: Plan = plan
+        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
+        super().__init__(plan.shape, plan.ranks, dtype, build, **where)
+
+    @property
+    def plan(self) -> Plan:
+        """Who sends what to whom: frozen data."""
+        return self._plan
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that one rank holds, at any moment: its part, its block, and messages."""
+        return self._plan.peak_bytes
+
+    # ------------------------------------------------------------------ what a person reads
+
+    def _named(self) -> str:
+        return self._plan.title
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan = self._plan
+        sent = f"{plan.messages}, {format_bytes(plan.sent_bytes)}, {plan.order}"
+        return [
+            *plan.rows(),
+            ("ranks are", self._where()),
+            ("messages", sent if self._cluster else "none: ranks are threads"),
+            ("peak of a rank", format_bytes(plan.peak_bytes)),
+        ]
+
+    def explain(self) -> str:
+        """What each rank gets, and what travels for it."""
+        return report.table(self._rows())
+
+    def __repr__(self) -> str:
+        head = f"<oocarrays.RankBlocks of {self.ranks} ranks, {self.dtype}: {self._plan.title}>"
+        return f"{head}\n{report.table(self._rows(), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows(), title=f"oocarrays.RankBlocks: {self._plan.title}")

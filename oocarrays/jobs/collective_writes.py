@@ -1,0 +1,280 @@
+"""Collective writes: what every rank has of one array on disk, each chunk written once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.core import flatten
+from dask.task_spec import Task
+from dask.utils import ensure_dict, format_bytes
+
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.distributed.collective import SectionsLike, disk_of, wanted_by_ranks
+from oocarrays.distributed.rank_arrays import RankArrays
+from oocarrays.errors import InputError, SelectionError, UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.graphs.collective.write import WritingBuilder, WritingRun
+from oocarrays.graphs.run.builder import itself, new_suffix
+from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.steps import Key
+from oocarrays.jobs.job import Job
+from oocarrays.mapping.given import renamed
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.selection import Selection, lengths
+from oocarrays.options.asked import check_lazy, cluster_of, means_of
+from oocarrays.plan.collective.write import CollectiveWritePlan
+from oocarrays.plan.collective.write_offers import plan_collective_write
+from oocarrays.show import report
+from oocarrays.storage.files.array_file import describe
+from oocarrays.storage.sections.write import check_writable
+
+if TYPE_CHECKING:
+    import zarr
+    from distributed import Client
+
+    from oocarrays.storage.files.array_file import StoreLike
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What every rank writes, as tasks."""
+
+    tasks: Mapping[Any, Any]
+    """Those that make the parts."""
+    keys: tuple[Key, ...]
+    """The part of each rank."""
+    homes: Mapping[str, Sequence[str]]
+    """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+
+
+class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
+    """Sections of an array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    def __init__(
+        self, a: OutOfCoreArray, run: WritingRun, held: Held, cluster: Cluster | None, workers: Sequence[str]
+    ) -> None:
+        self._array, self._held, self._workers = a, held, workers
+        super().__init__(run, lambda name: a, cluster)
+        self._addresses = spread(run.plan.ranks, workers)
+
+    @property
+    def plan(self) -> CollectiveWritePlan:
+        """Who writes what for whom, what is read first, sent and held: frozen data."""
+        return self._run.plan
+
+    def _begin(self) -> None:
+        self._run.begin_anew()
+
+    def _build(self) -> Graph:
+        builder = WritingBuilder(self._run, self._held.keys)
+        last = builder.build()
+        return {**self._held.tasks, **builder.graph}, last
+
+    def _homes(self) -> Mapping[str, Sequence[str]]:
+        return {**self._held.homes, **super()._homes()}
+
+    def _threads(self) -> int:
+        return self.plan.threads
+
+    def _measured(self) -> list[tuple[str, str, str]]:
+        return [
+            ("", "planned", "measured"),
+            *report.counted_rows(self.plan.traffic, self.meter, (*report.READ_AND_WRITTEN, "messages")),
+            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
+        ]
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan, traffic = self.plan, self.plan.traffic
+        unit = "shards" if plan.stored.shard_chunks else "chunks"
+        about = " (estimate)" if plan.stored.made else ""
+        covered = traffic.write_requests - traffic.read_requests
+        sent = f"{traffic.messages}, {format_bytes(traffic.exchanged_bytes)}"
+        order = f", {plan.schedule.name}" if plan.schedule else ", views of parts"
+        return [
+            ("method", _way(plan)),
+            ("writes", f"{traffic.write_requests} {unit}, {format_bytes(traffic.written_bytes)}{about}"),
+            ("reads first", f"{traffic.read_requests} {unit}; {covered} are covered by what ranks write"),
+            ("messages", sent + (order if traffic.messages else "")),
+            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, beside the parts"),
+            ("predicted", report.seconds_text(plan.seconds) + _others(plan)),
+            ("overlaps", "the highest rank's elements stay"),
+        ]
+
+    def _title(self) -> str:
+        return f"oocarrays.CollectiveWriteJob sections of {self.plan.ranks} ranks → {self._array.store}"
+
+
+def _way(plan: CollectiveWritePlan) -> str:
+    if plan.method == "independent":
+        return "independent: each rank writes for itself, as no chunk is written by two"
+    return (
+        f"two-phase, {plan.partition}: {len(plan.aggregators)} of {plan.ranks} ranks write for all, "
+        f"in {len(plan.rounds)} rounds"
+    )
+
+
+def _others(plan: CollectiveWritePlan) -> str:
+    """What other numbers of aggregators would take."""
+    others = [(count, seconds) for count, seconds in plan.considered if count != len(plan.aggregators)]
+    said = (f"{count}: {'too much memory' if s is None else report.seconds_text(s)}" for count, s in others)
+    return f" (aggregators {', '.join(said)})" if others else ""
+
+
+@renamed(partition="domains")
+def write_sections(
+    a: OutOfCoreArray | zarr.Array | StoreLike,
+    sections: SectionsLike,
+    parts: RankArrays[Any] | Sequence[Any],
+    *,
+    method: str = "auto",
+    domains: str = "dynamic",
+    deal: str = "block",
+    aggregators: str | int | Sequence[int] = "auto",
+    disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
+    schedule: str = "auto",
+    memory: int | float | str | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> CollectiveWriteJob:
+    """Plan to write what every rank has of an array on disk, each chunk written once for all. Writes nothing.
+
+    Where sections overlap, what the highest rank has stays. A chunk is read first only where the sections together
+    leave some of it out. Run again, after a kill too, it makes the same; until it is done, other readers may see some
+    chunks as they were. Nothing is written before every part is there, so that parts may be read of this very array.
+    Where a worker is lost, its parts are made anew: such ones of what has been written by then, so that they should be
+    copied to several workers first (``client.replicate``).
+
+    Parameters
+    ----------
+    a : OutOfCoreArray, zarr.Array, path, URL or store
+        What is written: an array that is there, opened with ``"r+"``.
+    sections : Layout, str, or sequence of one section a rank
+        As in `read_sections`.
+    parts : DistributedArray, SectionArrays, or sequence of arrays
+        What each rank has, of the shape of its section: numpy or Dask arrays, one a rank.
+    method : "auto", "two-phase" or "independent"
+        Whether some ranks, the aggregators, write for all, or each rank for itself, by default where no chunk is
+        written by two.
+    domains : "dynamic" or "static"
+        Whether the chunks that are written are shared out to the aggregators, or those of the whole array.
+    deal : "block" or "cyclic"
+        Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
+    aggregators : "auto", int or sequence of int
+        How many ranks write for all, or which; by default as many as are predicted to take least time.
+    disks : mapping or callable
+        The disk of each chunk by its index, where that is known: each is then served by aggregators of its own.
+    schedule : str
+        The order of the messages between workers, as in `redistribute`.
+    memory : int, float or str, optional
+        Bytes that this process may hold, or each worker, beside the parts: ``"1GiB"``.
+    scheduler, workers
+        As in `distribute`; by default where the parts are.
+
+    Returns
+    -------
+    CollectiveWriteJob
+        With ``.plan``, ``.explain()`` and ``.run()``, which returns the array; ``dask.compute(job)`` runs it too.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is written: `SelectionError` for sections or parts of the wrong number or
+        shape, `UnsupportedError` for elements that do not fit, `BudgetError`.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> z = zarr.create_array({}, shape=(2, 6), chunks=(2, 3), dtype="i4")
+    >>> job = write_sections(z, [np.s_[:, :4], np.s_[0, 2:]], [np.full((2, 4), 1), np.full(4, 2)], scheduler="threads")
+    >>> job.plan.traffic.read_requests, job.run()[:]
+    (1, array([[1, 1, 2, 2, 2, 2],
+           [1, 1, 1, 1, 0, 0]], dtype=int32))
+    """
+    a = a if isinstance(a, OutOfCoreArray) else open_array(a, mode="r+")
+    file = describe(a.zarr, written=True)
+    check_writable(file)
+    cluster, there = _where(parts, scheduler, workers)
+    wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
+    means = means_of(cluster, memory, schedule)
+    plan = plan_collective_write(
+        file.stored,
+        wanted.requests,
+        method=method,
+        aggregators=aggregators,
+        schedule=means["schedule"],
+        workers=len(there),
+        budget=means["budget"],
+        costs=means["costs"],
+        under_way=means["requests"],
+        buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
+        partition=domains,
+        deal=deal,
+        disk_of=disk_of(disks),
+    )
+    held = _held(parts, plan, wanted.selections, file.dtype, there)
+    return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections), held, cluster, there)
+
+
+def _where(
+    parts: Any, scheduler: Client | str | None, workers: Sequence[str] | None
+) -> tuple[Cluster | None, Sequence[str]]:
+    """Where ranks write: where the parts are, if nothing else is said."""
+    if isinstance(parts, RankArrays) and scheduler is None and workers is None:
+        return parts.cluster, parts.workers
+    cluster = cluster_of(scheduler, workers)
+    return cluster, [worker.address for worker in cluster.workers()] if cluster else []
+
+
+def _ranks(parts: Any) -> int:
+    if isinstance(parts, RankArrays):
+        return parts.ranks
+    if isinstance(parts, np.ndarray) or not isinstance(parts, Sequence):
+        raise InputError(
+            f"parts are a {type(parts).__name__}: give a sequence of arrays, one a rank, or what has ranks"
+        )
+    return len(parts)
+
+
+def _held(
+    parts: Any, plan: CollectiveWritePlan, selections: Sequence[Selection], dtype: np.dtype, workers: Sequence[str]
+) -> Held:
+    """The parts of every rank, checked."""
+    if _ranks(parts) != plan.ranks:
+        raise SelectionError(f"{_ranks(parts)} parts are not one for each of {plan.ranks} sections")
+    shapes = [s.shape for s in selections] if selections else [lengths(axes) for axes in plan.requests]
+    if isinstance(parts, RankArrays):
+        given = [(parts.local_shape(rank), parts.dtype) for rank in range(parts.ranks)]
+        _check(given, shapes, dtype)
+        return Held(tasks=ensure_dict(parts.tasks.graph), keys=parts.tasks.keys, homes=parts.tasks.homes)
+    arrays = [part if hasattr(part, "__dask_graph__") else np.asarray(part) for part in parts]
+    for part in arrays:
+        if not isinstance(part, np.ndarray):
+            check_lazy(part)
+    _check([(part.shape, part.dtype) for part in arrays], shapes, dtype)
+    return _tasks(arrays, workers)
+
+
+def _check(given: Sequence[tuple[tuple[int, ...], np.dtype]], shapes: Sequence[tuple[int, ...]], to: np.dtype) -> None:
+    for rank, ((shape, dtype), wanted) in enumerate(zip(given, shapes, strict=True)):
+        if shape != wanted:
+            raise SelectionError(f"the part of rank {rank} has shape {shape}; its section has {wanted}")
+        if not np.can_cast(dtype, to, "same_kind"):
+            raise UnsupportedError(f"the part of rank {rank} has dtype {dtype}; the array has {to}")
+
+
+def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> Held:
+    """Arrays as tasks: a Dask array's blocks are computed wherever Dask puts them, and joined where its rank is."""
+    suffix, keys = new_suffix(), []
+    tasks: dict[Any, Any] = {}
+    for rank, array in enumerate(arrays):
+        if isinstance(array, np.ndarray):
+            keys.append((f"part-{suffix}", rank))
+            tasks[keys[-1]] = Task(keys[-1], itself, array)
+        else:
+            whole = array.rechunk(-1) if array.ndim else array
+            keys += flatten(whole.__dask_keys__())
+            tasks |= ensure_dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
+    return Held(tasks=tasks, keys=tuple(keys), homes={suffix: spread(len(arrays), workers)} if workers else {})

@@ -1,0 +1,278 @@
+"""Global array files into local ones, and back: the creation of local array files, and its reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Literal
+
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays.arrays.array import OutOfCoreArray
+from oocarrays.arrays.array import open_array as open_global
+from oocarrays.arrays.creating import CHUNK_BYTES, chunks_and_order, described, largest_shape, open_array
+from oocarrays.arrays.local_array import LocalArrays, own_disks
+from oocarrays.errors import InputError
+from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.files.scatter import FilesRun, FilesTarget, build_graph
+from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.jobs.job import Job, Result
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.orientation import orientation_of
+from oocarrays.options.asked import cluster_of, means_of
+from oocarrays.options.chunks import ChunksLike, regular_shards
+from oocarrays.options.layouts import LayoutLike
+from oocarrays.plan.files.scatter import FilesPlan, plan_files
+from oocarrays.show import report
+from oocarrays.storage.files import array_file, local_files
+from oocarrays.storage.files.array_file import StoreLike, describe_source
+from oocarrays.storage.files.descriptor import KEY, Descriptor
+from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.stored.array import missing_of, placer
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LEAST_CHUNK_BYTES = 2**20
+"""Bytes of a local file's chunk, where those of the source are smaller and nothing is said."""
+
+
+class FilesJob(Job[FilesRun, Result], Generic[Result]):
+    """A scatter or gather of array files that has been planned: ``.plan``, ``.explain()``, ``.run()``,
+    ``dask.compute(job)``."""
+
+    def __init__(self, run: FilesRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
+        self._disks = disks
+        super().__init__(run, result, cluster)
+
+    @property
+    def plan(self) -> FilesPlan:
+        """What will be read, sent, written and held: frozen data."""
+        return self._run.plan
+
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._disks.homes(addresses)
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
+
+    def _threads(self) -> int:
+        return min(self.plan.ranks, 2 * settings.local_cores())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan, t = self.plan, self.plan.traffic
+        each = " in each worker" if plan.processes else ""
+        about = " (estimate)" if plan.whole.coded or plan.local.coded else ""
+        halo = f", halo of depth {report.shape_text(plan.depth)}" if any(plan.depth) else ""
+        changed = f", {sum(plan.changed)} of them of chunks that a round before began" if any(plan.changed) else ""
+        sends = f"{t.messages}, at most {format_bytes(t.exchanged_bytes)}, {plan.schedule.name}"
+        return [
+            ("array", f"{report.shape_text(plan.layout.shape)}, {format_bytes(plan.whole.nbytes)}"),
+            ("layout", f"{plan.layout}{halo}"),
+            (
+                "rounds",
+                f"{len(plan.rounds)} of {report.shape_text(plan.rounds[0].shape) if plan.rounds else 'nothing'}",
+            ),
+            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}{changed}"),
+            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+            ("messages", sends if plan.processes else "none: ranks are threads"),
+            ("tasks", str(t.tasks)),
+            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
+            ("predicted", report.seconds_text(plan.seconds)),
+        ]
+
+    def _title(self) -> str:
+        return f"oocarrays.FilesJob {self.plan.way} → {self._run.destination.store}"
+
+
+def scatter_files(
+    a: OutOfCoreArray | zarr.Array | StoreLike,
+    layout: LayoutLike,
+    target: StoreLike,
+    *,
+    ranks: int | None = None,
+    grid: Sequence[int] | None = None,
+    depth: int | Sequence[int] = 0,
+    orientation: Literal["row", "column"] | Sequence[int] | None = None,
+    chunks: ChunksLike | None = None,
+    shards: ChunksLike | None = None,
+    folders: str | None = None,
+    compressors: Any = None,
+    filters: Any = None,
+    zarr_format: Literal[2, 3] | None = None,
+    memory: int | float | str | None = None,
+    schedule: str | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> FilesJob[LocalArrays]:
+    """Plan to write each rank's part of an array to a file of its own, with its halo. Reads no data.
+
+    Each stored chunk is read and decoded once, in rounds that fit the memory, and what each rank has of it is sent to
+    that rank.
+
+    Parameters
+    ----------
+    a : OutOfCoreArray, zarr.Array, path, URL or store
+        The global array file.
+    layout, ranks, grid
+        Which rank holds which element, as `Layout.of` takes them.
+    target : path, URL or Zarr store
+        Where the group of local array files is to be.
+    depth, orientation, chunks, shards, folders
+        Of the local files, as `create_array` takes them; by default chunks are about as large as those of ``a``, and of
+        its orientation. Halos are filled from the neighbours' elements, at the array's border with the fill value.
+    compressors, filters, zarr_format
+        As in `rechunk`: by default those of ``a``.
+    memory, schedule, overwrite, storage_options, scheduler, workers
+        As in `rechunk`; the schedule must be one that does not forward. What a run that was killed has left is
+        unfinished, and is written again with ``overwrite``.
+
+    Returns
+    -------
+    FilesJob
+        ``.run()`` gives `LocalArrays`.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is written: see `oocarrays.errors`.
+
+    Notes
+    -----
+    Thakur 1995, section 5.3.2: local array file creation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = zarr.create_array({}, data=np.arange(8), chunks=(4,))
+    >>> job = scatter_files(z, "block", zarr.storage.MemoryStore(), ranks=2, depth=1, scheduler="threads")
+    >>> job.plan.traffic.read_requests, job.run().local(1)[...]
+    (2, array([3, 4, 5, 6, 7, 0]))
+    """
+    place = placer(storage_options)
+    opened = open_global(place(a), mode="r").zarr
+    store = place(target)
+    source, cluster = describe_source(opened, missing_of(a)), cluster_of(scheduler, workers)
+    said = described(tuple(opened.shape), layout, ranks, grid, "local", depth)
+    names, size = dimension_names(opened), min(max(source.stored.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
+    runs = orientation_of(opened.shape, source.stored.grid.chunks)
+    known = runs if orientation is None and chunks is None else orientation
+    chunked, order = chunks_and_order(said, source.dtype, known, chunks, names, size)
+    made = target_settings(
+        opened, chunked, compressors=compressors, filters=filters, zarr_format=zarr_format,
+        shards=regular_shards(shards, chunked, largest_shape(said), source.dtype, names),
+    )  # fmt: skip
+    said, disks = own_disks(replace(said, orientation=order), folders, scheduler)
+    largest = array_file.preview(local_files.largest_settings(said, made), store)
+    array_file.check_apart(opened, store)
+    local_files.check_group_place(store, overwrite=overwrite)
+    assert said.layout is not None, "local array files have a layout"
+    grids = [_grid(local_files.rank_settings(said, made, rank)) for rank in range(said.layout.ranks)]
+    plan = plan_files(
+        "scatter", source.stored, largest, grids, said.layout, said.depth, **_means(cluster, memory, schedule)
+    )
+    files = LocalFiles(store=store, descriptor=said, name=str(store))
+    run = FilesRun(plan, source, files, _target(store, made, overwrite))
+    there = scheduler if folders else None  # a client does not travel with what Dask computes on workers
+    return FilesJob(run, lambda name: open_array(store, scheduler=there), cluster, disks)
+
+
+def gather_files(
+    local: LocalArrays | StoreLike,
+    target: StoreLike,
+    *,
+    orientation: Literal["row", "column"] | Sequence[int] | None = None,
+    chunks: ChunksLike | None = None,
+    shards: ChunksLike | None = None,
+    compressors: Any = None,
+    filters: Any = None,
+    zarr_format: Literal[2, 3] | None = None,
+    memory: int | float | str | None = None,
+    schedule: str | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> FilesJob[OutOfCoreArray]:
+    """Plan to write what ranks hold in local array files to one global array file. Reads no data.
+
+    What is in halos is left out. Each chunk of the target is written once, whole. The target's descriptor keeps layout
+    and depth.
+
+    Parameters
+    ----------
+    local : LocalArrays, path, URL or store
+        The local array files.
+    target : path, URL or Zarr store
+        Where the array is to be.
+    orientation, chunks, shards
+        Of the target, as `create_array` takes them; by default chunks are about as large as those of the local files,
+        and of their orientation.
+    compressors, filters, zarr_format
+        As in `rechunk`: by default those of the local files.
+    memory, schedule, overwrite, storage_options, scheduler, workers
+        As in `scatter_files`.
+
+    Returns
+    -------
+    FilesJob
+        ``.run()`` gives an `OutOfCoreArray`.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is written: see `oocarrays.errors`.
+
+    Examples
+    --------
+    >>> store, halves = zarr.storage.MemoryStore(), zarr.storage.MemoryStore()
+    >>> import oocarrays as ooc
+    >>> a = ooc.create_array(halves, shape=8, dtype=int, layout="cyclic", ranks=2, placement="local")
+    >>> a[...] = range(8)
+    >>> gather_files(a, store, chunks=4, scheduler="threads").run()[...]
+    array([0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    place = placer(storage_options)
+    opened = local if isinstance(local, LocalArrays) else open_array(place(local), scheduler=scheduler)
+    if not isinstance(opened, LocalArrays):
+        raise InputError(f"{opened.store} is one array, not local array files: there is nothing to gather")
+    like, store, cluster = opened.like(), place(target), cluster_of(scheduler, workers)
+    said = Descriptor(placement="global", shape=opened.shape, layout=opened.layout, depth=opened.depth)
+    names, largest = dimension_names(like), max(opened.stored, key=lambda stored: stored.chunk_bytes)
+    known = opened.orientation if orientation is None and chunks is None else orientation
+    size = min(max(largest.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
+    chunked, order = chunks_and_order(said, opened.dtype, known, chunks, names, size)
+    made = target_settings(
+        like, chunked, compressors=compressors, filters=filters, zarr_format=zarr_format,
+        shards=regular_shards(shards, chunked, said.shape, opened.dtype, names),
+    )  # fmt: skip
+    made["shape"], attributes = said.shape, {**opened.attrs, KEY: replace(said, orientation=order).as_json()}
+    made["attributes"] = attributes
+    whole = array_file.preview(made, store)
+    array_file.check_apart(opened.zarr, store)
+    array_file.check_place(store, overwrite=overwrite)
+    grids = [stored.grid for stored in opened.stored]
+    means = _means(cluster, memory, schedule)
+    plan = plan_files("gather", whole, largest, grids, opened.layout, opened.depth, **means)
+    run = FilesRun(plan, None, opened.files, _target(store, made, overwrite))
+    return FilesJob(run, lambda name: open_global(store), cluster, opened.disks)
+
+
+def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
+    """What a plan may use."""
+    means = means_of(cluster, memory, schedule)
+    return {name: means[name] for name in ("budget", "costs", "schedule", "processes") if name in means}
+
+
+def _target(store: Any, made: dict[str, Any], overwrite: bool) -> FilesTarget:
+    return FilesTarget(store=store, settings=made, overwrite=overwrite)
+
+
+def _grid(made: Mapping[str, Any]) -> ChunkGrid:
+    """The units in which a file of these settings is written."""
+    return ChunkGrid.of(tuple(made["shape"]), tuple(made.get("shards") or made["chunks"]))

@@ -1,0 +1,247 @@
+"""The job that rewrites some arrays of a group, and copies the others."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays.arrays.groups import OutOfCoreGroup, open_group
+from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
+from oocarrays.graphs.rechunk.group_tasks import GroupDestination, GroupRun, MemberRun
+from oocarrays.graphs.rechunk.resume import Terms, journal_content
+from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.looking import TRUSTED, Trust
+from oocarrays.jobs.job import Job
+from oocarrays.options.group_chunks import LINES, asked_for
+from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.show import report
+from oocarrays.show.notebook import members_html, plan_html, rows_html
+from oocarrays.storage.files import group_file
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike, local_folder
+from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.files.presence import Policy, Presence
+from oocarrays.storage.stores.remote import RemoteStore
+
+
+class GroupJob(Job[GroupRun, OutOfCoreGroup]):
+    """The rechunk of a group that has been planned and not yet run: as `RechunkJob`."""
+
+    @property
+    def plan(self) -> GroupPlan:
+        """What will be read, sent, written and held: frozen data; ``plan["air"]`` is that of one array."""
+        return self._run.plan
+
+    def _build(self) -> Graph:
+        builder = GroupGraphBuilder(self._run, self._addresses)
+        last, self._pinned = builder.build(), builder.homes
+        return builder.graph, last
+
+    def _homes(self) -> Mapping[str, Sequence[str]]:
+        return self._pinned
+
+    @property
+    def left(self) -> float:
+        """The share of what is rewritten that is still to be written: 1, or less where a run is resumed."""
+        return self._run.left
+
+    def _sources(self) -> Sequence[Presence]:
+        rewritten = [presence for member in self._run.members.values() for presence in member.reads()]
+        return [*rewritten, *self._run.reads()]
+
+    def _planned(self) -> str:
+        each = [f"{name}\n{_indented(report.explain(plan))}" for name, plan in self.plan.members]
+        return "\n\n".join([report.table(group_rows(self.plan)), *each])
+
+    def _measured(self) -> list[tuple[str, str, str]]:
+        m = self.meter
+        return [
+            ("", "planned", "measured"),
+            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds or 0.0:.2f}"),
+            *report.counted_rows(self.plan.traffic, m, ("read requests", "write requests")),
+            (
+                "copied as stored",
+                format_bytes(self.plan.copies.nbytes),
+                f"{format_bytes(m.copied_bytes)} in {m.copied_objects} objects",
+            ),
+        ]
+
+    def _title(self) -> str:
+        return f"rechunk {self._run.source.name} → {self._run.destination.store}"
+
+    def __repr__(self) -> str:
+        members = (
+            report.table(report.first_rows(member_rows(self.plan), LINES), indent="  ") if self.plan.members else ""
+        )
+        return f"<oocarrays.GroupJob {self._title()}>\n{report.table(group_rows(self.plan), indent='  ')}\n\n{members}"
+
+    def _repr_html_(self) -> str:
+        each = members_html(self.plan.members, plan_html)
+        return rows_html(group_rows(self.plan), title=f"oocarrays.GroupJob {self._title()}", below=each)
+
+
+def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:
+    """A plan as rows of name and value."""
+    t, copies = plan.traffic, plan.copies
+    each = " in each worker" if plan.processes else ""
+    copied = f"{len(copies.names)} arrays, {format_bytes(copies.nbytes)}, {len(copies.batches)} tasks"
+    return [
+        *([("workers", str(plan.processes))] if plan.processes else []),
+        ("arrays", f"{len(plan.members)} to rechunk, one after the other"),
+        ("copied as stored", copied if copies.names else "none"),
+        ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}"),
+        ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}"),
+        ("scratch", format_bytes(plan.scratch_bytes)),
+        ("tasks", str(t.tasks)),
+        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
+        ("predicted", report.seconds_text(plan.seconds)),
+    ]
+
+
+def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
+    """A row for each array that is rewritten."""
+    head = ("array", "chunks", "", "", "strategy", "bytes", "peak memory", "predicted")
+    rows = [
+        (
+            name,
+            report.shape_text(member.source.grid.chunks),
+            "→",
+            report.shape_text(member.target.grid.chunks),
+            member.strategy if member.passes else "nothing to move",
+            format_bytes(member.target.nbytes),
+            format_bytes(member.peak_bytes),
+            report.seconds_text(member.seconds),
+        )
+        for name, member in plan.members
+    ]
+    return [head, *rows]
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
+
+
+# ---------------------------------------------------------------------- plans
+
+
+Planner = Callable[[zarr.Array, StoreLike, Any], tuple[RechunkPlan, ArrayFile, Destination]]
+"""Plans one array: what is read, where to write it, in which chunks."""
+
+
+def group_job(
+    source: StoreLike | zarr.Group,
+    target: StoreLike,
+    chunks: Any,
+    planner: Planner,
+    means: Mapping[str, Any],
+    *,
+    missing: Policy,
+    zarr_format: int | None,
+    overwrite: bool,
+    cluster: Cluster | None,
+) -> GroupJob:
+    """Plan to write some arrays of a group again in other chunks, and to copy the others.
+
+    Parameters
+    ----------
+    chunks : mapping
+        What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
+    means : mapping
+        What plans may use: ``budget`` in bytes, ``costs``, ``processes`` of a cluster.
+    missing : str
+        What is made of chunks that arrays lack that are copied.
+    """
+    file = group_file.describe_group(group_file.open_group(source)).with_policy(missing)
+    if zarr_format not in (None, file.zarr.metadata.zarr_format):
+        raise UnsupportedError(
+            f"zarr_format={zarr_format}: {file.name} is in format {file.zarr.metadata.zarr_format}, and a group has one"
+        )
+    wanted = asked_for(file, chunks)
+    group_file.check_group_target(file.zarr, target, overwrite=overwrite)
+    id = uuid.uuid4().hex[:12]
+    members = {
+        name: MemberRun(*planned, journal_content(*planned), id=id)
+        for name, planned in _planned_members(file, target, wanted, planner).items()
+    }
+    plan = GroupPlan(
+        members=tuple((name, member.plan) for name, member in members.items()),
+        copies=_planned_copies(file, target, wanted, means),
+        budget=means["budget"],
+        processes=means.get("processes"),
+    )
+    destination = GroupDestination(store=target, overwrite=overwrite, resumed=False)
+    return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
+
+
+def resume_group(
+    target: StoreLike,
+    source: Any,
+    place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
+    terms: Terms,
+    missing: str | None = None,
+    trust: Trust = TRUSTED,
+) -> GroupJob:
+    """Plan to go on with a run of a group that stopped."""
+
+    def copying(file: GroupFile, wanted: Mapping[str, Any], means: Mapping[str, Any]) -> CopyPlan:
+        return _planned_copies(file, target, wanted, means)
+
+    return _job(*resumed_group(target, source, place, scratch, terms, copying, missing, trust))
+
+
+def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:
+    store = run.destination.store
+    return GroupJob(run, open_group if local_folder(store) else lambda name: open_group(store), cluster)
+
+
+def _planned_copies(
+    file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], means: Mapping[str, Any]
+) -> CopyPlan:
+    processes = means.get("processes")
+    return plan_copies(
+        [_to_copy(name, array) for name, array in file.arrays.items() if name not in wanted],
+        lanes=processes or settings.local_cores(),
+        at_once=zarr.config.get("async.concurrency"),
+        budget=means["budget"],
+        local=file.folder is not None and local_folder(target) is not None,
+        shared=processes is None,
+        costs=means["costs"],
+    )
+
+
+def _to_copy(name: str, array: zarr.Array) -> ToCopy:
+    try:
+        chunk = array.shards or array.chunks
+    except NotImplementedError:  # chunks of unequal length
+        chunk = array.shape
+    return ToCopy(name=name, nbytes=array.nbytes, object_bytes=math.prod(chunk) * max(array.dtype.itemsize, 1))
+
+
+def _planned_members(
+    file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], planner: Planner
+) -> dict[str, tuple[RechunkPlan, ArrayFile, Destination]]:
+    """What is planned for each array; what cannot be done says for which.
+
+    Raises
+    ------
+    BudgetError, ChunksError
+        For the first array of which they are true.
+    """
+    made = {}
+    for name, lengths in wanted.items():
+        try:
+            made[name] = planner(file.arrays[name], member_store(target, name), lengths)
+        except BudgetError as error:
+            raise BudgetError(error.budget, error.least, f"rechunking {name}") from None
+        except ChunksError as error:
+            raise ChunksError(f"{name}: {error}") from None
+    return made

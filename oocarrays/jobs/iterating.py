@@ -1,0 +1,377 @@
+"""Iterated stencils: a numpy function applied again and again to an array larger than memory."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.local_array import LocalArrays
+from oocarrays.errors import InputError
+from oocarrays.graphs import settings
+from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.slabs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
+from oocarrays.graphs.slabs.resume import asked_of, kernel_name, left_by, slab_content, trust_of
+from oocarrays.graphs.slabs.sweeps import unlike
+from oocarrays.graphs.slabs.tasks import SlabTarget
+from oocarrays.jobs.job import Job
+from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.options.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
+from oocarrays.plan.limits import check_count
+from oocarrays.plan.slabs.cuts import checked
+from oocarrays.plan.slabs.iterate import IteratePlan, plan_iterate
+from oocarrays.show import report
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.storage.meter import Meter
+from oocarrays.stored.array import missing_of, placer
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class IterateJob(Job[SweepRun, OutOfCoreArray]):
+    """Sweeps that have been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    def __init__(self, course: Course, result: Callable[[str], OutOfCoreArray], cluster: Cluster | None) -> None:
+        self._course = course
+        self._resumes = course.resumes
+        self._spent = Meter()
+        self._runs: list[SweepRun] = []
+        self._pinned: dict[str, Sequence[str]] = {}
+        self.residuals: list[float] = []
+        """The largest residual of each pass that is over, where residuals are looked at."""
+        super().__init__(SweepRun(course, Progress()), result, cluster)
+
+    @property
+    def plan(self) -> IteratePlan:
+        """What will be read, swept, written and held: frozen data."""
+        return self._course.plan
+
+    @property
+    def meter(self) -> Meter:
+        """What the passes of the last run really read and wrote."""
+        for run in self._runs:
+            self._spent.put(run.meter.take())
+        return self._spent
+
+    @property
+    def expected(self) -> tuple[int, int]:
+        """Requests that read, and chunks that are written, in all passes."""
+        return self.plan.traffic.read_requests, self.plan.traffic.write_requests
+
+    def _bar(self) -> AbstractContextManager[None]:
+        plan: Any = self.plan
+        return report.progress_bar(plan, self)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was found of the run that is resumed."""
+        return self._course.remains.notices
+
+    # ------------------------------------------------------------------ running
+
+    def _execute(self) -> Any:
+        """Run pass after pass: the next one is begun when it is known that it is needed."""
+        self._course = self._course.looked_back()
+        progress: Progress | None = self._started()
+        start, moves = time.perf_counter(), []
+        try:
+            while progress is not None:
+                progress = self._pass(progress)
+                moves += self.moves
+        finally:
+            self.moves = moves
+            self._built = None
+        self.measured_seconds = time.perf_counter() - start
+        return self._ended("")
+
+    def _started(self) -> Progress:
+        """How far an earlier run of the same id came; nothing is spent yet."""
+        progress = self._course.progress()
+        self._runs, self._spent = [], Meter()
+        self.residuals = list(progress.residuals) if self._course.residual else []
+        return progress
+
+    def _pass(self, progress: Progress) -> Progress | None:
+        """Run the next pass; None where it was the last."""
+        self._run = SweepRun(self._course, progress, resumes=self._resumes)
+        self._resumes = False
+        if self._cluster:
+            self._find_workers(self._cluster)
+        self._pinned = {}
+        self._built = self._pass_graph(self._run)
+        self._runs = [self._run]
+        found: Any = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
+        self._spent = self.meter
+        if self._course.residual and self._run.sweeps:
+            self.residuals.append(found)
+        return None if self._run.last else progress.after(found)
+
+    def _threads(self) -> int:
+        return 3 * self.plan.ranks  # one reads, one computes, one writes
+
+    # ------------------------------------------------------------------ what Dask asks of a collection
+
+    def _pass_graph(self, run: SweepRun, after: Iterable[Key] = ()) -> Graph:
+        """The tasks of a pass, and the key of the last one."""
+        check_count(run.plan.traffic.tasks)
+        builder = SweepBuilder(run, self._addresses)
+        self._pinned[builder.suffix] = self._addresses
+        last = builder.build(after)
+        return builder.graph, last
+
+    def _build(self) -> Graph:
+        """The graph of all passes.
+
+        Raises
+        ------
+        InputError
+            Where a residual decides how many there are.
+        """
+        if self._course.until is not None:
+            raise InputError(f"until={self._course.until!r} is looked at between passes: use job.run()")
+        progress, self._pinned = self._started(), {}
+        check_count(self.plan.traffic.tasks)
+        graph: dict[Any, Any] = {}
+        after: list[Key] = []
+        while True:
+            run = SweepRun(self._course, progress, resumes=self._resumes and not self._runs)
+            self._runs.append(run)
+            tasks, last = self._pass_graph(run, after)
+            graph, after = graph | tasks, [last]
+            if run.last:
+                break
+            progress = progress.after(np.nan)
+        self._run = self._runs[0]
+        return graph, last
+
+    def _homes(self) -> Mapping[str, Sequence[str]]:
+        return self._pinned
+
+    # ------------------------------------------------------------------ what a person reads
+
+    def _measured(self) -> list[tuple[str, str, str]]:
+        last = [f"{residual:g}" for residual in self.residuals[-1:]]
+        return [
+            ("", "planned", "measured"),
+            ("passes", str(len(self.plan.passes)), str(len(self.residuals) or len(self.plan.passes))),
+            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
+            *report.counted_rows(self.plan.traffic, self.meter),
+            *(("residual", f"{self._course.until}", residual) for residual in last),
+        ]
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan, one, t = self.plan, self.plan.passes[0], self.plan.traffic
+        slabs, swept, text = one.slabs, one.sweeps, report.shape_text
+        each = " in each worker" if self._course.processes else ""
+        most = "" if self._course.until is None else f" at most, until the residual is {self._course.until:g}"
+        return [
+            ("array", f"{text(slabs.shape)}, {format_bytes(one.nbytes)}"),
+            ("sweeps", f"{plan.sweeps}{most}; depth {text(swept.depth)}, boundary {swept.boundary!r}"),
+            ("passes", f"{len(plan.passes)}, of {plan.fuse} sweeps at most"),
+            ("slabs", f"{slabs.count} of height {slabs.height} along axis {slabs.axis}, {plan.ranks} ranks"),
+            ("tiles", f"{text(swept.tile)}, {one.threads} at one time in a rank"),
+            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}"),
+            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}"),
+            ("scratch", format_bytes(plan.scratch_bytes)),
+            ("local files", report.cache_text(slabs.past_cache)),
+            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
+            ("predicted", report.seconds_text(plan.seconds)),
+        ]
+
+
+def iterate(
+    kernel: Callable[[np.ndarray], Any],
+    source: OutOfCoreArray | zarr.Array | StoreLike,
+    target: StoreLike,
+    *,
+    sweeps: int,
+    depth: int | Sequence[int] = 1,
+    boundary: str | float = "none",
+    fuse: int | Literal["auto"] = "auto",
+    until: float | None = None,
+    residual: Residual | None = None,
+    memory: int | float | str | None = None,
+    prefetch: int = 1,
+    workspace: float | str | None = None,
+    axis: int | None = None,
+    height: int | None = None,
+    ranks: int | None = None,
+    overwrite: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
+    scratch: str | os.PathLike[str] | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> IterateJob:
+    """Plan to apply a kernel to an array again and again: what ``sweeps`` plain sweeps of the whole array make of it.
+
+    A pass reads the array once, sweeps every slab several times, and writes it once: passes = ⌈sweeps ÷ fuse⌉. What
+    comes of it is equal to plain sweeps bit for bit. Reads no data.
+
+    Parameters
+    ----------
+    kernel : callable
+        One sweep: takes a numpy block with its halo and gives one of the same shape and type, the halo of which is
+        left out. It may change its block and give that. Blocks are tiles of about 256 KiB, in several threads.
+    source : OutOfCoreArray, zarr.Array, path, URL or store
+        What is swept: it is not changed.
+    target : path, URL or Zarr store
+        Where the result is to be: of the source's shape, type, chunks, codecs, attributes and dimension names.
+    sweeps : int
+        How many; with ``until`` at most.
+    depth : int or sequence of int
+        Neighbours that one sweep sees on each side: in all axes, or in each.
+    boundary : str or number
+        What stands beyond the edges in every sweep, as in `map_slabs`.
+    fuse : int or str
+        Sweeps of one pass, at most; ``"auto"``: those with which all takes least time. More sweeps of a pass take less
+        to the disk; ``fuse × depth`` rows between two slabs are swept by both.
+    until : float
+        The residual at which sweeping ends: it is looked at after each pass. With it, auto leaves at least 8 passes.
+    residual : callable
+        ``residual(before, after)`` of a part of the array before and after the last sweep of a pass; the largest of
+        all parts counts. By default, with ``until``, the most that an element changes.
+    memory, prefetch, axis, height, ranks
+        As in `map_slabs`.
+    workspace : float or str
+        What the kernel holds beside its block and its result: a multiple of its block, or bytes as ``"64MiB"``.
+    overwrite : bool
+        Whether a target that is there may be replaced.
+    resume : bool
+        Whether to go on with what a run of the same call has left: with the pass in which it was, less the slabs that
+        it has written; it begins where nothing is there. Memory, ranks and workers may be others, as in `map_slabs`;
+        the sweeps of a pass stay as many as they were. ``"verify"`` and ``"as-is"`` as in `map_slabs`.
+    scratch : path or URL
+        Where what passes hand on is stored, two arrays at most, until the end; by default beside the target.
+    missing, storage_options, scheduler, workers
+        As in `rechunk`.
+
+    Returns
+    -------
+    IterateJob
+        ``.run()`` gives the target, an `OutOfCoreArray`; ``.residuals`` are those of its passes. ``dask.compute(job)``
+        does the same, without ``until``.
+
+    Raises
+    ------
+    InputError
+        For anything that cannot be; `BudgetError` where not one slab fits: it names the least memory that would do.
+
+    Notes
+    -----
+    Thakur 1995, section 5.4, Figure 5.3 (Laplace's equation by Jacobi iteration); Wolf & Lam 1991 (skewed tiles).
+
+    Examples
+    --------
+    >>> z = zarr.create_array({}, data=np.array([16.0, 0, 0, 0, 0, 0]), chunks=(2,))
+    >>> def smooth(block):
+    ...     return np.convolve(block, [0.25, 0.5, 0.25], "same")
+    >>> store = zarr.storage.MemoryStore()
+    >>> job = iterate(smooth, z, store, sweeps=3, boundary="nearest", fuse=2, memory="64MiB", scheduler="threads")
+    >>> len(job.plan.passes), job.run()[...]
+    (2, array([8.75, 5.25, 1.75, 0.25, 0.  , 0.  ]))
+    """
+    if not callable(kernel):
+        raise InputError(f"kernel={kernel!r} cannot be called: it takes a numpy block and gives one of the same shape")
+    if until is not None and not isinstance(until, Real):
+        raise InputError(f"until={until!r} is no number: the residual at which sweeping ends")
+    if residual is not None and not callable(residual):
+        raise InputError(f"residual={residual!r} cannot be called: it takes what was before and after a sweep")
+    place = placer(storage_options)
+    if isinstance(source, LocalArrays):
+        raise InputError(f"{source.store} is local array files: iterate takes one array file, gather_files makes one")
+    array, store = array_file.open_array(place(source)), place(target)
+    goes_on = trust_of(resume) is not None and array_file.unfinished_run(store) is not None
+    array_file.check_target(array, store, overwrite=overwrite or goes_on)
+    cluster, edge = cluster_of(scheduler, workers), checked_boundary(boundary, array.dtype)
+    means, file = means_of(cluster, memory), array_file.describe_source(array, missing_of(source, missing))
+    made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
+    destination = SlabTarget(store=store, settings=made, overwrite=overwrite)
+    watched = residual or (change if until is not None else None)
+    depths = checked(depth, array.shape, prefetch, axis, height)
+    asked = asked_of(
+        kernel, [file], [destination], depth=depths, boundary=edge, sweeps=sweeps, until=until,
+        residual=None if watched is None else kernel_name(watched),
+    )  # fmt: skip
+    left = left_by(store, asked, "iterate", sources=[file], resume=resume) if goes_on else None
+    where = scratch_of(place(scratch) if scratch else settings.setting("scratch"), store, array)
+    planner = partial(
+        plan_iterate,
+        file.stored,
+        array_file.preview(_plain(array), where),
+        array_file.preview(made, store),
+        sweeps=sweeps,
+        depth=depths,
+        boundary=edge,
+        budget=means["budget"],
+        costs=means["costs"],
+        watched=watched is not None,
+        threads=means.get("threads") or settings.local_cores(),
+        workspace=workspace_of(workspace),
+        prefetch=prefetch,
+        ranks=ranks_of(ranks, means),
+        processes=means.get("processes") or 1,
+        past_cache_above=settings.past_cache_above(),
+    )
+    own: dict[str, Any] = {"axis": axis, "height": height}
+    plan = left.planned(planner, **own) if left else planner(fuse=fuse, **own)
+    _check_kernel(kernel, array.dtype, plan)
+    content, id = slab_content(plan.passes[0].slabs, asked, "iterate"), left.id if left else uuid.uuid4().hex[:12]
+    content["cut"]["fuse"] = plan.fuse
+    course = Course(
+        plan=plan,
+        kernel=kernel,
+        residual=watched,
+        until=until,
+        source=file,
+        target=destination,
+        scratch=scratch_below(where, id),
+        content=content,
+        id=id,
+        resumes=left is not None,
+        processes=means.get("processes"),
+    )
+    if left:
+        course = course.gone_on_with(left)
+    return IterateJob(course, lambda _: open_array(store), cluster)
+
+
+def _plain(array: zarr.Array) -> dict[str, Any]:
+    """How what passes hand on is stored."""
+    wanted = {"shape": array.shape, "chunks": array.chunks, "dtype": array.dtype}
+    return wanted | {"compressors": None, "filters": None, "fill_value": array.fill_value}
+
+
+def _check_kernel(kernel: Any, dtype: np.dtype, plan: IteratePlan) -> None:
+    """Refuse a kernel that gives another shape or type than that of a small block.
+
+    Raises
+    ------
+    InputError
+        One that fails, as such a block may not suit it, is let pass.
+    """
+    sweeps = plan.passes[0].sweeps
+    block = np.ones(
+        [min(n, 4 * d + 3) for n, d in zip(sweeps.shape, sweeps.depth, strict=True)], dtype.newbyteorder("=")
+    )
+    made = block
+    with suppress(Exception), np.errstate(all="ignore"):
+        made = np.asarray(kernel(block.copy()))
+    if (made.shape, made.dtype) != (block.shape, block.dtype):
+        raise InputError(unlike(made, block))

@@ -1,0 +1,103 @@
+"""What all jobs have in common: a run that has been planned, is done once it is asked for, and says what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Generic
+
+from oocarrays.graphs.run.job import GraphJob, Run
+from oocarrays.mapping.given import flag
+from oocarrays.show import report
+from oocarrays.show.notebook import rows_html
+from oocarrays.show.report import missing_text
+
+if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
+    from typing_extensions import TypeVar
+
+    Result = TypeVar("Result", default=Any)
+else:
+    from typing import TypeVar
+
+    Result = TypeVar("Result")
+
+
+class Job(GraphJob[Run], Generic[Run, Result]):
+    """A run that has been planned and not yet done: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    @property
+    def plan(self) -> Any:
+        """What will be read, computed, sent, written and held: frozen data."""
+        return self._run.plan
+
+    def run(self, *, progress: bool = False) -> Result:
+        """Do it, on threads of this process, or on the workers that it was planned for.
+
+        Parameters
+        ----------
+        progress : bool
+            Whether to show a bar.
+
+        Returns
+        -------
+        OutOfCoreArray, OutOfCoreGroup, xarray.Dataset or xarray.DataArray
+            The target: of the kind of the source.
+
+        Raises
+        ------
+        RunError
+            Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
+            marked unfinished, and `resume` goes on with it. What the tasks of a lazy source raise is raised as it is.
+        """
+        bar: AbstractContextManager[None] = self._bar() if flag(progress, "progress") else nullcontext()
+        self._begin()
+        with bar:
+            target: Result = self._execute()
+        return target
+
+    def _bar(self) -> AbstractContextManager[None]:
+        return report.progress_bar(self.plan, self._run)
+
+    def _begin(self) -> None:
+        """Get ready to run: once more, if need be."""
+
+    # ------------------------------------------------------------------ what a person reads
+
+    def explain(self) -> str:
+        """The plan, with every way that was looked at and its cost, and after a run what was measured."""
+        text = "\n".join([self._planned(), *self.notices])
+        rows = [(each.name, missing_text(each.count_missing(), each.chunks)) for each in self._sources()]
+        if rows:
+            text += f"\n\nchunks missing\n{report.table(rows, indent='  ')}"
+        if self.measured_seconds is None:
+            return text
+        measured = [*self._measured(), ("missing chunks", "", str(self.meter.missing_chunks))]
+        moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
+        return f"{text}\n\nlast run\n{report.table(measured, indent='  ')}{moves}"
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was found of the run that is resumed: chunks that are written again, sources nobody can look at."""
+        return tuple(getattr(self._run, "notices", ()))
+
+    def _planned(self) -> str:
+        """The plan as text."""
+        return report.table(self._rows())
+
+    def _measured(self) -> Sequence[tuple[str, str, str]]:
+        """What the last run did, beside what was planned: names, and both values."""
+        return report.measured_rows(self.plan, self.meter, self.measured_seconds or 0.0)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """The plan as names and values."""
+        raise NotImplementedError
+
+    def _title(self) -> str:
+        """What is done, and where it goes."""
+        return f"oocarrays.{type(self).__name__} → {self._run.destination.store}"
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>\n{report.table(self._rows(), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows(), title=self._title())

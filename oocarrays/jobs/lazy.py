@@ -1,0 +1,244 @@
+"""Lazy arrays in: a Dask array of any blocks is written into a Zarr array of any chunks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import zarr
+from dask.utils import ensure_dict, format_bytes
+
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.errors import UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.graphs.lazy.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
+from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.jobs.job import Job
+from oocarrays.mapping.given import named
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.options.asked import check_lazy, cluster_of, means_of, scratch_folder
+from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
+from oocarrays.show import report
+from oocarrays.show.notebook import lazy_html
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.urls import check_replaces
+from oocarrays.stored.array import placer
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from distributed import Client
+
+
+class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
+    """A lazy array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
+        self._lazy = x
+        folder = array_file.local_folder(target)
+        super().__init__(run, open_array if folder else lambda name: open_array(target), cluster)
+
+    @property
+    def plan(self) -> BlocksPlan:
+        """What will be computed, written and held: frozen data."""
+        return self._run.blocks
+
+    def _begin(self) -> None:
+        self._run.count_with(Meter())
+
+    def _planned(self) -> str:
+        text = super()._planned()
+        if self.plan.aligned:
+            return text
+        return f"{text}\n\nfrom scratch to the target\n{report.explain(self.plan.rechunk)}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan = self.plan
+        chunks = report.shape_text(plan.stored.grid.chunks)
+        where = f"straight to target chunks of {chunks}" if plan.aligned else f"through scratch chunks of {chunks}"
+        return [
+            ("array", f"{report.shape_text(plan.shape)} {self._lazy.dtype}, {format_bytes(plan.stored.nbytes)}"),
+            ("blocks", f"{plan.count}, each computed once; at most {format_bytes(plan.block_bytes)} each"),
+            ("written", f"{where}: {plan.pieces} pieces"),
+            ("target chunks", report.shape_text(plan.rechunk.target.grid.chunks)),
+            ("scratch", format_bytes(plan.scratch_bytes)),
+            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.rechunk.budget)}, ours"),
+            ("blocks' tasks", f"hold what they hold, and a block on each of {plan.threads} threads"),
+        ]
+
+    def _build(self) -> Graph:
+        keys = self._lazy.__dask_keys__()
+        tasks = ensure_dict(self._lazy.__dask_optimize__(self._lazy.__dask_graph__(), keys))
+        builder = BlocksBuilder(self._run, new_suffix(), self._addresses, tasks, keys)
+        last = builder.build()
+        return builder.graph, last
+
+    def _threads(self) -> int:
+        return self.plan.threads
+
+    def _title(self) -> str:
+        return f"oocarrays.FromDaskJob {self._lazy.name} → {self._run.destination.store}"
+
+    def _repr_html_(self) -> str:
+        places = (self._lazy.name, str(self._run.destination.store))
+        return lazy_html(self.plan, self._rows(), title="oocarrays.FromDaskJob", places=places)
+
+
+def from_dask(
+    x: da.Array,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    shards: ChunksLike | None = None,
+    zarr_format: Literal[2, 3] = 3,
+    memory: int | float | str | None = None,
+    compressors: Any = None,
+    filters: Any = None,
+    fill_value: Any = None,
+    attributes: Mapping[str, Any] | None = None,
+    dimension_names: Sequence[str | None] | None = None,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> FromDaskJob:
+    """Plan to write a Dask array of any blocks into a Zarr array of any chunks. Computes nothing.
+
+    Each block is computed once. Where blocks are whole target chunks (shards, where there are shards), the task that
+    has a block writes them; otherwise blocks go to scratch, each its own bytes, and are rechunked from there.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Blocks of any lengths, of numpy arrays whose elements have a fixed size.
+    target : path, URL or Zarr store
+        Where to write.
+    chunks, shards : int, str, tuple or dict
+        Chunk and shard lengths as `rechunk` takes them; by default the chunks are the longest block in each axis.
+    zarr_format : 2 or 3
+        Zarr format of the target.
+    memory : int or str
+        Bytes that we may hold in this process, or on a cluster in each worker, beside the blocks and what their own
+        tasks hold; by default as in `rechunk`.
+    compressors, filters, fill_value, attributes, dimension_names
+        Of the target, as ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults.
+    overwrite : bool
+        Whether a Zarr array at ``target`` may be replaced; it stays until every block has been computed.
+    scratch, scheduler, workers
+        As in `rechunk`; scratch is always in a local folder. The blocks' own tasks run wherever Dask puts them.
+    storage_options : mapping
+        How a URL is opened, by the names that fsspec has for it.
+
+    Returns
+    -------
+    FromDaskJob
+        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is computed: see `oocarrays.errors`.
+
+    Examples
+    --------
+    >>> import dask.array as da, zarr
+    >>> x = da.ones((6, 4), chunks=((1, 3, 2), 4)).cumsum(axis=0)
+    >>> job = from_dask(x, zarr.storage.MemoryStore(), chunks=(6, 1), memory="64MiB", scheduler="threads")
+    >>> job.plan.aligned, job.plan.count
+    (False, 3)
+    >>> job.run()[:, 1]
+    array([1., 2., 3., 4., 5., 6.])
+    """
+    check_lazy(x)
+    target = placer(storage_options)(target)
+    grid, names = block_grid(x), dimension_names
+    shape = grid.chunks if chunks is None else regular_chunks(chunks, grid, x.dtype, names)
+    made = target_settings(
+        described(
+            x,
+            fill_value=fill_value,
+            attributes={} if attributes is None else named(attributes, "attributes"),
+            dimension_names=names,
+        ),
+        shape,
+        shards=regular_shards(shards, shape, x.shape, x.dtype, names),
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+    )
+    return written(
+        x, target, made, memory=memory, overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers
+    )
+
+
+def written(
+    x: da.Array,
+    target: StoreLike,
+    made: dict[str, Any],
+    *,
+    memory: int | float | str | None,
+    scheduler: Client | str | None,
+    workers: Sequence[str] | None,
+    **options: Any,
+) -> FromDaskJob:
+    """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
+    check_replaces(target)
+    array_file.check_place(target, overwrite=options["overwrite"])
+    cluster = cluster_of(scheduler, workers)
+    run = planned(x, target, made, means_of(cluster, memory), straight=array_file.is_empty(target), **options)
+    return FromDaskJob(x, run, target, cluster)
+
+
+def planned(
+    x: da.Array,
+    target: StoreLike,
+    made: dict[str, Any],
+    means: Mapping[str, Any],
+    *,
+    overwrite: bool,
+    straight: bool,
+    scratch: str | os.PathLike[str] | None,
+    topic: str | None = None,
+    **choices: Any,
+) -> LazyRun:
+    """The run that writes ``x``, straight to the target where that may be, and its blocks are aligned."""
+    stored = array_file.preview(made, target)
+    threads = means.get("threads", settings.local_cores())
+    plan = plan_blocks(x.chunks, stored, local_threads=threads, straight=straight, **means, **choices)
+    past_cache_above = settings.past_cache_above()
+    destination = Destination(
+        store=target,
+        settings=made,
+        overwrite=overwrite,
+        scratch=scratch_folder(scratch, target),
+        past_cache_above=max(past_cache_above - plan.scratch_bytes, 0),  # the cache takes the pieces in scratch, too
+    )
+    if plan.aligned:
+        return AlignedRun(plan, x.dtype, destination, topic)
+    return JoinedRun(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination, topic)
+
+
+def block_grid(x: da.Array) -> ChunkGrid:
+    """The grid of the longest blocks."""
+    return ChunkGrid.of(x.shape, tuple(max((*lengths, 1)) for lengths in x.chunks))
+
+
+def described(x: da.Array, **options: Any) -> zarr.Array:
+    """An array in memory that has no chunks, of such elements."""
+    try:
+        return zarr.create_array({}, shape=x.shape, dtype=native(x.dtype), chunks=block_grid(x).chunks, **options)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    """The same elements in this machine's byte order: in Zarr the order is the codec's."""
+    return dtype.newbyteorder("=")

@@ -1,0 +1,290 @@
+"""xarray's datasets in: xarray writes what describes them and what is not lazy, we write what is.
+
+What an encoded variable looks like in Zarr (dtype, fill value, attributes, codecs) is xarray's own answer: it writes
+the dataset's skeleton, whose lazy variables have no data, into memory when a job is planned, and into the target when
+it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from dask.utils import ensure_dict, format_bytes
+
+from oocarrays.errors import ChunksError, TargetError, UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.graphs.lazy.dataset import DatasetBuilder, DatasetRun
+from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.jobs.job import Job
+from oocarrays.jobs.lazy import block_grid, from_dask, planned
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.options.asked import check_lazy, cluster_of, means_of, scratch_folder
+from oocarrays.options.chunks import regular_chunks
+from oocarrays.plan.lazy.blocks import DatasetPlan
+from oocarrays.show import report
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    import dask.array as da
+    import xarray as xr
+    from distributed import Client
+
+STALE = ("preferred_chunks", "shards", "chunks")
+"""What a variable's encoding says of chunks that it was read from."""
+
+
+class DatasetJob(Job[DatasetRun, Any]):
+    """A dataset that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
+
+    The result is what ``xarray.open_zarr(target)`` gives, or a DataArray where one was given.
+    """
+
+    def __init__(self, arrays: Mapping[str, da.Array], run: DatasetRun, single: bool, cluster: Cluster | None) -> None:
+        self._arrays = arrays
+        super().__init__(run, partial(_opened, single), cluster)
+
+    @property
+    def plan(self) -> DatasetPlan:
+        """What will be computed, written and held: frozen data."""
+        return self._run.plan
+
+    def _begin(self) -> None:
+        self._run.count_with(Meter())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan = self.plan
+        each = [
+            (name, f"{p.count} blocks → chunks {report.shape_text(p.rechunk.target.grid.chunks)}, {_way(p.aligned)}")
+            for name, p in plan.arrays
+        ]
+        return [
+            *each,
+            ("scratch", format_bytes(plan.scratch_bytes)),
+            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, ours"),
+            ("blocks' tasks", f"hold what they hold, and a block on each of {plan.threads} threads"),
+        ]
+
+    def _build(self) -> Graph:
+        from dask.array.optimization import optimize
+        from dask.highlevelgraph import HighLevelGraph
+
+        keys = [x.__dask_keys__() for x in self._arrays.values()]
+        graphs = [x.__dask_graph__() for x in self._arrays.values()]
+        tasks = ensure_dict(optimize(HighLevelGraph.merge(*graphs), keys)) if graphs else {}
+        builder = DatasetBuilder(self._run, self._addresses, tasks, keys)
+        last, self._suffixes = builder.build(), builder.homes
+        return builder.graph, last
+
+    def _homes(self) -> dict[str, Sequence[str]]:
+        return dict(self._suffixes)
+
+    def _threads(self) -> int:
+        return self.plan.threads
+
+    def _title(self) -> str:
+        return f"oocarrays.DatasetJob {', '.join(self._arrays)} → {self._run.destination.store}"
+
+
+def _way(aligned: bool) -> str:
+    return "straight" if aligned else "through scratch"
+
+
+def _opened(single: bool, store: str) -> Any:
+    import xarray as xr
+
+    if single:
+        return xr.open_dataarray(store, engine="zarr", chunks={})
+    return xr.open_zarr(store)
+
+
+def dataset_job(
+    source: xr.Dataset | xr.DataArray,
+    target: StoreLike,
+    chunks: Any,
+    *,
+    zarr_format: int | None = None,
+    memory: int | float | str | None = None,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> DatasetJob:
+    """Plan to write a dataset, its lazy variables in other chunks: see `rechunk`, which calls this."""
+    settings.refuse_array_expressions()
+    store = _place(target, overwrite)
+    single = not hasattr(source, "data_vars")
+    zarr_format = zarr_format or 3
+    ds: Any = _as_dataset(source) if single else source.copy()
+    lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
+    encoded = _encoded(ds, lazy, zarr_format)
+    ds = _with_chunks(ds, encoded, chunks)
+    made = _settings(ds, lazy, zarr_format)
+    cluster = cluster_of(scheduler, workers)
+    means, id = means_of(cluster, memory), uuid.uuid4().hex[:12]
+    runs = {
+        name: planned(
+            encoded[name], os.path.join(store, name), made[name], means,
+            overwrite=True, straight=True, scratch=scratch_folder(scratch, store), topic=f"oocarrays-{id}",
+        )
+        for name in lazy
+    }  # fmt: skip
+    plan = DatasetPlan(
+        arrays=tuple((name, run.blocks) for name, run in runs.items()),
+        budget=means["budget"],
+        processes=means.get("processes"),
+    )
+    frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format)
+    run = DatasetRun(plan, store, frame, id)
+    run.runs = tuple(runs.values())
+    return DatasetJob(encoded, run, single, cluster)
+
+
+def _place(target: StoreLike, overwrite: bool) -> str:
+    folder = array_file.local_folder(target)
+    if folder is None:
+        raise UnsupportedError(f"the target {target} of a dataset must be a local folder; rechunk it from there")
+    if not array_file.is_empty(target):
+        replaced = "it may be what the variables are read from: remove it first" if overwrite else "choose another"
+        raise TargetError(f"the target {target} exists; {replaced}")
+    return folder
+
+
+def _as_dataset(array: Any) -> xr.Dataset:
+    """As xarray's own ``DataArray.to_zarr`` makes one."""
+    name: Any = "__xarray_dataarray_variable__" if array.name is None else array.name
+    if name in array.coords:
+        raise UnsupportedError(f"the array and one of its coordinates are both named {name!r}: rename one")
+    made: xr.Dataset = array.to_dataset(name=name)
+    return made
+
+
+def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:
+    """The lazy variables as xarray stores them: times as numbers, packed ones packed; still lazy."""
+    import dask.array
+    from xarray.backends.zarr import encode_zarr_variable
+
+    found = {}
+    for name in lazy:
+        variable = ds.variables[name]
+        if variable.dtype.hasobject:
+            raise UnsupportedError(f"variable {name!r} has dtype {variable.dtype}: its elements have no fixed size")
+        data = encode_zarr_variable(variable, name=name, zarr_format=2 if zarr_format == 2 else 3).data
+        found[str(name)] = dask.array.asarray(data)
+        check_lazy(found[str(name)])
+    return found
+
+
+def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -> xr.Dataset:
+    """The dataset with the chunks of each lazy variable, and of those that are named, in its encoding."""
+    _check_names(ds, chunks)
+    ds = ds.copy()
+    for name, variable in ds.variables.items():
+        asked = _asked(chunks, name, variable.dims)
+        if name in encoded:
+            x = encoded[str(name)]
+            grid, dtype = block_grid(x), x.dtype
+        elif isinstance(chunks, Mapping) and name in chunks and name not in ds.dims:
+            grid, dtype = ChunkGrid.of(variable.shape, tuple(max(n, 1) for n in variable.shape)), variable.dtype
+        else:
+            continue
+        lengths = regular_chunks(asked, grid, dtype, tuple(map(str, variable.dims)))
+        variable.encoding = {k: v for k, v in variable.encoding.items() if k not in STALE} | {"chunks": lengths}
+    return ds
+
+
+def _check_names(ds: xr.Dataset, chunks: Any) -> None:
+    for name in chunks if isinstance(chunks, Mapping) else ():
+        if name not in ds.variables and name not in ds.dims:
+            raise ChunksError(
+                f"chunks={chunks!r}: {name!r} is neither a variable nor a dimension; there are variables "
+                f"{', '.join(map(str, ds.data_vars))} and dimensions {', '.join(map(str, ds.dims))}"
+            )
+
+
+def _asked(chunks: Any, name: Any, dims: Sequence[Any]) -> Any:
+    """What is asked for one variable: by its own name, by dimensions, or for all alike."""
+    if chunks is None:
+        return (None,) * len(dims)
+    if not isinstance(chunks, Mapping):
+        return chunks
+    if name in chunks and name not in dims:
+        return chunks[name]
+    return {dim: length for dim, length in chunks.items() if dim in dims}
+
+
+def _skeleton(ds: xr.Dataset, names: Iterable[Any]) -> xr.Dataset:
+    """The dataset without the data of some variables."""
+    import dask.array
+
+    empty = {
+        name: ds.variables[name].copy(data=dask.array.empty(ds.variables[name].shape, dtype=ds.variables[name].dtype))
+        for name in names
+    }
+    coords = {name: variable for name, variable in empty.items() if name in ds.coords}
+    return ds.assign({name: v for name, v in empty.items() if name not in coords}).assign_coords(coords)
+
+
+def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, dict[str, Any]]:
+    """How xarray makes the arrays of lazy variables: arguments of ``zarr.create_array``."""
+    numbers = [n for n, v in ds.variables.items() if n not in ds.xindexes and v.size and v.dtype.kind in "biufcmM"]
+    memory = zarr.storage.MemoryStore()
+    write_frame(_skeleton(ds, {*numbers, *lazy}), memory, zarr_format, {})
+    group = zarr.open_group(memory, mode="r", use_consolidated=False)
+    return {str(name): _settings_of(group[str(name)], zarr_format) for name in lazy}
+
+
+def _settings_of(array: Any, zarr_format: int) -> dict[str, Any]:
+    return target_settings(array, tuple(array.chunks), zarr_format=zarr_format)
+
+
+def write_frame(
+    skeleton: xr.Dataset, store: Any, zarr_format: int, attributes: Mapping[str, Any], replace: bool = False
+) -> None:
+    """Let xarray write a dataset but for its lazy data, with more attributes."""
+    mode: Any = "w" if replace else "w-"
+    skeleton.assign_attrs(attributes).to_zarr(
+        store, mode=mode, compute=False, consolidated=False, safe_chunks=False, zarr_format=zarr_format
+    )  # type: ignore[call-overload]
+
+
+def is_dataset(source: Any) -> bool:
+    """Whether it is xarray's, without importing that.
+
+    >>> is_dataset([1, 2, 3])
+    False
+    """
+    return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")
+
+
+def is_lazy(source: Any) -> bool:
+    """Whether ``source`` is a lazy array, or a dataset, and not the place of a stored one."""
+    return is_dataset(source) or hasattr(type(source), "__dask_graph__")
+
+
+def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str, Any], **options: Any) -> Any:
+    """The job of `rechunk` for a lazy source.
+
+    Parameters
+    ----------
+    others : mapping
+        What is for stored sources only: refused, where it is given.
+    """
+    for name, value in others.items():
+        if value is not None:
+            raise UnsupportedError(f"{name}={value!r} is for stored arrays: of a lazy one, leave it out")
+    if not is_dataset(source):
+        return from_dask(source, target, chunks=chunks, **(options | {"zarr_format": options["zarr_format"] or 3}))
+    if options.pop("storage_options") is not None:
+        raise UnsupportedError("storage_options= of a dataset: its target must be a local folder")
+    for name in ("shards", "compressors", "filters"):
+        if options.pop(name) is not None:
+            raise UnsupportedError(f"{name}= of a dataset is what its variables' encoding says: set it there")
+    return dataset_job(source, target, chunks, **options)

@@ -1,0 +1,524 @@
+"""The functions that a person calls."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+import zarr
+
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.groups import OutOfCoreGroup
+from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.graphs.rechunk.graph import build_graph
+from oocarrays.graphs.rechunk.resume import journal_content, resumed
+from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.looking import Trust
+from oocarrays.jobs.group import GroupJob, group_job, resume_group
+from oocarrays.jobs.job import Job
+from oocarrays.jobs.lazy import FromDaskJob
+from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job
+from oocarrays.mapping.given import flag
+from oocarrays.mapping.orientation import chunks_along
+from oocarrays.mapping.section import axis_order
+from oocarrays.options.asked import cluster_of, means_of, scratch_of
+from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.options.keywords import RechunkKeywords
+from oocarrays.plan.limits import check_priced
+from oocarrays.plan.rechunk.group import GroupPlan
+from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.plan.shown import lend
+from oocarrays.show import report
+from oocarrays.show.notebook import plan_html
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.presence import Policy
+from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.urls import check_replaces
+from oocarrays.stored.array import missing_of, placer
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from matplotlib.figure import Figure
+
+
+class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
+    """A rechunk that has been planned and not yet run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    @property
+    def plan(self) -> RechunkPlan:
+        """What will be read, sent, written and held: frozen data."""
+        return self._run.plan
+
+    @property
+    def left(self) -> float:
+        """The share of the target's chunks that is still to be written: 1, or less where a run is resumed."""
+        return self._run.left
+
+    def _planned(self) -> str:
+        return report.explain(self.plan)
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
+
+    def draw(self) -> Figure:
+        """As ``plan.draw()``, with the names of the axes, and after a run the measured seconds beside the predicted.
+
+        Raises
+        ------
+        UnsupportedError
+            Where matplotlib is not installed.
+        """
+        ran = self.measured_seconds is not None
+        phases = report.phase_seconds(self.meter) | {"wall": self.measured_seconds or 0.0} if ran else None
+        names = dimension_names(self._run.source.zarr)
+        figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
+        return figure
+
+    def __repr__(self) -> str:
+        ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
+        title = f"<oocarrays.RechunkJob rechunk {self._run.source.name} → {self._run.destination.store}{ran}>"
+        return f"{title}\n{report.table(report.plan_rows(self.plan), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        ran = self.measured_seconds
+        return plan_html(
+            self.plan,
+            title="oocarrays.RechunkJob",
+            places=(self._run.source.name, str(self._run.destination.store)),
+            measured=() if ran is None else report.measured_rows(self.plan, self.meter, ran),
+        )
+
+
+def load_picture(room: str = "picture") -> ModuleType:
+    """A room that draws, which needs matplotlib: the one for rechunks, or ``"picture_exchange"``.
+
+    Raises
+    ------
+    UnsupportedError
+        Where that is not installed.
+    """
+    try:
+        return importlib.import_module(f"oocarrays.{room}")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise UnsupportedError("drawing needs matplotlib: pip install 'oocarrays[plot]'") from None
+
+
+lend("draw", lambda plan: load_picture().draw(plan))
+lend("draw exchanges", lambda plan, **how: load_picture("picture_exchange").draw_plan(plan, **how))
+lend("html", plan_html)
+
+
+@overload
+def rechunk(
+    source: OutOfCoreArray | zarr.Array,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def rechunk(
+    source: OutOfCoreGroup | zarr.Group,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def rechunk(
+    source: StoreLike,
+    target: StoreLike,
+    *,
+    chunks: int | str | tuple[Any, ...] | list[Any] | Mapping[int, Any] | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def rechunk(
+    source: StoreLike,
+    target: StoreLike,
+    *,
+    chunks: Mapping[str, tuple[Any, ...] | list[Any] | Mapping[Any, Any]],
+    **keywords: Unpack[RechunkKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def rechunk(
+    source: Any,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob: ...
+
+
+def rechunk(
+    source: Any,
+    target: StoreLike,
+    *,
+    chunks: ChunksLike | None = None,
+    shards: ChunksLike | None = None,
+    orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
+    memory: int | float | str | None = None,
+    ranks: int | None = None,
+    method: Literal["auto", "independent", "two-phase", "kept", "staged"] = "auto",
+    schedule: str | None = None,
+    compressors: Any = None,
+    filters: Any = None,
+    zarr_format: Literal[2, 3] | None = None,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob:
+    """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
+
+    Parameters
+    ----------
+    source : path, URL, Zarr store, array or group, dask.array.Array, xarray.Dataset or xarray.DataArray
+        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec; or a group of such arrays, as
+        xarray writes it. Of what is lazy each block is computed once (see `from_dask`), and xarray writes the rest.
+    target : path, URL or Zarr store
+        Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
+    chunks : int, str, tuple or dict
+        Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
+        dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
+        to have it chosen, as multiples of the source's. It may be left out where ``orientation`` is
+        given: chunks then run along the fastest axes and are about as large as those of the source. Of a group or
+        dataset, that for each array that is to be rechunked, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``;
+        other arrays of a group are copied as they are stored.
+    shards : int, str, tuple or dict
+        Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for all chunks of the
+        axis. By default chunks are not put in shards.
+    orientation : "row", "column" or tuple of int
+        The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
+        tuple names the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
+    memory : int or str
+        Bytes that this process, or on a cluster each worker, may hold above its idle level, such as ``"1GiB"``; by
+        default half of what is free, and on workers what their limits leave below the line at which they spill.
+    ranks : int
+        Logical processors; by default the plan chooses.
+    method : str
+        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
+    schedule : str
+        The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
+        ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; by
+        default the setting ``oocarrays.schedule``, and where that is ``"auto"`` the one of least predicted time.
+    compressors, filters
+        Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
+    zarr_format : 2 or 3
+        By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS``, as xarray does.
+    overwrite : bool
+        Whether a Zarr array at ``target`` may be replaced.
+    scratch : path or URL
+        Where a kept or staged plan writes what is on its way; by default beside the target, where that is local, else
+        in the system's temporary folder.
+    missing : str
+        What is made of chunks that the source lacks, as in `open_array`; by default as the source was opened.
+    storage_options : mapping
+        How URLs are opened, by the names that fsspec has for it; where its keys are schemes, each has its own.
+    scheduler : Client, address or "threads"
+        Where ranks are: on the workers of a cluster, or threads of this process. By default the workers of the active
+        client, if there is one. Workers see source, target and scratch under the same paths.
+    workers : sequence of str
+        Addresses or names of the workers to be used; by default all.
+
+    Returns
+    -------
+    RechunkJob, GroupJob, FromDaskJob or DatasetJob
+        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is written: see `oocarrays.errors`.
+
+    Notes
+    -----
+    Strategies: del Rosario, Bordawekar and Choudhary 1993, section 4; Thakur 1995, section 5.3.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> rows, columns = zarr.storage.MemoryStore(), zarr.storage.MemoryStore()
+    >>> z = zarr.create_array(rows, data=np.arange(12).reshape(3, 4), chunks=(1, 4))
+    >>> job = rechunk(rows, columns, chunks=(3, 1), memory="64MiB")
+    >>> job.plan.strategy, job.plan.write_requests
+    ('independent', 4)
+    >>> job.run()[:, 1]
+    array([1, 5, 9])
+    """
+    settings.refuse_array_expressions()
+    if is_lazy(source):
+        return lazy_job(  # type: ignore[no-any-return]
+            source, target, chunks,
+            shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
+            overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
+            storage_options=storage_options,
+            others={
+                "orientation": orientation,
+                "ranks": ranks,
+                "method": None if method == "auto" else method,
+                "schedule": schedule,
+                "missing": missing,
+            },
+        )  # fmt: skip
+    place, policy = placer(storage_options), missing_of(source, missing)
+    source, target = place(source), place(target)
+    cluster = cluster_of(scheduler, workers)
+    means = means_of(cluster, memory, schedule)
+    planner = partial(
+        _planned,
+        orientation=orientation,
+        ranks=settings.setting("ranks") if ranks is None else ranks,
+        method=method,
+        shards=shards,
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+        overwrite=overwrite,
+        scratch=scratch_of(place(settings.setting("scratch") if scratch is None else scratch), target, source),
+        missing=policy,
+        means=means,
+    )
+    if holds_group(source):
+        return group_job(
+            source, target, chunks, planner, means, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
+            cluster=cluster,
+        )  # fmt: skip
+    planned = planner(array_file.open_array(source), target, chunks)
+    return _job(RechunkRun(*planned, journal_content(*planned)), cluster)
+
+
+def _planned(
+    opened: zarr.Array,
+    target: StoreLike,
+    chunks: Any,
+    *,
+    orientation: Any,
+    ranks: int | None,
+    method: Literal["auto", "independent", "two-phase", "kept", "staged"],
+    shards: ChunksLike | None,
+    zarr_format: Literal[2, 3] | None,
+    compressors: Any,
+    filters: Any,
+    overwrite: bool,
+    scratch: str | RemoteStore,
+    missing: Policy,
+    means: Mapping[str, Any],
+) -> tuple[RechunkPlan, ArrayFile, Destination]:
+    """What is to be done with one array, and where."""
+    file = array_file.describe_source(opened, missing)
+    order = None if orientation is None else axis_order(orientation, opened.ndim)
+    shape = _chunks(chunks, order, file)
+    made = target_settings(
+        opened,
+        shape,
+        shards=regular_shards(shards, shape, file.stored.grid.shape, file.dtype, dimension_names(opened)),
+        zarr_format=zarr_format,
+        compressors=compressors,
+        filters=filters,
+        order=order,
+    )
+    array_file.check_target(opened, target, overwrite=overwrite)
+    made_of = array_file.preview(made, target)
+    check_priced(made_of, "the target")
+    plan = plan_rechunk(
+        file.stored,
+        made_of,
+        ranks=ranks,
+        method=method,
+        remote_scratch=not isinstance(scratch, str),
+        **means,
+    )
+    destination = Destination(
+        store=target,
+        settings=made,
+        overwrite=overwrite,
+        scratch=scratch,
+        past_cache_above=settings.past_cache_above(),
+    )
+    return plan, file, destination
+
+
+def resume(
+    target: StoreLike,
+    *,
+    source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup | None = None,
+    memory: int | float | str | None = None,
+    ranks: int | None = None,
+    again: bool = False,
+    as_is: bool = False,
+    verify: bool = False,
+    missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> RechunkJob | GroupJob:
+    """Plan to go on with a run that stopped, from what its journal says is done. Reads no data, unless to ``verify``.
+
+    The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
+    Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
+    ``job.notices`` and a warning say so.
+
+    Parameters
+    ----------
+    target : path, URL or Zarr store
+        Where the run was writing.
+    source : path, URL, Zarr store, array or group
+        What it was reading; needed where that was no path or URL, or has been moved or copied since. Chunks of a copy
+        must have the same sizes and times, or ETags: copies made by ``cp -a`` and ``rsync -a`` have.
+    memory, ranks
+        As in `rechunk`; by default as the run was planned. Where other memory, ranks or workers make another plan,
+        chunks that have been written stay; what was on its way in scratch is done again.
+    again : bool
+        Whether to start over: with the same plan, and with the source as it is now.
+    as_is : bool
+        Whether to go on though chunks of the source have changed: what was written before stays as it is.
+    verify : bool
+        Whether what was written is read, too, and held against the checksums in the journal; chunks of which it has
+        none are written again.
+    missing : str
+        What is made of chunks that the source lacks, as in `open_array`; by default as the run was asked.
+    storage_options : mapping
+        As in `rechunk`: how URLs are opened is not written down.
+    scheduler, workers
+        As in `rechunk`. By default a run goes on on threads that was planned for threads, and on the workers of the
+        active client one that was planned for workers. Where there are fewer workers, it is planned anew.
+
+    Returns
+    -------
+    RechunkJob or GroupJob
+        With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
+        ``job.run()`` does what is missing, ``job.left`` says how much that is.
+
+    Raises
+    ------
+    NotFoundError
+        Where nothing was left there.
+    BudgetError, PlacementError
+        Where the memory is too little, or there are no workers.
+    JournalError
+        Where the journal belongs to another plan or another source, or the source has changed.
+    InputError
+        Where both ``again`` and ``as_is`` are asked for.
+
+    Examples
+    --------
+    >>> resume("/no/such.zarr")
+    Traceback (most recent call last):
+        ...
+    oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in /no/such.zarr
+    """
+    if again and as_is:
+        raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
+    place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
+    target = place(target)
+    check_replaces(target)
+    scratch = scratch_of(place(settings.setting("scratch")), target)
+    terms = partial(_terms, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers)
+    if holds_group(target):
+        return resume_group(target, source, place, scratch, terms, missing, trust)
+    return _job(*resumed(target, source, place, scratch, terms, missing, trust))
+
+
+def _terms(
+    plan: RechunkPlan | GroupPlan,
+    *,
+    memory: Any,
+    ranks: int | None,
+    scheduler: Client | str | None,
+    workers: Sequence[str] | None,
+) -> tuple[Cluster | None, dict[str, Any] | None]:
+    """Where a plan that was made before is to go on; and what another one may use, where it is not to stay.
+
+    Raises
+    ------
+    PlacementError
+        Where it was made for workers, and there are none.
+    """
+    on_threads = plan.processes is None
+    asked = scheduler is not None or workers is not None
+    cluster = cluster_of(scheduler, workers) if asked or not on_threads else None
+    if cluster is None and not on_threads and scheduler is None:
+        raise PlacementError(
+            f"the run was planned for {plan.processes} workers: give scheduler=, or make a client; "
+            "scheduler='threads' plans it anew for threads"
+        )
+    moved = (cluster is None) is not on_threads
+    fewer = cluster is not None and len(cluster.workers()) < min(plan.processes or 0, plan.ranks)
+    if memory is ranks is None and not (moved or fewer):
+        return cluster, None
+    means = means_of(cluster, plan.budget if memory is None and not moved else memory)
+    return cluster, means | {"ranks": settings.setting("ranks") if ranks is None else ranks}
+
+
+def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:
+    """Remove what dead runs have left in a local folder and below it.
+
+    Parameters
+    ----------
+    unfinished : bool
+        Whether unfinished targets go too, and the scratch that their runs could go on with.
+    dry_run : bool
+        Whether to remove nothing.
+
+    Returns
+    -------
+    list of Leftover
+        What was removed, or would be. What living runs use is not among them.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no such folder.
+    """
+    unfinished, dry_run = flag(unfinished, "unfinished"), flag(dry_run, "dry_run")
+    found = [leftover for leftover in find_leftovers(path) if not leftover.alive]
+    resumable = {array_file.unfinished_run(each.path) for each in found if each.kind == "unfinished"}
+    useful = [each for each in found if each.kind == "unfinished" or each.path.rpartition("-")[2] in resumable]
+    removed = found if unfinished else [each for each in found if each not in useful]
+    for leftover in () if dry_run else removed:
+        leftover.remove()
+    return removed
+
+
+def _job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
+    store = run.destination.store
+    return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
+
+
+def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
+    return lambda name: open_array(target)
+
+
+def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
+    """The target's chunks, checked."""
+    grid = file.stored.grid
+    if chunks is not None:
+        return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr))
+    if order is None:
+        raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
+    return chunks_along(order, grid.shape, grid.chunk_size)

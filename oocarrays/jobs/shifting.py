@@ -1,0 +1,135 @@
+"""Halos: every rank's part with its neighbours' border rows around it, in memory or in local array files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from oocarrays.arrays.local_array import LocalArrays
+from oocarrays.distributed.distributed_array import DistributedArray
+from oocarrays.distributed.rank_blocks import RankBlocks
+from oocarrays.errors import InputError
+from oocarrays.graphs import settings
+from oocarrays.graphs.layouts.halos import windows
+from oocarrays.jobs.shift_job import ShiftJob, shift_files
+from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.mapping.layouts.local import depths
+from oocarrays.plan.exchange.prediction import order_for
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.halos import HaloPlan, Halos
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@overload
+def shift(
+    x: DistributedArray, depth: int | Sequence[int] | None = None, *, boundary: Any = "none", schedule: str = "auto"
+) -> RankBlocks[HaloPlan]: ...
+
+
+@overload
+def shift(
+    x: LocalArrays,
+    depth: int | Sequence[int] | None = None,
+    *,
+    boundary: Any = "none",
+    schedule: str = "auto",
+    memory: int | float | str | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> ShiftJob: ...
+
+
+def shift(
+    x: DistributedArray | LocalArrays,
+    depth: int | Sequence[int] | None = None,
+    *,
+    boundary: Any = "none",
+    schedule: str = "auto",
+    memory: int | float | str | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> RankBlocks[HaloPlan] | ShiftJob:
+    """Give every rank its neighbours' border rows, corners among them. Computes nothing yet.
+
+    Parameters
+    ----------
+    x : DistributedArray or LocalArrays
+        In blocks: block, gen_block or ``*`` along each axis with a halo. Local array files have their halos on disk,
+        which are refreshed; their own elements stay as they are.
+    depth : int or sequence of int
+        Neighbours that are seen on each side, in all axes or in each; by default 1, or that of the files. Where it is
+        more than a rank's part, ranks farther away send their rows, too.
+    boundary : "none", "reflect", "nearest", "periodic" or a number
+        What stands beyond the array's edges. "none" adds nothing there; in files what is there stays.
+    schedule : str
+        The order of messages between workers, by name; by default ``oocarrays.schedule``, or that of least predicted
+        time.
+    memory, scheduler, workers
+        Of local array files, as in `rechunk`; those on workers' own disks are read and written there.
+
+    Returns
+    -------
+    RankBlocks or ShiftJob
+        Of a distributed array each rank's part with its halo, lazy: ``.plan.inside(rank)`` is where its own elements
+        are, and a rank that holds nothing gets nothing. Of local array files a job, whose ``.run()`` gives ``x`` again:
+        a run that was killed has left some halos old, and is run again.
+
+    Raises
+    ------
+    InputError
+        `LayoutError` where the depth is none, or a rank holds more than one block along an axis with a halo;
+        `TargetError` where files are open for reading; `BudgetError` where their borders do not fit the memory.
+
+    Notes
+    -----
+    Thakur 1995, section 5.4 (PASSION_oc_shift).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import oocarrays as ooc
+    >>> x = ooc.distribute(np.arange(6), "block", ranks=3, scheduler="threads")
+    >>> shift(x, 1, boundary="periodic").compute()
+    [array([5, 0, 1, 2]), array([1, 2, 3, 4]), array([3, 4, 5, 0])]
+    """
+    if not isinstance(x, DistributedArray | LocalArrays):
+        raise InputError(f"x={type(x).__name__} is neither a DistributedArray nor LocalArrays")
+    stands = checked_boundary(boundary, x.dtype)
+    if isinstance(x, LocalArrays):
+        how: Any = {"schedule": schedule, "memory": memory, "scheduler": scheduler, "workers": workers}
+        return shift_files(x, depth, stands, **how)
+    refuse_means(memory=memory, scheduler=scheduler, workers=workers)
+    halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
+    order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
+    plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
+    return RankBlocks(
+        plan, x.dtype, lambda: windows(x.tasks, halos, order, x.workers), cluster=x.cluster, workers=x.workers
+    )
+
+
+def refuse_means(**given: Any) -> None:
+    """Refuse means to work on files, where there are none: a distributed array is where it is.
+
+    Raises
+    ------
+    InputError
+        It names the first of them.
+    """
+    name = next((name for name, value in given.items() if value is not None), None)
+    if name:
+        raise InputError(
+            f"{name}={given[name]!r} goes with local array files; a distributed array is where its ranks are"
+        )
+
+
+def schedule_for(halos: Halos, itemsize: int, asked: str) -> Schedule:
+    """The order of messages that is asked for, or that of least predicted time.
+
+    Raises
+    ------
+    ScheduleError
+        Where there is none of this name, or not for so many ranks.
+    """
+    return order_for(settings.schedule(asked), halos.ranks, halos.sent() * itemsize, settings.costs())

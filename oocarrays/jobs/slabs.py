@@ -1,0 +1,356 @@
+"""Passes over slabs: a numpy function over arrays larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
+
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.local_array import LocalArrays
+from oocarrays.errors import InputError
+from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.remains import NOTHING_LEFT
+from oocarrays.graphs.slabs.graph import build_graph
+from oocarrays.graphs.slabs.local import local_graph
+from oocarrays.graphs.slabs.resume import asked_of, left_by, slab_content, trust_of
+from oocarrays.graphs.slabs.tasks import Kernel, SlabRun, SlabTarget
+from oocarrays.jobs.job import Job
+from oocarrays.jobs.local_slabs import local_pass
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.options.asked import check_distinct, cluster_of, dtypes_of, means_of, ranks_of, workspace_of
+from oocarrays.options.chunks import ChunksLike, regular_chunks
+from oocarrays.options.keywords import SlabKeywords
+from oocarrays.plan.slabs.cuts import checked, plan_slabs
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.show import report
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.presence import Policy
+from oocarrays.stored.array import missing_of, placer
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from typing_extensions import TypeVar
+
+    Made = TypeVar("Made", default=OutOfCoreArray)
+else:
+    from typing import TypeVar
+
+    Made = TypeVar("Made")
+
+Global = OutOfCoreArray | zarr.Array | StoreLike
+Sources = Global | LocalArrays
+
+
+class SlabJob(Job[SlabRun, Made], Generic[Made]):
+    """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    @property
+    def plan(self) -> SlabPlan:
+        """What will be read, computed and held: frozen data."""
+        return self._run.plan
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
+
+    def _threads(self) -> int:
+        return 3 * self.plan.ranks  # one reads, one computes, one writes
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan, t = self.plan, self.plan.traffic
+        each = " in each worker" if self._run.processes else ""
+        about = " (estimate)" if any(stored.coded for stored in (*plan.sources, *plan.targets)) else ""
+        arrays = f"{len(plan.sources)} → {len(plan.targets)} arrays, " if len(plan.sources + plan.targets) > 2 else ""
+        done = f", {len(self._run.done)} of them done before" if self._run.done else ""
+        return [
+            ("array", f"{arrays}{report.shape_text(plan.shape)}, {format_bytes(plan.source_bytes)}"),
+            ("slabs", f"{plan.count} of height {plan.height} along axis {plan.axis}, {plan.ranks} ranks{done}"),
+            ("window", f"{format_bytes(plan.window_bytes())}, {plan.held} a rank at a time, {plan.prefetch} ahead"),
+            (
+                "halo",
+                f"depth {report.shape_text(plan.depth)}, boundary {plan.boundary!r}" if any(plan.depth) else "none",
+            ),
+            (
+                "reuse",
+                f"saves {format_bytes(plan.saved_bytes)}" if plan.reuse else "none: slabs are read with their halo",
+            ),
+            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}"),
+            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+            ("local files", report.cache_text(plan.past_cache)),
+            ("tasks", str(t.tasks)),
+            ("workspace", f"{format_bytes(plan.workspace)} for the kernel of each rank"),
+            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
+        ]
+
+    def _measured(self) -> list[tuple[str, str, str]]:
+        """What the last run did, beside what was planned; seconds of tasks are those of all ranks together."""
+        meter = self.meter
+        verbs = [verb for verb in ("read", "fetch", "give", "compute", "write") if verb in meter.seconds]
+        return [
+            ("", "planned", "measured"),
+            ("seconds", "", f"{self.measured_seconds:.2f}"),
+            *((f"  {verb}, all ranks", "", f"{meter.seconds[verb]:.2f}") for verb in verbs),
+            *report.counted_rows(self.plan.traffic, meter, [name for name in report.COUNTED if name != "messages"]),
+        ]
+
+
+class LocalSlabJob(SlabJob[Any]):
+    """A pass over the slabs of local array files."""
+
+    def __init__(self, run: SlabRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
+        self._disks = disks
+        super().__init__(run, result, cluster)
+
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._disks.homes(addresses)
+
+    def _build(self) -> Graph:
+        return local_graph(self._run, self._addresses)
+
+
+@overload
+def map_slabs(
+    kernel: Kernel, source: Global | Sequence[Global], target: StoreLike, **keywords: Unpack[SlabKeywords]
+) -> SlabJob[OutOfCoreArray]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel, source: LocalArrays | Sequence[LocalArrays], target: StoreLike, **keywords: Unpack[SlabKeywords]
+) -> SlabJob[LocalArrays]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: Global | Sequence[Global],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[list[OutOfCoreArray]]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: LocalArrays | Sequence[LocalArrays],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[list[LocalArrays]]: ...
+
+
+@overload
+def map_slabs(
+    kernel: Kernel,
+    source: Sources | Sequence[Sources],
+    target: StoreLike | list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SlabKeywords],
+) -> SlabJob[Any]: ...
+
+
+def map_slabs(
+    kernel: Kernel,
+    source: Sources | Sequence[Sources],
+    target: StoreLike | Sequence[StoreLike],
+    *,
+    depth: int | Sequence[int] = 0,
+    boundary: str | float = "none",
+    memory: int | float | str | None = None,
+    prefetch: int = 1,
+    reuse: bool = True,
+    workspace: float | str | None = None,
+    dtype: Any = None,
+    chunks: ChunksLike | None = None,
+    axis: int | None = None,
+    height: int | None = None,
+    ranks: int | None = None,
+    folders: str | None = None,
+    overwrite: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
+    missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> SlabJob[Any]:
+    """Plan to pass an array, or several aligned ones, through a window, and to write what a kernel makes of it.
+
+    A slab is read while the one before it is computed and the one before that is written. Rows that two slabs share
+    are read once. Reads no data.
+
+    Parameters
+    ----------
+    kernel : callable
+        Takes a numpy block of each source with its halo, whole in all axes but that of the slabs, and gives one array
+        of the same shape for each target; the halo is trimmed. It may change its blocks.
+    source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
+        What is read: arrays of one shape. Of `LocalArrays`, of one layout in blocks, each rank reads its own file, and
+        borders travel in memory: halos in files are not read.
+    target : path, URL or Zarr store, or a list of them
+        Where the result is to be: of the first source's shape, format, codecs, attributes and dimension names; local
+        array files of the same layout, without halos, where the sources are.
+    depth : int or sequence of int
+        Neighbours that the kernel sees on each side: in all axes, or in each.
+    boundary : str or number
+        What stands beyond the edges: ``"reflect"``, ``"nearest"``, ``"periodic"`` or a constant, as in Dask's
+        ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends.
+    memory : int or str
+        Bytes that each process may hold; by default as in `rechunk`.
+    prefetch : int
+        Slabs that are read ahead of the one that is computed; with 0 nothing is done at the same time in a rank.
+    reuse : bool
+        Whether rows that the next slab needs again are kept instead of being read again.
+    workspace : float or str
+        What the kernel holds beside its blocks and results: bytes, as ``"64MiB"``, or a multiple of its blocks, by
+        default twice: the first slab, computed alone, shows whether that is enough.
+    dtype : numpy.dtype, or one a target
+        Of the targets; by default that of the first source.
+    chunks : int, str, tuple or dict
+        Of the targets, as in `rechunk`; by default those of the first source.
+    axis, height : int
+        Along which axis slabs follow one another, and how many elements each has; by default what is best.
+    ranks : int
+        Each has a run of slabs; by default as many as there are cores, or workers. Of local array files those of their
+        layout.
+    folders : str
+        Of local array files: where those of the target are on workers' own disks, as `create_array` takes it; with
+        ``{target}`` in it, for its number, where there are several.
+    overwrite : bool
+        Whether a target that is there may be replaced.
+    resume : bool
+        Whether to go on with what a run of the same pass has left at the target, slab by slab; it begins where nothing
+        is there. That the kernel does the same as before is the caller's word. Memory, ranks and workers may be
+        others: slabs stay as they were cut; where memory is too little for them, they are cut anew, and chunks that
+        have been written stay. Sources that have changed since, or while it ran, are refused, and what is not as it
+        was stored is written again: with ``"verify"`` it is read for that; ``"as-is"`` goes on with sources that have
+        changed.
+    missing, storage_options, scheduler, workers
+        As in `rechunk`; local array files are read as they were opened.
+
+    Raises
+    ------
+    InputError
+        For anything that cannot be; `BudgetError` where not one slab fits: it names the least memory that would do;
+        `JournalError` where what is to be resumed was asked for otherwise.
+
+    Notes
+    -----
+    Thakur 1995, sections 5.4, 5.5.2 (prefetching) and 5.5.3 (reuse).
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> z = zarr.create_array({}, data=np.array([0.0, 8, 0, 0, 4, 0]), chunks=(2,))
+    >>> def smooth(block):
+    ...     return np.convolve(block, [0.25, 0.5, 0.25], "same")
+    >>> job = map_slabs(smooth, z, zarr.storage.MemoryStore(), depth=1, memory="16MiB", scheduler="threads")
+    >>> job.run()[...]
+    array([2., 4., 2., 1., 2., 1.])
+    """
+    if not callable(kernel):
+        raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
+    asked: Any = {"depth": depth, "boundary": boundary, "prefetch": prefetch, "reuse": reuse, "workspace": workspace}
+    asked |= {"axis": axis, "height": height, "memory": memory, "dtype": dtype, "chunks": chunks, "ranks": ranks}
+    asked |= {"overwrite": overwrite, "resume": resume, "scheduler": scheduler, "workers": workers}
+    sources, place = _listed(source), placer(storage_options)
+    if any(isinstance(each, LocalArrays) for each in sources):
+        return LocalSlabJob(*local_pass(kernel, sources, target, folders=folders, place=place, **asked))
+    if folders is not None:
+        raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
+    stores = [place(each) for each in _listed(target)]
+    policies = [missing_of(each, missing) for each in sources]
+    arrays = [array_file.open_array(place(each)) for each in sources]
+    run, cluster = _global_pass(kernel, arrays, policies, stores, **asked)
+    return SlabJob(run, _opener(stores, single=not isinstance(target, list | tuple)), cluster)
+
+
+def _global_pass(
+    kernel: Kernel,
+    arrays: Sequence[zarr.Array],
+    policies: Sequence[Policy],
+    stores: Sequence[StoreLike],
+    *,
+    depth: Any,
+    boundary: Any,
+    memory: Any,
+    dtype: Any,
+    chunks: Any,
+    ranks: int | None,
+    axis: int | None,
+    height: int | None,
+    workspace: Any,
+    overwrite: bool,
+    resume: bool | str,
+    scheduler: Any,
+    workers: Sequence[str] | None,
+    **how: Any,
+) -> tuple[SlabRun, Cluster | None]:
+    """A pass over arrays in one file each, as `map_slabs` has it."""
+    _check_alike(arrays)
+    check_distinct(stores)
+    goes_on = trust_of(resume) is not None and array_file.unfinished_run(stores[0]) is not None
+    for array, store in product(arrays, stores):
+        array_file.check_target(array, store, overwrite=overwrite or goes_on)
+    cluster = cluster_of(scheduler, workers)
+    means = means_of(cluster, memory)
+    cut = _chunks_of(arrays[0], chunks)
+    made = [
+        target_settings(arrays[0], cut) | {"dtype": each} for each in dtypes_of(dtype, arrays[0].dtype, len(stores))
+    ]
+    files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
+    targets = [
+        SlabTarget(store=store, settings=each, overwrite=overwrite) for each, store in zip(made, stores, strict=True)
+    ]
+    edge = checked_boundary(boundary, *(array.dtype for array in arrays))
+    depths = checked(depth, arrays[0].shape, how["prefetch"], axis, height)
+    asked = asked_of(kernel, files, targets, depth=depths, boundary=edge)
+    left = left_by(stores[0], asked, sources=files, resume=resume) if goes_on else None
+    planner = partial(
+        plan_slabs,
+        [file.stored for file in files],
+        [array_file.preview(each, store) for each, store in zip(made, stores, strict=True)],
+        budget=means["budget"],
+        depth=depths,
+        boundary=edge,
+        workspace=workspace_of(workspace),
+        ranks=ranks_of(ranks, means),
+        processes=means.get("processes") or 1,
+        past_cache_above=settings.past_cache_above(),
+        **how,
+    )
+    own: dict[str, Any] = {"axis": axis, "height": height}
+    plan = left.planned(planner, **own) if left else planner(**own)
+    remains = left.remains(plan, targets) if left else NOTHING_LEFT
+    content = (left.begun_with if left else {}) | slab_content(plan, asked)
+    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), remains=remains), cluster
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _chunks_of(array: zarr.Array, chunks: ChunksLike | None) -> tuple[int, ...]:
+    """Of a target: those that are asked for, or those of its source."""
+    if chunks is None:
+        return tuple(array.chunks)
+    return regular_chunks(chunks, ChunkGrid.of(array.shape, array.chunks), array.dtype, dimension_names(array))
+
+
+def _check_alike(arrays: Sequence[zarr.Array]) -> None:
+    if not arrays:
+        raise InputError("no source is given: a pass reads and writes one array at least")
+    other = next((array for array in arrays if array.shape != arrays[0].shape), None)
+    if other is not None:
+        raise InputError(f"sources have shapes {arrays[0].shape} and {other.shape}: aligned arrays have one shape")
+
+
+def _opener(stores: Sequence[StoreLike], *, single: bool) -> Callable[[str], Any]:
+    """What a person gets: the target, or all of them."""
+    return lambda _: open_array(stores[0]) if single else [open_array(store) for store in stores]

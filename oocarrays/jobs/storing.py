@@ -1,0 +1,164 @@
+"""Lazy arrays into stored ones, as Dask's own ``store`` does it, and without losing what shares a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import dask.config
+import numpy as np
+from dask.utils import ensure_dict
+
+from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
+from oocarrays.graphs.lazy.read_first import reads_any, unread
+from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
+from oocarrays.graphs.run.job import is_here
+from oocarrays.mapping.selection import Selection
+from oocarrays.options.asked import check_lazy, cluster_of
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.stores.urls import check_replaces
+from oocarrays.stored.array import placer
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from dask.delayed import Delayed
+
+HERE = ("threads", "threading", "sync", "synchronous", "single-threaded")
+"""Names of the schedulers that stay in this process."""
+
+
+def store(
+    x: da.Array | Sequence[da.Array], target: Any, *, region: Any = None, compute: bool = True, **options: Any
+) -> Delayed | None:
+    """Write Dask arrays of any blocks into stored arrays of any chunks.
+
+    Each target chunk (shard, where there are shards) is written by one task, which takes the parts of the blocks that
+    lie in it: nothing is lost where blocks are not whole chunks. A chunk of which only some elements are written keeps
+    the others. Where blocks and chunks lie across each other, all parts are held until their chunks are whole:
+    `from_dask` goes by way of scratch instead.
+
+    Parameters
+    ----------
+    x : dask.array.Array, or a sequence of them
+        What it is computed from may be its target, where every element is read before it is overwritten, as in
+        ``x + 1``: nothing else is started.
+    target : OutOfCoreArray, zarr.Array, path, URL or Zarr store; or as many of them
+        Arrays that are there, and opened to be written.
+    region : slice or tuple of slices; or as many of them
+        What is written of the target: as large as ``x``; by default all.
+    compute : bool
+        Whether to write now; otherwise a `dask.delayed.Delayed` does, when it is computed.
+    options
+        As ``dask.compute`` takes them, such as ``scheduler="threads"``.
+
+    Returns
+    -------
+    None or Delayed
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is computed: `TargetError` for a target that does not fit, cannot be
+        written, or would be overwritten before it is read, `SelectionError` for a region that does not.
+
+    Examples
+    --------
+    >>> import dask.array as da, zarr
+    >>> z = zarr.zeros((6,), chunks=(4,), dtype="i8")
+    >>> store(da.arange(5, chunks=3), z, region=slice(1, 6), scheduler="threads")
+    >>> z[:]
+    array([0, 0, 1, 2, 3, 4])
+    """
+    arrays, targets, regions = _as_many(x, target, region)
+    storings = [_storing(*each) for each in zip(arrays, targets, regions, strict=True)]
+    graph, done = _graph(arrays, storings)
+    from dask.delayed import Delayed
+
+    written = Delayed(done, graph)  # type: ignore[no-untyped-call]
+    if not compute:
+        return written
+    _check_reach(storings, options)
+    written.compute(**options)
+    return None
+
+
+def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    """As many targets and regions as arrays."""
+    if not isinstance(x, list | tuple):
+        return [x], [target], [region]
+    targets = target if isinstance(target, list | tuple) else [target] * len(x)
+    regions = region if isinstance(region, list) else [region] * len(x)
+    if len(targets) != len(x) or len(regions) != len(x):
+        raise InputError(f"{len(x)} arrays, {len(targets)} targets and {len(regions)} regions: give as many of each")
+    return x, targets, regions
+
+
+def _storing(x: Any, target: Any, region: Any) -> Storing:
+    """One array and where it goes, checked."""
+    check_lazy(x)
+    file = _opened(target)
+    axes = _region(region, file)
+    if tuple(map(len, axes)) != x.shape:
+        place = "" if region is None else f"region={region!r} of "
+        raise TargetError(f"{x.name} has shape {x.shape}; {place}{file.name} has shape {tuple(map(len, axes))}")
+    if not np.can_cast(x.dtype, file.dtype, "same_kind"):
+        raise TargetError(f"{x.name} has dtype {x.dtype}; {file.name} has {file.dtype}: cast it with astype")
+    return Storing(name=x.name, blocks=x.chunks, dtype=x.dtype, file=file, axes=axes)
+
+
+def _opened(target: Any) -> ArrayFile:
+    array = array_file.open_array(placer(None)(target), mode="r+")
+    if array.read_only:
+        raise TargetError(f"{array_file.location(array)} is opened for reading: open it with mode='r+'")
+    check_replaces(array.store_path)
+    return describe(array, written=True)
+
+
+def _region(region: Any, file: ArrayFile) -> tuple[range, ...]:
+    entries = (...,) if region is None else region if isinstance(region, tuple) else (region,)
+    if not all(isinstance(entry, slice) or entry is ... for entry in entries):
+        raise SelectionError(f"region={region!r} is not a slice for each axis of {file.name}")
+    taken = Selection.of(entries, file.stored.grid.shape)
+    if any(order != slice(None) for order in taken.order):
+        raise SelectionError(f"region={region!r} runs backwards: take x[::-1] and a region that runs upwards")
+    return tuple(axis for axis in taken.axes if isinstance(axis, range))
+
+
+def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dict[Any, Any], Any]:
+    """The graph that writes blocks, and its last key: blocks optimised together as Dask does it, or as they were made.
+
+    Raises
+    ------
+    TargetError
+        Where in both a target may be overwritten before it is read.
+    """
+    import dask.array as da
+    from dask.core import flatten
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.optimization import cull
+
+    keys = list(flatten([x.__dask_keys__() for x in arrays]))
+    made = HighLevelGraph.merge(*(x.__dask_graph__() for x in arrays))
+    tasks = dict(ensure_dict(da.Array.__dask_optimize__(made, keys)))
+    targets = [storing.file for storing in storings]
+    graph, done = store_graph(storings, tasks)
+    if not reads_any(tasks, targets) or not unread(graph, writes(graph, done), targets):
+        return graph, done
+    graph, done = store_graph(storings, cull(ensure_dict(made), keys)[0])
+    if late := unread(graph, writes(graph, done), targets):
+        raise TargetError(
+            f"{late.name} is read in another order than it is written, and would be overwritten before it is read: "
+            "write to another array, or all of it by from_dask with overwrite"
+        )
+    return graph, done
+
+
+def _check_reach(storings: Sequence[Storing], options: Any) -> None:
+    """Refuse targets in the memory of this process where workers are to write them."""
+    scheduler = options.get("scheduler") or dask.config.get("scheduler", None)
+    if scheduler in HERE or (scheduler is None and cluster_of(None, None) is None):
+        return
+    for storing in storings:
+        if is_here(storing.file.zarr.store_path.store):
+            raise PlacementError(f"{storing.file.name} is in the memory of this process: ask for scheduler='threads'")

@@ -1,0 +1,1 @@
+"""Which rank holds which element: distributions, layouts, halos, and local array files."""

@@ -1,0 +1,181 @@
+"""How one axis is shared out over ranks, in HPF's words.
+
+    block        │ 0 0 0 │ 1 1 1 │ 2 2 2 │ 3      │     cyclic      │0│1│2│3│0│1│2│3│0│1│
+    cyclic(2)    │ 0 0 │ 1 1 │ 2 2 │ 3 3 │ 0 0 │       gen_block   │ 0 │ 1 1 1 1 │ 2 2 │ 3 3 3 │
+
+A distribution says it for any extent; `over` an extent and a number of ranks it is an `Axis`, which knows who holds
+what. Thakur 1995, section 3.2, Table 3.1; HPF 1.0, section 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+from oocarrays.errors import LayoutError
+from oocarrays.mapping.given import whole, wholes
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Contiguous blocks of one length, one a rank; the last ranks may have less, or nothing (HPF ``BLOCK``).
+
+    >>> axis = Block().over(10, 4)
+    >>> [axis.size(rank) for rank in range(4)]
+    [3, 3, 3, 1]
+    """
+
+    length: int | None = None
+    """Elements of a block; None for ``ceil(extent / ranks)``."""
+
+    def over(self, extent: int, ranks: int) -> Axis:
+        """This distribution of an axis over ranks.
+
+        Raises
+        ------
+        LayoutError
+            Where the blocks do not hold the axis: ``length * ranks < extent``.
+        """
+        extent, ranks = _known(extent, ranks)
+        least = ceil_div(extent, ranks)
+        axis = _dealt(self, extent, ranks, max(least, 1) if self.length is None else self.length)
+        if axis.period < extent:
+            raise LayoutError(
+                f"{self} over {ranks} ranks holds {axis.period} elements of {extent}: "
+                f"the block must be at least {least}"
+            )
+        return axis
+
+    def __str__(self) -> str:
+        return "block" if self.length is None else f"block({self.length})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cyclic:
+    """Blocks of one length dealt out in turn (HPF ``CYCLIC(m)``).
+
+    >>> axis = Cyclic(3).over(26, 4)
+    >>> [axis.size(rank) for rank in range(4)]
+    [8, 6, 6, 6]
+    """
+
+    length: int = 1
+    """Elements of a block."""
+
+    def over(self, extent: int, ranks: int) -> Axis:
+        """This distribution of an axis over ranks.
+
+        Raises
+        ------
+        LayoutError
+            Where the blocks have no length.
+        """
+        return _dealt(self, extent, ranks, self.length)
+
+    def __str__(self) -> str:
+        return "cyclic" if self.length == 1 else f"cyclic({self.length})"
+
+
+@dataclass(frozen=True, slots=True)
+class GenBlock:
+    """An axis cut in blocks of any length, one a rank (HPF ``GEN_BLOCK``; Dask's chunk tuples).
+
+    >>> GenBlock.even(10, 4)
+    GenBlock(sizes=(3, 3, 2, 2))
+    >>> [list(GenBlock.even(3, 4).part(rank)) for rank in range(4)]
+    [[0], [1], [2], []]
+    """
+
+    sizes: tuple[int, ...]
+    """Elements of each rank's block."""
+
+    @classmethod
+    def even(cls, extent: int, ranks: int) -> GenBlock:
+        """Blocks of as equal a length as can be, the longer ones first."""
+        extent, ranks = whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)
+        size, longer = divmod(extent, ranks)
+        return cls(tuple(size + (rank < longer) for rank in range(ranks)))
+
+    def part(self, rank: int) -> range:
+        """The elements that ``rank`` holds.
+
+        Raises
+        ------
+        LayoutError
+            Where there is no such rank.
+        """
+        if whole(rank, "rank", 0, error=LayoutError) >= len(self.sizes):
+            raise LayoutError(f"rank={rank} is none of the {len(self.sizes)} of {self._short}")
+        start = sum(self.sizes[:rank])
+        return range(start, start + self.sizes[rank])
+
+    def over(self, extent: int, ranks: int) -> Axis:
+        """This distribution of an axis over ranks.
+
+        Raises
+        ------
+        LayoutError
+            Where the blocks are not one a rank, or are not the whole axis.
+        """
+        extent, ranks = _known(extent, ranks)
+        sizes = wholes(self.sizes, "gen_block", error=LayoutError)
+        if min(sizes, default=0) < 0:
+            raise LayoutError(f"{self._short}: every block must have a whole number of elements, at least 0")
+        if len(self.sizes) != ranks or sum(self.sizes) != extent:
+            raise LayoutError(
+                f"{self._short} has {len(self.sizes)} blocks of {sum(self.sizes)} elements in all: "
+                f"an axis of {extent} elements over {ranks} ranks is asked for"
+            )
+        return GenBlockAxis(extent, ranks, sizes)
+
+    @property
+    def _short(self) -> str:
+        """Its text where that fits in a line."""
+        return str(self) if len(self.sizes) <= 8 else f"gen_block({','.join(map(str, self.sizes[:6]))},…)"
+
+    def __str__(self) -> str:
+        return f"gen_block({','.join(map(str, self.sizes))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Collapsed:
+    """An axis that is not shared out: every rank has all of it (HPF ``*``).
+
+    >>> Collapsed().over(5, 1).size(0)
+    5
+    """
+
+    def over(self, extent: int, ranks: int) -> Axis:
+        """This axis on its one rank.
+
+        Raises
+        ------
+        LayoutError
+            Where there are more.
+        """
+        extent, ranks = _known(extent, ranks)
+        if ranks != 1:
+            raise LayoutError(f"an axis that is not shared out (*) takes 1 rank of the grid, not {ranks}")
+        return BlockCyclicAxis(extent, 1, max(extent, 1))
+
+    def __str__(self) -> str:
+        return "*"
+
+
+Distribution = Block | Cyclic | GenBlock | Collapsed
+
+
+def _dealt(distribution: Block | Cyclic, extent: int, ranks: int, length: int) -> BlockCyclicAxis:
+    """Blocks of one length over ranks, checked."""
+    if not isinstance(length, Integral) or length < 1:
+        raise LayoutError(f"{distribution}: the length of a block must be a whole number, at least 1")
+    extent, ranks = _known(extent, ranks)
+    return BlockCyclicAxis(extent, ranks, int(length))
+
+
+def _known(extent: Any, ranks: Any) -> tuple[int, int]:
+    """The length of an axis and the ranks over it, checked."""
+    return whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)

@@ -1,0 +1,133 @@
+"""What a rank sees along an axis with a halo: whose element stands at each place of its window.
+
+    axis                0 1 2 3 4 5 6 7 8 9             block over 3 ranks, depth 2, boundary "reflect"
+    window of rank 0    1 0│0 1 2 3│4 5                 its own, its own again beyond the edge, and two of rank 1
+    window of rank 1            2 3│4 5 6 7│8 9
+    window of rank 2                    6 7│8 9│9 8
+
+N-d is the product of one-axis answers, and so corners come with the faces. Thakur 1995, section 5.4 (Figure 5.4: the
+overlap area).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.boundary import Boundary, standing
+from oocarrays.mapping.selection import Taken
+
+Strip = tuple[slice, slice]
+"""Where elements stand in a window, and which they are among those that are lent: one, where it fills the strip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """What one rank along an axis has of a window: of another's, or of its own."""
+
+    taken: Taken
+    """The places of these elements with the rank that has them, each once, ascending."""
+    strips: tuple[Strip, ...]
+    """Where they stand in the window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisWindow:
+    """What one rank sees along an axis."""
+
+    length: int
+    """Elements of the window."""
+    before: int
+    """Elements of it that stand before the rank's own."""
+    lent: Mapping[int, Lent]
+    """What each rank along the axis has of it."""
+    filled: tuple[slice, ...]
+    """Where a constant stands."""
+
+
+@lru_cache(maxsize=4096)
+def axis_window(axis: Axis, rank: int, depth: int, boundary: Boundary) -> AxisWindow:
+    """What a rank sees along an axis of which it holds one block; with a depth of 0, of whatever it holds.
+
+    A rank that holds nothing sees nothing.
+
+    >>> from oocarrays.mapping.layouts.axis import BlockCyclicAxis
+    >>> window = axis_window(BlockCyclicAxis(10, 3, 4), 0, 2, "reflect")
+    >>> window.length, window.before
+    (8, 2)
+    >>> for owner, lent in window.lent.items(): print(owner, lent.taken, lent.strips)
+    0 range(0, 4) ((slice(2, 6, None), slice(0, 4, None)), (slice(0, 2, None), slice(1, None, -1)))
+    1 range(0, 2) ((slice(6, 8, None), slice(0, 2, None)),)
+    """
+    size = axis.size(rank)
+    if not depth or not size:
+        return AxisWindow(length=size, before=0, lent={rank: _whole(size, 0)} if size else {}, filled=())
+    first = axis.sections(rank)[0].start
+    lower, upper = first - depth, first + size + depth
+    if boundary == "none":
+        lower, upper = max(lower, 0), min(upper, axis.extent)
+    runs: dict[int, list[_Run]] = {rank: []}
+    for low, high in ((lower, first), (first + size, upper)):
+        elements = standing(boundary, axis.extent, low, high)
+        for start, stop, owner in _runs(elements, np.where(elements < 0, NOBODY, axis.owner(elements))):
+            places = np.asarray(axis.place(elements[start:stop]))
+            runs.setdefault(owner, []).append(_Run(low - lower + start, places))
+    filled = tuple(run.there for run in runs.pop(NOBODY, []))
+    lent = {owner: _lent(found) for owner, found in runs.items() if owner != rank}
+    own = _whole(size, first - lower, [run.strip(range(size)) for run in runs[rank]])
+    return AxisWindow(length=upper - lower, before=first - lower, lent={rank: own} | lent, filled=filled)
+
+
+NOBODY = -1
+"""Whose the elements are that a constant stands for."""
+
+
+class _Run(NamedTuple):
+    """Elements of one rank that follow one another in a window: up, down, or the same one again."""
+
+    start: int
+    places: np.ndarray
+
+    @property
+    def there(self) -> slice:
+        return slice(self.start, self.start + len(self.places))
+
+    def strip(self, taken: Taken) -> Strip:
+        """Where it stands, and what it is among what is taken."""
+        first, last = np.searchsorted(np.asarray(taken), self.places[[0, -1]]).tolist()
+        if first > last:
+            return self.there, slice(first, last - 1 if last else None, -1)
+        return self.there, slice(first, last + 1)
+
+
+def _runs(elements: np.ndarray, owners: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Where such runs begin and end, and whose they are."""
+    start = 0
+    for stop in range(1, len(elements) + 1):
+        if stop == len(elements) or not _goes_on(elements[start : stop + 1], owners[start], owners[stop]):
+            yield start, stop, int(owners[start])
+            start = stop
+
+
+def _goes_on(run: np.ndarray, owner: int, other: int) -> bool:
+    """Whether the last element of some follows the others as they follow one another."""
+    step = run[1] - run[0]
+    return bool(owner == other and abs(step) <= 1 and run[-1] - run[-2] == step)
+
+
+def _whole(size: int, start: int, others: Sequence[Strip] = ()) -> Lent:
+    """What a rank has of its own window: all, and what stands there once more."""
+    return Lent(taken=range(size), strips=((slice(start, start + size), slice(0, size)), *others))
+
+
+def _lent(runs: Sequence[_Run]) -> Lent:
+    """What one rank has of another's window."""
+    places = np.unique(np.concatenate([run.places for run in runs]))
+    low, high = int(places[0]), int(places[-1]) + 1
+    taken = range(low, high) if high - low == len(places) else places
+    return Lent(taken=taken, strips=tuple(run.strip(taken) for run in runs))

@@ -1,0 +1,94 @@
+"""Distributions and layouts in HPF's words: ``cyclic(3)``, ``(block, *)``, ``(block, cyclic) on 2 × 2``.
+
+What is written here is read here: a layout's text gives the layout back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from operator import index
+
+from oocarrays.errors import LayoutError
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
+
+Asked = str | Distribution | Sequence["str | Distribution | Sequence[int]"]
+"""Distributions as a person gives them: a sequence of integers is a `GenBlock`."""
+
+EXAMPLES = "'block', 'cyclic(3)', 'gen_block(2,5)' and '*'"
+
+
+def written(distributions: Sequence[Distribution], grid: Sequence[int] = ()) -> str:
+    """A layout's text.
+
+    >>> written([Block(), Cyclic(3)], [2, 4]), written([GenBlock((1, 2))])
+    ('(block, cyclic(3)) on 2 × 4', '(gen_block(1,2))')
+    """
+    return f"({', '.join(map(str, distributions))})" + (f" on {' × '.join(map(str, grid))}" if grid else "")
+
+
+def parse_layout(asked: Asked) -> tuple[tuple[Distribution, ...], tuple[int, ...] | None]:
+    """Distributions, and the grid where a text names one.
+
+    >>> parse_layout("(block, cyclic) on 2 x 4")
+    ((Block(length=None), Cyclic(length=1)), (2, 4))
+
+    Raises
+    ------
+    LayoutError
+        Where a word is none of HPF's.
+    """
+    named = (
+        re.fullmatch(r"(.*)\son\s+(\d+(?:\s*[x×]\s*\d+)*)\s*", asked, re.I | re.S) if isinstance(asked, str) else None
+    )
+    if named is None:
+        return parse_distributions(asked), None
+    return parse_distributions(named[1]), tuple(map(int, re.split("[x×]", named[2], flags=re.I)))
+
+
+def parse_distributions(asked: Asked) -> tuple[Distribution, ...]:
+    """Distributions as HPF writes them.
+
+    >>> parse_distributions("(BLOCK, cyclic(3), *)")
+    (Block(length=None), Cyclic(length=3), Collapsed())
+    >>> parse_distributions("gen_block(1, 2)"), parse_distributions([(1, 2), "*"])
+    ((GenBlock(sizes=(1, 2)),), (GenBlock(sizes=(1, 2)), Collapsed()))
+
+    Raises
+    ------
+    LayoutError
+        Where a word is none of HPF's.
+    """
+    if isinstance(asked, str):
+        inner = asked.strip()
+        inner = inner[1:-1] if inner.startswith("(") and inner.endswith(")") else inner
+        words = re.split(r",(?![^()]*\))", inner) if inner.strip() else []
+        return tuple(_parse(word, asked) for word in words)
+    return tuple(map(_distribution, asked if isinstance(asked, Sequence) else (asked,)))
+
+
+def _distribution(asked: str | Distribution | Sequence[int]) -> Distribution:
+    if isinstance(asked, str):
+        return _parse(asked, asked)
+    if isinstance(asked, Distribution) and not isinstance(asked, GenBlock):
+        return asked
+    try:
+        return GenBlock(tuple(map(index, asked.sizes if isinstance(asked, GenBlock) else asked)))
+    except TypeError:
+        raise LayoutError(f"{asked!r} is no distribution such as {EXAMPLES}") from None
+
+
+def _parse(word: str, whole: str) -> Distribution:
+    text = re.fullmatch(r"(block|cyclic|gen_block|\*)(?:\s*\(\s*(-?\d+(?:\s*,\s*-?\d+)*)\s*\))?", word.strip().lower())
+    numbers = tuple(map(int, text[2].split(","))) if text and text[2] else ()
+    match text and text[1], len(numbers):
+        case "*", 0:
+            return Collapsed()
+        case "block", 0 | 1:
+            return Block(*numbers)
+        case "cyclic", 0 | 1:
+            return Cyclic(*numbers)
+        case "gen_block", count if count:
+            return GenBlock(numbers)
+    where = "" if word == whole else f" in {whole!r}"
+    raise LayoutError(f"{word.strip()!r}{where} is no distribution such as {EXAMPLES}")

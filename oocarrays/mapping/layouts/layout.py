@@ -1,0 +1,191 @@
+"""Which rank holds which element of an N-d array: a distribution for each axis, over a grid of ranks.
+
+    (block, *) on 4 × 1        (block, cyclic) on 2 × 2
+    ┌───────────────┐          ┌─┬─┬─┬─┬─┬─┐
+    │ 0 0 0 0 0 0 0 │          │0│1│0│1│0│1│
+    │ 1 1 1 1 1 1 1 │          │0│1│0│1│0│1│
+    │ 2 2 2 2 2 2 2 │          │2│3│2│3│2│3│
+    │ 3 3 3 3 3 3 3 │          │2│3│2│3│2│3│
+    └───────────────┘          └─┴─┴─┴─┴─┴─┘
+
+N-d is the product of one-axis answers. Ranks are numbered along the grid, its last axis fastest (as MPI's
+Cartesian topologies are).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from numbers import Integral
+from typing import Any, cast
+
+import numpy as np
+
+from oocarrays.errors import LayoutError
+from oocarrays.mapping.given import extents, listed, whole
+from oocarrays.mapping.grid import unravel
+from oocarrays.mapping.layouts.axis import Axis, Ints
+from oocarrays.mapping.layouts.distribution import Collapsed, Distribution
+from oocarrays.mapping.layouts.hpf import Asked, parse_layout, written
+from oocarrays.mapping.layouts.process_grid import process_grid
+from oocarrays.mapping.section import Section
+
+
+@dataclass(frozen=True, repr=False)
+class Layout:
+    """Distributions × process grid.
+
+    >>> layout = Layout.of((8, 6), "(block, cyclic)", ranks=4)
+    >>> layout
+    Layout.of((8, 6), '(block, cyclic) on 2 × 2')
+    >>> layout.ranks, layout.local_shape(1), layout.owner((5, 2)), layout.place((5, 2)), layout.index(2, (1, 1))
+    (4, (4, 3), 2, (1, 1), (5, 2))
+    """
+
+    shape: tuple[int, ...]
+    """Extent of each axis, in elements."""
+    distributions: tuple[Distribution, ...]
+    """How each axis is shared out."""
+    grid: tuple[int, ...]
+    """Ranks along each axis."""
+
+    @classmethod
+    def of(
+        cls,
+        shape: int | Sequence[int],
+        distributions: Asked,
+        *,
+        ranks: int | None = None,
+        grid: Sequence[int] | None = None,
+    ) -> Layout:
+        """A layout, checked.
+
+        Parameters
+        ----------
+        shape : int or sequence of int
+            Extent of each axis, in elements.
+        distributions : str, Distribution or sequence of them
+            One for each axis: ``"(block, *)"``, ``"cyclic(3)"``, ``[Cyclic(3), "*", (5, 7)]``, where ``(5, 7)`` are the
+            blocks of a `GenBlock`. A string may name the grid too, as a layout's own does: ``"(block, *) on 4 × 1"``.
+        ranks : int
+            Ranks in all, where no grid is given: they are dealt out over the distributed axes as evenly as can be.
+        grid : sequence of int
+            Ranks along each axis; 1 where an axis is not distributed. One number an axis, or one a distributed axis.
+
+        Raises
+        ------
+        LayoutError
+            Where they do not fit each other, the array or the ranks.
+        """
+        shape = extents(shape, error=LayoutError)
+        parsed, named = parse_layout(distributions)
+        if len(parsed) != len(shape):
+            raise LayoutError(f"{written(parsed)} has {len(parsed)} axes; the array has {len(shape)}: shape {shape}")
+        if grid is not None and named is not None:
+            raise LayoutError(f"{distributions!r} names a grid, and grid={grid} another: give one of them")
+        made = cls(shape, parsed, process_grid(parsed, ranks=ranks, grid=named or grid))
+        _ = made.axes  # made now, so that what does not fit is refused now
+        return made
+
+    @classmethod
+    def from_chunks(cls, chunks: Sequence[Sequence[int]]) -> Layout:
+        """The layout in which each block of a Dask array is a rank's: its ``chunks``.
+
+        >>> Layout.from_chunks(((5, 5, 2), (6,)))
+        Layout.of((12, 6), '(gen_block(5,5,2), *) on 3 × 1')
+
+        Raises
+        ------
+        LayoutError
+            Where the blocks' lengths are not known.
+        """
+        blocks = [listed(each, "chunks", error=LayoutError) for each in listed(chunks, "chunks", error=LayoutError)]
+        if not all(isinstance(length, Integral) for lengths in blocks for length in lengths):
+            raise LayoutError("chunks of unknown length (nan) cannot be laid out: x.compute_chunk_sizes() finds them")
+        return cls.of(list(map(sum, blocks)), [c if len(c) != 1 else Collapsed() for c in blocks])
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """Each axis over its ranks."""
+        return tuple(d.over(n, p) for d, n, p in zip(self.distributions, self.shape, self.grid, strict=True))
+
+    @cached_property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        return math.prod(self.grid)
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        """The place of ``rank`` in the grid."""
+        if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
+            raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self}")
+        return unravel(rank, self.grid)
+
+    def rank(self, coordinates: Sequence[Ints]) -> Ints:
+        """The rank at a place of the grid."""
+        rank: Any = 0
+        self._inside(coordinates, self.grid)
+        for count, coordinate in zip(self.grid, coordinates, strict=True):
+            rank = rank * count + coordinate
+        return cast(Ints, rank)
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """Elements in each axis of what ``rank`` holds."""
+        return tuple(axis.size(c) for axis, c in zip(self.axes, self.coordinates(rank), strict=True))
+
+    def local_size(self, rank: int) -> int:
+        """Elements that ``rank`` holds."""
+        return math.prod(self.local_shape(rank))
+
+    def owner(self, index: Sequence[Ints]) -> Ints:
+        """The rank that holds an element, or elements: an index for each axis, integers or arrays."""
+        self._inside(index, self.shape)
+        return self.rank([axis.owner(i) for axis, i in zip(self.axes, index, strict=True)])
+
+    def place(self, index: Sequence[Ints]) -> tuple[Ints, ...]:
+        """Where elements are in the local arrays of their owners: global to local."""
+        self._inside(index, self.shape)
+        return tuple(axis.place(i) for axis, i in zip(self.axes, index, strict=True))
+
+    def index(self, rank: int, place: Sequence[Ints]) -> tuple[Ints, ...]:
+        """The elements at places in the local array of ``rank``: local to global."""
+        self._inside(place, self.local_shape(rank))
+        along = zip(self.axes, self.coordinates(rank), place, strict=True)
+        return tuple(axis.index(coordinate, p) for axis, coordinate, p in along)
+
+    def sections(self, rank: int) -> tuple[list[range], ...]:
+        """What ``rank`` holds along each axis, as regular sections; their product is what it holds."""
+        return tuple(axis.sections(c) for axis, c in zip(self.axes, self.coordinates(rank), strict=True))
+
+    def parts(self, rank: int) -> Iterator[Section]:
+        """What ``rank`` holds, as regular sections of the array.
+
+        >>> list(Layout.of((5, 4), "(cyclic, block)", grid=[2, 2]).parts(1))
+        [Section(lower=(0, 2), upper=(5, 4), stride=(2, 1))]
+        """
+        return map(Section.of, product(*self.sections(rank)))
+
+    def _inside(self, numbers: Sequence[Ints], shape: tuple[int, ...]) -> None:
+        """Refuses an index that there is not: closed forms would give it an owner too."""
+        numbers = listed(numbers, "index", error=LayoutError)
+        if len(numbers) != len(shape):
+            raise LayoutError(f"an index of {len(numbers)} axes is not of an array of shape {shape}")
+        for axis, (number, extent) in enumerate(zip(numbers, shape, strict=True)):
+            if isinstance(number, int) and 0 <= number < extent:
+                continue
+            given = np.asarray(number)
+            if given.dtype.kind not in "iu":
+                raise LayoutError(f"index {number} is none of the {extent} elements of axis {axis}: 0 to {extent - 1}")
+            outside = given[(given < 0) | (given >= extent)]
+            if outside.size:
+                raise LayoutError(
+                    f"index {outside[0]} is none of the {extent} elements of axis {axis}: 0 to {extent - 1}"
+                )
+
+    def __str__(self) -> str:
+        return written(self.distributions, self.grid)
+
+    def __repr__(self) -> str:
+        return f"Layout.of({self.shape}, {str(self)!r})"

@@ -1,0 +1,194 @@
+"""What the local array file of a rank has of the array: its own part, and a halo of what its neighbours hold.
+
+    array           0 1 2 3 4 5 6 7 8 9 10 11          block over 3 ranks
+    file of rank 0          · 0 1 2 3 4                depth 1; at the array's border the halo is there too
+    file of rank 1                3 4 5 6 7 8
+    file of rank 2                      7 8 9 10 11 ·
+
+Along an axis with a halo each rank holds one block. The halo of a rank that holds nothing has the fill value.
+Thakur 1995, section 5.4 (Figure 5.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import LayoutError
+from oocarrays.mapping import ranges
+from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
+
+Depth = tuple[int, ...]
+"""How many neighbours a rank sees along each axis, on either side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPart:
+    """What one local array file has of the array.
+
+    >>> part = LocalPart.of(Layout.of((12,), "block", ranks=3), 0, (1,))
+    >>> part.shape, part.own, part.seen, part.inside
+    ((6,), (range(0, 4),), (range(0, 5),), Section(lower=(1,), upper=(5,)))
+    """
+
+    shape: tuple[int, ...]
+    """Extent of each axis of the file, its halo among them."""
+    own: Axes
+    """The elements that the rank holds, along each axis."""
+    seen: Axes
+    """These and what it sees of its neighbours."""
+    start: tuple[int, ...]
+    """Where the first of what is seen stands in the file, along each axis."""
+    depth: Depth
+    """Elements of the halo along each axis, on either side."""
+
+    @classmethod
+    def of(cls, layout: Layout, rank: int, depth: Depth) -> LocalPart:
+        """The file of one rank; see `check_depth` for what layouts have a halo."""
+        return _part(layout, rank, depth)
+
+    @property
+    def inside(self) -> Section:
+        """Where the rank's own elements are in the file."""
+        return Section(self.depth, tuple(d + n for d, n in zip(self.depth, lengths(self.own), strict=True)))
+
+    @property
+    def without_halo(self) -> LocalPart:
+        """The same file, as if nothing were seen but what the rank holds."""
+        return replace(self, seen=self.own, start=self.depth)
+
+    def of_box(self, box: Section) -> tuple[Axes, Section]:
+        """What is seen of a box of the array, and where it stands in the file: one box there.
+
+        >>> part = LocalPart.of(Layout.of((12,), "cyclic(2)", ranks=2), 1, (0,))
+        >>> part.of_box(Section((4,), (12,)))
+        ((array([ 6,  7, 10, 11]),), Section(lower=(2,), upper=(6,)))
+        """
+        places = [
+            within(taken, l, u)[0].indices(len(taken))
+            for taken, l, u in zip(self.seen, box.lower, box.upper, strict=True)
+        ]
+        lower = tuple(s + first for s, (first, _, _) in zip(self.start, places, strict=True))
+        upper = tuple(s + last for s, (_, last, _) in zip(self.start, places, strict=True))
+        return common(self.seen, box), Section(lower, upper)
+
+
+def depths(depth: int | Sequence[int], axes: int) -> Depth:
+    """One depth for each axis.
+
+    >>> depths(1, 3), depths((0, 2), 2)
+    ((1, 1, 1), (0, 2))
+
+    Raises
+    ------
+    LayoutError
+        Where it is less than zero, or not one an axis.
+    """
+    each = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
+    if len(each) != axes or not all(isinstance(d, Integral) and d >= 0 for d in each):
+        raise LayoutError(f"depth={depth!r} must be a whole number, at least 0, or one for each of {axes} axes")
+    return tuple(map(int, each))
+
+
+def check_depth(layout: Layout, depth: Depth) -> None:
+    """Refuse a halo along an axis of which a rank holds more than one block.
+
+    Raises
+    ------
+    LayoutError
+        It names the axis.
+    """
+    for number, (axis, d) in enumerate(zip(layout.axes, depth, strict=True)):
+        if d and any(len(held) != _span(held) for held in map(partial(_held, axis), range(axis.ranks))):
+            raise LayoutError(
+                f"depth={d} along axis {number}: in {layout} a rank holds more than one block there; "
+                "a halo needs block, gen_block or *"
+            )
+
+
+def largest_rank(layout: Layout) -> int:
+    """A rank whose part is as long as any along every axis.
+
+    >>> largest_rank(Layout.of((7, 4), "(gen_block(1,4,2), block)", grid=(3, 2)))
+    2
+    """
+    return layout.rank([max(range(axis.ranks), key=axis.size) for axis in layout.axes])
+
+
+def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
+    """Where the elements of both stand among what is wanted, and among what is held.
+
+    >>> shared(range(0, 12, 3), range(2, 10, 2)), shared(np.array([2, 3, 7]), range(1, 8, 2))
+    ((range(2, 3), range(2, 3)), (array([1, 2]), array([1, 3])))
+    """
+    if isinstance(wanted, range) and isinstance(held, range):
+        both = ranges.common(wanted, held)
+        return _places(both, wanted), _places(both, held)
+    _, among, there = np.intersect1d(np.asarray(wanted), np.asarray(held), assume_unique=True, return_indices=True)
+    return among, there
+
+
+def _places(both: range, among: range) -> range:
+    if not both:
+        return range(0)
+    first, last = (both[0] - among.start) // among.step, (both[-1] - among.start) // among.step
+    return ranges.ascending(range(first, last + 1, max(both.step // among.step, 1)))
+
+
+@lru_cache(maxsize=4096)
+def _part(layout: Layout, rank: int, depth: Depth) -> LocalPart:
+    own = tuple(map(_held, layout.axes, layout.coordinates(rank)))
+    seen = tuple(_seen(taken, d, n) for taken, d, n in zip(own, depth, layout.shape, strict=True))
+    return LocalPart(
+        shape=tuple(len(taken) + 2 * d for taken, d in zip(own, depth, strict=True)),
+        own=own,
+        seen=seen,
+        start=tuple(_start(taken, d) for taken, d in zip(own, depth, strict=True)),
+        depth=depth,
+    )
+
+
+def _held(axis: Axis, rank: int) -> Taken:
+    """What a rank holds along an axis, in its order, which is ascending."""
+    sections = axis.sections(rank)
+    if len(sections) < 2:
+        return ranges.ascending(sections[0]) if sections else range(0)
+    return axis.index(rank, np.arange(axis.size(rank)))
+
+
+def _span(taken: Taken) -> int:
+    return int(taken[-1]) - int(taken[0]) + 1 if len(taken) else 0
+
+
+def _seen(taken: Taken, depth: int, extent: int) -> Taken:
+    if not depth or not len(taken):
+        return taken
+    return range(max(int(taken[0]) - depth, 0), min(int(taken[-1]) + 1 + depth, extent))
+
+
+def _start(taken: Taken, depth: int) -> int:
+    return max(depth - int(taken[0]), 0) if len(taken) else depth
+
+
+def places_in(axes: Axes, box: Section) -> tuple[Any, Any] | None:
+    """Where what is taken of a box stands among all that is taken, and in the box, as numpy indices; None for nothing.
+
+    >>> places_in((range(0, 9, 2),), Section((3,), (9,)))
+    ((slice(2, 5, None), Ellipsis), (slice(1, 6, 2), Ellipsis))
+    """
+    along = [within(taken, l, u) for taken, l, u in zip(axes, box.lower, box.upper, strict=True)]
+    if any(there.start == there.stop for there, _ in along):
+        return None
+    among: Any = (*(there for there, _ in along), ...)
+    inside = [part for _, part in along]
+    if all(isinstance(part, slice) for part in inside):
+        return among, (*inside, ...)
+    return among, np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

@@ -1,0 +1,180 @@
+"""What a person asks for beside the work itself: where it runs, in how much memory, and where scratch goes."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.storage import StorePath
+
+from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.placement import budget_of, client_of, cores_of
+from oocarrays.graphs.run.job import Cluster
+from oocarrays.mapping.given import element_type, listed, whole
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.journal.scratch import check_scratch_place
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.urls import scratch_place
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+    """The workers that are asked for; None for threads of this process."""
+    client = client_of(scheduler)
+    if client is None and workers is not None:
+        raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
+    names = None if workers is None else tuple(listed(workers, "workers", error=PlacementError))
+    return None if client is None else Cluster(client=client, chosen=names)
+
+
+def workspace_of(asked: float | str | None) -> int | float | None:
+    """What a kernel is said to hold: whole bytes, or as a float multiples of its block.
+
+    Raises
+    ------
+    InputError
+        Where it is neither.
+
+    Examples
+    --------
+    >>> workspace_of("64MiB"), workspace_of(2)
+    (67108864, 2.0)
+    """
+    if asked is None or isinstance(asked, str):
+        return asked if asked is None else settings.size_in_bytes(asked, "workspace")
+    if isinstance(asked, int | float | np.number) and 0 <= asked < math.inf:
+        return float(asked)
+    raise InputError(f"workspace={asked!r} is neither a multiple of the kernel's block nor bytes such as '64MiB'")
+
+
+def ranks_of(asked: int | None, means: Mapping[str, Any]) -> int:
+    """How many ranks are asked for: by default as many as there are workers, or cores.
+
+    Raises
+    ------
+    InputError
+        Where there are to be none.
+    """
+    if asked is None:
+        return int(means.get("processes") or settings.local_cores())
+    return whole(asked, "ranks", 1)
+
+
+def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
+    """The type of each target's elements: by default those of the source.
+
+    >>> dtypes_of(["f4", None], np.dtype("i2"), 2)
+    [dtype('float32'), dtype('int16')]
+
+    Raises
+    ------
+    InputError
+        Where there is not one for each, or it is none.
+    """
+    given = asked if isinstance(asked, list | tuple) else [asked] * targets
+    if len(given) != targets:
+        raise InputError(f"dtype={asked!r} gives {len(given)} types; there are {targets} targets")
+    return [element_type(source if each is None else each) for each in given]
+
+
+def check_distinct(targets: Sequence[StoreLike]) -> None:
+    """Refuse to write nowhere, or twice to one place.
+
+    Raises
+    ------
+    InputError
+        It names the target that is given twice.
+    """
+    if not targets:
+        raise InputError("no target is given: a pass reads and writes one array at least")
+    names = [array_file.name_of(target) for target in targets]
+    for number, target in enumerate(targets):
+        if names[number] in names[:number]:
+            raise TargetError(f"the target {target} is given twice")
+
+
+def means_of(cluster: Cluster | None, memory: Any, schedule: str | None = None) -> dict[str, Any]:
+    """What a plan may use: memory, and what it takes to use it; and the order in which its ranks exchange."""
+    order = settings.schedule("auto" if schedule is None else schedule)
+    asked = {"requests": settings.ways().requests, "schedule": order}
+    if cluster is None:
+        return {"budget": settings.budget(memory), "costs": settings.costs(), **asked}
+    there = cluster.workers()
+    given = settings.setting("memory") if memory is None else memory
+    return {
+        "budget": budget_of(there) if given is None else settings.budget(given),
+        "costs": settings.costs(cores_of(there)),
+        **asked,
+        "processes": len(there),
+        "threads": min(w.threads for w in there),
+        "synchronous": settings.setting("assembly") == "synchronous",
+    }
+
+
+def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:
+    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said.
+
+    Raises
+    ------
+    InputError
+        Where it lies in the target, or in the source.
+    """
+    if scratch is not None:
+        where = scratch_place(scratch)
+        check_scratch_place(where, target=array_file.place_name(target), source=place_of(source))
+        return where
+    folder = array_file.local_folder(target)
+    return os.path.dirname(folder) if folder else tempfile.gettempdir()
+
+
+def place_of(source: Any) -> str | None:
+    """The folder or the URL of what is read, where it has one."""
+    array = getattr(source, "zarr", source)
+    path = getattr(array, "store_path", array)
+    if isinstance(path, StorePath):
+        return array_file.place_name(path.store, path.path)
+    return array_file.place_name(path)
+
+
+def scratch_folder(scratch: Any, target: StoreLike) -> str:
+    """The same where it can only be a folder.
+
+    Raises
+    ------
+    UnsupportedError
+        Where it is not on this machine.
+    """
+    place = scratch_of(settings.setting("scratch") if scratch is None else scratch, target)
+    if not isinstance(place, str) or "://" in str(scratch):
+        raise UnsupportedError(f"scratch={scratch!r}: blocks that are computed wait in a local folder")
+    return place
+
+
+def check_lazy(x: Any) -> None:
+    """Refuse what is no Dask array whose blocks we can write.
+
+    Raises
+    ------
+    InputError, ChunksError, UnsupportedError
+        In one line each.
+    """
+    import dask.array as da
+
+    settings.refuse_array_expressions()
+    if not isinstance(x, da.Array):
+        raise InputError(f"{type(x).__module__}.{type(x).__name__} is not a dask.array.Array")
+    if any(math.isnan(n) for lengths in x.chunks for n in lengths):
+        raise ChunksError(f"{x.name} has blocks of unknown length: call its compute_chunk_sizes() first")
+    if x.dtype.hasobject or x.dtype.itemsize == 0:
+        raise UnsupportedError(f"{x.name} has dtype {x.dtype}: its elements have no fixed size")
+    if type(x._meta) is not np.ndarray:
+        kind = f"{type(x._meta).__module__}.{type(x._meta).__name__}"
+        raise UnsupportedError(f"{x.name} has blocks of {kind}: make them numpy arrays with map_blocks")

@@ -1,0 +1,59 @@
+"""Keywords of public functions that have several signatures, for type checkers: each is listed once.
+
+rechunk("a.zarr", "b.zarr", chunks=(8, 4))              -> RechunkJob
+rechunk("a.zarr", "b.zarr", chunks={"air": (8, 4)})     -> GroupJob         **keywords of both
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from oocarrays.options.chunks import ChunksLike
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class RechunkKeywords(TypedDict, total=False):
+    """What `oocarrays.rechunk` takes beside source, target and chunks."""
+
+    shards: ChunksLike | None
+    orientation: Literal["row", "column"] | tuple[int, ...] | None
+    memory: int | float | str | None
+    ranks: int | None
+    method: Literal["auto", "independent", "two-phase", "kept", "staged"]
+    schedule: str | None
+    compressors: Any
+    filters: Any
+    zarr_format: Literal[2, 3] | None
+    overwrite: bool
+    scratch: str | os.PathLike[str] | None
+    missing: Literal["fill", "warn", "error"] | None
+    storage_options: Mapping[str, Any] | None
+    scheduler: Client | str | None
+    workers: Sequence[str] | None
+
+
+class SlabKeywords(TypedDict, total=False):
+    """What `oocarrays.map_slabs` takes beside kernel, sources and targets."""
+
+    depth: int | Sequence[int]
+    boundary: str | float
+    memory: int | float | str | None
+    prefetch: int
+    reuse: bool
+    workspace: float | str | None
+    dtype: Any
+    chunks: ChunksLike | None
+    axis: int | None
+    height: int | None
+    ranks: int | None
+    folders: str | None
+    overwrite: bool
+    resume: bool | Literal["verify", "as-is"]
+    missing: Literal["fill", "warn", "error"] | None
+    storage_options: Mapping[str, Any] | None
+    scheduler: Client | str | None
+    workers: Sequence[str] | None

@@ -1,0 +1,245 @@
+"""What a collective read takes: requests, bytes, what is held, and seconds.
+
+    reading      of each rank its requests, decoding and copies; the device gives a chunk once, where the cache keeps it
+    exchange     messages of each round, at one time or in steps
+    holding      parts + what reading needs + rounds that are read and not yet taken + messages
+
+Of each box it is found out once what reading it takes: many sets of aggregators read the same. del Rosario, Bordawekar
+and Choudhary 1993, section 3; Thakur 1995, section 6.6.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Taken
+from oocarrays.plan.collective.domains import Deal, DiskOf
+from oocarrays.plan.collective.read import AHEAD, CollectivePlan, Offer
+from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.network import FlatCluster
+from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.sections.read import BUFFER_BYTES as SECTION_BYTES
+from oocarrays.plan.sections.read import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, decoding_bytes, gap_bytes
+
+SMALL_TASK_SECONDS = 1e-4
+"""Of a task between threads that only makes a part or hands it on: 0.08 to 0.13 ms here."""
+
+
+class _Price(NamedTuple):
+    """What it takes to read a section by ranges."""
+
+    requests: int
+    """Ranges."""
+    asked_bytes: int
+    """Bytes of them."""
+    seconds: float
+    """Of a processor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a collective read may use."""
+
+    budget: int
+    """Bytes that this process may hold, or each worker."""
+    costs: Costs
+    """What the machine takes."""
+    workers: int
+    """Workers that ranks are put on in turn; 0 for threads."""
+    schedule: Schedule | Literal["auto"] | None
+    """The order of messages, or "auto"; None for all of a round at one time, and on threads."""
+    under_way: int
+    """Requests that a rank has under way at one time, to stores over a network."""
+    buffer_bytes: int
+    """Bytes that an aggregator reads in a round."""
+    deal: Deal
+    """Whether an aggregator has chunks that follow each other, or every so-manieth."""
+    disk_of: DiskOf | None
+    """Where chunks lie, if that is known."""
+    known: dict[Any, _Price] = field(default_factory=dict)
+    """What reading takes of what has been looked at: many sets of aggregators read the same boxes, and many boxes lie
+    alike in their chunks."""
+
+
+# ---------------------------------------------------------------------- what each holds
+
+
+def _lanes(plan: CollectivePlan, means: Means) -> int:
+    """Tasks that read at one time in this process."""
+    tasks = sum(bool(boxes) for each in plan.rounds for boxes in each) or plan.ranks
+    return max(min(tasks, means.costs.cores), 1)
+
+
+def _workspace(stored: Stored, means: Means) -> int:
+    """Bytes that a rank needs beside what it reads: buffers of ranges, or a chunk and what its codec needs."""
+    kept = means.under_way * stored.travel_bytes + stored.index_workspace
+    ranges = IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
+    return kept + (decoding_bytes(stored) if stored.coded else ranges)
+
+
+def fixed_bytes(plan: CollectivePlan, means: Means) -> int:
+    """Bytes that are held whatever a round reads: parts, and what reading needs."""
+    if not means.workers:
+        return sum(plan.part_bytes) + _lanes(plan, means) * _workspace(plan.stored, means)
+    here = ceil_div(plan.ranks, means.workers)
+    return sum(sorted(plan.part_bytes)[-here:]) + here * _workspace(plan.stored, means)
+
+
+def _held(plan: CollectivePlan, means: Means) -> int:
+    """Bytes that this process holds, or the worker that holds most."""
+    if not means.workers:
+        return fixed_bytes(plan, means) + _lanes(plan, means) * plan.round_bytes
+    at_once = min(AHEAD, len(plan.rounds))
+    rounds = (at_once + 1) * plan.round_bytes  # one that is still being let go
+    here = ceil_div(plan.ranks, means.workers)
+    return fixed_bytes(plan, means) + here * (rounds + _messages(plan, at_once) * plan.stored.itemsize)
+
+
+def _messages(plan: CollectivePlan, at_once: int) -> int:
+    """Elements of messages that a rank holds, its own and those that come: of a step, or of rounds."""
+    between = plan.between
+    if plan.schedule is None:
+        return int(at_once * between.sum(axis=2).max(initial=0) + between.sum(axis=1).max(initial=0))
+    carried = max((Exchange.of(plan.schedule, sizes).buffer_bytes for sizes in between), default=0)
+    return int(2 * between.max(initial=0)) + carried
+
+
+# ---------------------------------------------------------------------- what it takes
+
+
+class _Reads(NamedTuple):
+    """What each rank reads of a file."""
+
+    requests: np.ndarray
+    """Of chunks, or of ranges in them."""
+    asked: np.ndarray
+    """Bytes as they are when decoded."""
+    seconds: np.ndarray
+    """Of a processor: requests, decoding, and a copy."""
+
+
+def _reads(plan: CollectivePlan, means: Means) -> _Reads:
+    """What each rank reads: whole chunks where they are coded, and ranges where that can be."""
+    stored, costs, chunks = plan.stored, means.costs, np.array(plan.chunks_read, np.int64)
+    if stored.coded:
+        request = costs.request_seconds if stored.local else costs.store_request_seconds
+        decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
+        taken = plan.taken_bytes / costs.copy_bandwidth
+        return _Reads(chunks, chunks * stored.chunk_bytes, chunks * (costs.piece_seconds + request + decoding) + taken)
+    if plan.method == "independent":
+        each = [[_price_of(stored, axes, True, means)] for axes in plan.requests]
+    else:
+        each = [[_box_price(plan, box, means) for boxes in plan.rounds for box in boxes[r]] for r in range(plan.ranks)]
+    sums = [tuple(map(sum, zip(*prices, strict=True))) or (0, 0, 0.0) for prices in each]
+    return _Reads(*map(np.array, zip(*sums, strict=True)))
+
+
+def _box_price(plan: CollectivePlan, box: Section, means: Means) -> _Price:
+    """What it takes to read what is wanted of a box."""
+    if box not in means.known:
+        means.known[box] = _price_of(plan.stored, plan.tight(box), plan.is_packed(box), means)
+    return means.known[box]
+
+
+def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
+    """What it takes to read a section: the same wherever it lies, if it lies alike in its chunks."""
+    key = packed, *map(_in_chunks, axes, stored.grid.chunks)
+    if key not in means.known:
+        plan = SectionPlan(
+            stored=stored,
+            axes=axes,
+            gap=gap_bytes("auto", stored, means.costs, means.under_way),
+            buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
+            packed=packed and stored.local,
+            costs=means.costs,
+        )
+        means.known[key] = _Price(plan.requests, plan.asked_bytes, plan.seconds)
+    return means.known[key]
+
+
+def _in_chunks(taken: Taken, chunk: int) -> tuple[int, int, int] | bytes:
+    """How what is taken along an axis lies in chunks, wherever the first of them is."""
+    if isinstance(taken, range):
+        return (taken.start % chunk, taken.step, len(taken)) if taken else (0, 0, 0)
+    return (taken - taken[0] // chunk * chunk).tobytes() if len(taken) else b""
+
+
+def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
+    """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
+    stored, costs = plan.stored, means.costs
+    read_bytes = float(reads.asked.sum()) * costs.stored_ratio(stored)
+    if not stored.remote:
+        distinct = stored.nbytes * costs.stored_ratio(stored)
+        return min(read_bytes, distinct if distinct <= costs.cache_bytes else math.inf) / costs.read_bandwidth
+    waits = math.ceil(int(reads.requests.max(initial=0)) / means.under_way)
+    return waits * costs.remote_request_seconds + read_bytes / costs.remote_bandwidth
+
+
+def _at_once(each: np.ndarray, costs: Costs) -> float:
+    """Seconds by the clock of work that ranks do side by side on the processors that there are."""
+    return max(float(each.max(initial=0)), float(each.sum()) / costs.cores)
+
+
+def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
+    """What it costs that each rank reads its own."""
+    stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
+    own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
+    overhead = costs.graph_seconds if means.workers else plan.ranks * costs.task_seconds
+    here = ceil_div(plan.ranks, means.workers) if means.workers else plan.ranks
+    lanes = here if means.workers else min(plan.ranks, costs.cores)
+    seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
+    parts = sum(sorted(plan.part_bytes)[-here:])
+    return _offer(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
+
+
+def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
+    """What it costs that some ranks read for all, and send."""
+    costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
+    filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
+    if means.workers:
+        overhead = _exchange_seconds(plan, costs) + costs.graph_seconds
+        processor = _at_once(reads.seconds, costs) + _at_once(filled, costs)
+    else:
+        tasks = sum(bool(boxes) for each in plan.rounds for boxes in each)
+        overhead = tasks * costs.task_seconds + 2 * plan.ranks * SMALL_TASK_SECONDS
+        processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
+    seconds = max(processor, _device_seconds(plan, means, reads)) + overhead
+    return _offer(plan, reads, means, held=_held(plan, means), seconds=seconds)
+
+
+def _offer(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> Offer:
+    stored, together = plan.stored, plan.method == "two-phase"
+    return Offer(
+        method=plan.method,
+        partition=plan.partition if together else None,
+        aggregators=len(plan.aggregators),
+        rounds=len(plan.rounds) if together else 1,
+        read_requests=int(reads.requests.sum()),
+        read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
+        decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
+        messages=plan.messages,
+        exchanged_bytes=plan.exchanged_bytes,
+        held_bytes=held,
+        seconds=seconds,
+    )
+
+
+def _exchange_seconds(plan: CollectivePlan, costs: Costs) -> float:
+    """Seconds of all rounds: as of one exchange of all, and what every step more begins with; messages that go at one
+    time begin once a round, and each is one task."""
+    sizes = plan.between.sum(axis=0) * plan.stored.itemsize
+    constants = flat_constants(costs)
+    if plan.schedule is None:
+        most = max(int(sizes.sum(axis=0).max(initial=0)), int(sizes.sum(axis=1).max(initial=0)))
+        tasks = plan.messages + 2 * plan.ranks * len(plan.rounds)
+        return len(plan.rounds) * constants[0].startup + tasks * constants[0].task + most * constants[0].exchange
+    whole = schedule_seconds(plan.schedule, sizes, FlatCluster.of(plan.schedule.ranks), constants)
+    return whole + max(len(plan.rounds) - 1, 0) * len(plan.schedule) * constants[0].startup

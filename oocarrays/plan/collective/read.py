@@ -1,0 +1,319 @@
+"""Collective reads: what every rank wants of a file, who reads it, in which rounds, and who sends what to whom.
+
+    wanted by 0    █ █ █ █ · · · ·
+    wanted by 1    · · █ █ █ █ · ·          bounding section    █ █ █ █ █ █ · ·
+    domains        A A A B B B              each stored chunk is read once, by one aggregator, for all
+    rounds         1 2 3 1 2 3              in file order; one round is sent while the next is read
+
+    independent    0 0 1 1 2 2 · ·          where no chunk is wanted by two ranks, each reads for itself
+
+Thakur 1995, sections 6.3, 6.4 and 6.6 (the extended two-phase method); del Rosario, Bordawekar and Choudhary 1993,
+sections 3.2.3 and 4 (a subset of nodes reads).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, common, lengths
+from oocarrays.plan.collective.domains import Deal, DiskOf, Domain, Partition, file_domains
+from oocarrays.plan.collective.rounds import Cutting
+from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
+from oocarrays.plan.exchange.schedule import Schedule
+
+__all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
+
+Method = Literal["independent", "two-phase"]
+Round = tuple[tuple[Section, ...], ...]
+"""The boxes of chunks that each rank reads at one time, by rank; of each box its tight section is read."""
+BUFFER_BYTES = 2**26
+"""Of what an aggregator reads in a round, at most, or one chunk."""
+PIECE_BYTES = 2**20
+"""Of what an aggregator decodes at one time, and then packs for all who want it, or one chunk."""
+AHEAD = 2
+"""Rounds that an aggregator has read and others not yet taken, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a way to read takes, all ranks together but for seconds and what is held."""
+
+    method: Method
+    """Whether aggregators read for all, or each rank for itself."""
+    partition: Partition | None
+    """What is dealt out to aggregators; None where there are none."""
+    aggregators: int
+    """Ranks that read."""
+    rounds: int
+    """Of reading and sending."""
+    read_requests: int
+    """Stored chunks read, the same one as often as it is."""
+    read_bytes: int
+    """Bytes of those that are read; an estimate where chunks are coded."""
+    decoded_bytes: int
+    """Bytes that come out of codecs."""
+    messages: int
+    """Between different ranks, where they are on workers."""
+    exchanged_bytes: int
+    """Read by one rank for another."""
+    held_bytes: int
+    """In this process at any moment, or in the worker that holds most: parts, what is read, and messages."""
+    seconds: float
+    """Predicted, by the clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectivePlan:
+    """One collective read.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> from oocarrays.mapping.layouts.layout import Layout
+    >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
+    >>> plan = two_phase(stored, requests_of(Layout.of((8, 8), "(*, block)", ranks=2)), buffer_bytes=64)
+    >>> plan
+    <CollectivePlan two-phase: 4 chunks read by 2 of 2 ranks in 2 rounds, 128 bytes for others>
+    >>> plan.sizes(0).tolist()
+    [[8, 8], [8, 8]]
+    """
+
+    stored: Stored
+    """The file."""
+    requests: tuple[Axes, ...]
+    """What each rank wants, by rank: the file access descriptor (FAD)."""
+    method: Method
+    """Whether aggregators read for all, or each rank for itself."""
+    partition: Partition = "dynamic"
+    """What is dealt out to aggregators."""
+    domains: tuple[Domain, ...] = ()
+    """What each aggregator reads of."""
+    rounds: tuple[Round, ...] = ()
+    """What is read at one time."""
+    schedule: Schedule | None = None
+    """The order of messages; None for all of a round at one time, and between threads, which send none."""
+    buffer_bytes: int = BUFFER_BYTES
+    """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
+    workers: int = 0
+    """Workers that ranks are put on in turn; 0 for threads of this process."""
+    offers: tuple[Offer, ...] = field(default=(), compare=False, repr=False)
+    """What every way that was looked at takes, the cheapest first; the one that was taken is ``price``."""
+    price: Offer | None = field(default=None, compare=False, repr=False)
+    """What this takes."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that want something, or read for others."""
+        return len(self.requests)
+
+    @cached_property
+    def aggregators(self) -> tuple[int, ...]:
+        """The ranks that read."""
+        return tuple(rank for rank, chunks in enumerate(self.chunks_read) if chunks)
+
+    # ------------------------------------------------------------------ the file domain access table
+
+    @cached_property
+    def table(self) -> AccessTable:
+        """What each rank wants of any box."""
+        return AccessTable(self.stored.grid, self.requests)
+
+    def tight(self, box: Section) -> Axes:
+        """What is read of a box: the smallest section that holds what all ranks want of it."""
+        return self.table.tight(box)
+
+    def places(self, box: Section, rank: int) -> tuple[Place, Place]:
+        """Where what a rank wants of a box is in its part, and in what is read of the box."""
+        return places(self.requests[rank], box, self.tight(box))
+
+    def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
+        """What a rank reads in a round, in pieces that a processor's cache holds where chunks are coded, which takes a
+        copy anyway: each made of whole chunks, and what is read of it."""
+        for box in self.rounds[number][rank]:
+            for piece in _tiles(self.stored, box) if self.stored.coded else [box]:
+                read = common(self.tight(box), piece)
+                if all(map(len, read)):  # a box may have chunks in it that nobody wants
+                    yield piece, read
+
+    def sizes(self, number: int) -> np.ndarray:
+        """Elements that each rank has read in a round for each other: a matrix."""
+        return np.stack([sum(map(self.table.counts, boxes), self._nothing) for boxes in self.rounds[number]])
+
+    @property
+    def _nothing(self) -> np.ndarray:
+        return np.zeros(self.ranks, np.int64)
+
+    # ------------------------------------------------------------------ what it comes to
+
+    @cached_property
+    def all_sizes(self) -> np.ndarray:
+        """The same of all rounds, one behind the other."""
+        sizes = np.zeros((len(self.rounds), self.ranks, self.ranks), np.int64)
+        for number in range(len(self.rounds)):
+            sizes[number] = self.sizes(number)
+        return sizes
+
+    @cached_property
+    def messages(self) -> int:
+        """Messages between different ranks, where they are on workers and the schedule forwards none."""
+        return int((self.between > 0).sum()) if self.workers else 0
+
+    @property
+    def exchanged_bytes(self) -> int:
+        """Bytes that one rank has read for another."""
+        return int(self.between.sum()) * self.stored.itemsize
+
+    @property
+    def between(self) -> np.ndarray:
+        """Elements that each rank has read in each round for each other rank."""
+        return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
+
+    @cached_property
+    def chunks_read(self) -> tuple[int, ...]:
+        """Stored chunks that each rank reads."""
+        if self.method == "independent":
+            return tuple(chunks_of(self.stored.grid, axes) for axes in self.requests)
+        boxes = ([box for each in self.rounds for box in each[rank]] for rank in range(self.ranks))
+        return tuple(sum(self.table.of(box).chunks for box in each) for each in boxes)
+
+    def is_packed(self, box: Section) -> bool:
+        """Whether what is read of a box goes to one piece of memory."""
+        owner = None if self.workers else self.only(box)
+        return owner is None or in_one_piece(lengths(self.tight(box)), part_shape(self, owner))
+
+    def only(self, box: Section) -> int | None:
+        """The one rank that wants any of a box, if it is one: between threads that is read to its place."""
+        found = self.table.ranks(box)
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def taken_bytes(self) -> np.ndarray:
+        """Bytes that each rank takes of what it reads."""
+        if self.method == "independent":
+            return np.array(self.part_bytes, np.int64)
+        taken: np.ndarray = self.read_sizes.sum(axis=0) * self.stored.itemsize
+        return taken
+
+    @property
+    def part_bytes(self) -> tuple[int, ...]:
+        """Bytes of what each rank gets."""
+        return tuple(math.prod(lengths(axes)) * self.stored.itemsize for axes in self.requests)
+
+    @cached_property
+    def round_bytes(self) -> int:
+        """Bytes that an aggregator reads in a round, at most."""
+        return int(self.read_sizes.max(initial=0)) * self.stored.itemsize
+
+    @cached_property
+    def read_sizes(self) -> np.ndarray:
+        """Elements that each rank reads in each round, tight sections whole: by round and rank."""
+        read = [[sum(self.table.of(box).size for box in boxes) for boxes in each] for each in self.rounds]
+        return np.array(read, np.int64).reshape(len(self.rounds), self.ranks)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # what is derived is derived again there
+
+    def __repr__(self) -> str:
+        chunks = sum(self.chunks_read)
+        if self.method == "independent":
+            return f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
+        messages = f" in {_many(self.messages, 'message')}" if self.workers else ""
+        readers = f"{len(self.aggregators)} of {self.ranks} ranks"
+        return (
+            f"<CollectivePlan two-phase: {_many(chunks, 'chunk')} read by {readers} "
+            f"in {_many(len(self.rounds), 'round')}, {self.exchanged_bytes} bytes for others{messages}>"
+        )
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
+    """Extent of each axis of what a rank gets."""
+    return lengths(plan.requests[rank])
+
+
+def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a box of some lengths in an array of some shape lies in one piece, in C order.
+
+    >>> in_one_piece((2, 8), (4, 8)), in_one_piece((2, 7), (4, 8)), in_one_piece((1, 7), (4, 8))
+    (True, False, True)
+    """
+    apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]
+    return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
+
+
+def independent(stored: Stored, requests: Sequence[Axes], *, workers: int = 0) -> CollectivePlan:
+    """Each rank reads for itself."""
+    return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", workers=workers)
+
+
+def two_phase(
+    stored: Stored,
+    requests: Sequence[Axes],
+    *,
+    aggregators: Sequence[int] | None = None,
+    partition: Partition = "dynamic",
+    deal: Deal = "block",
+    disk_of: DiskOf | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
+    schedule: Schedule | None = None,
+    workers: int = 0,
+    table: AccessTable | None = None,
+) -> CollectivePlan:
+    """Aggregators read for all.
+
+    Parameters
+    ----------
+    aggregators : sequence of int
+        The ranks that read; by default all.
+    partition, deal, disk_of
+        What is dealt out to them, and how: as in `oocarrays.plan.collective.domains.file_domains`.
+    buffer_bytes : int
+        Bytes that one reads in a round, at least one chunk.
+    table : AccessTable, optional
+        Of the same requests, where it is known already.
+    """
+    table, ranks = table or AccessTable(stored.grid, requests), len(requests)
+    domains = file_domains(
+        stored.grid, requests, aggregators or range(ranks), partition=partition, deal=deal, disk_of=disk_of
+    )
+    cutting = Cutting(stored, table, partition, buffer_bytes)
+    read = {domain.rank: list(cutting.rounds(domain)) for domain in domains}
+    most = max(map(len, read.values()), default=0)
+    plan = CollectivePlan(
+        stored=stored,
+        requests=tuple(requests),
+        method="two-phase",
+        partition=partition,
+        domains=domains,
+        rounds=tuple(tuple(_nth(read.get(rank, []), k) for rank in range(ranks)) for k in range(most)),
+        schedule=schedule,
+        buffer_bytes=buffer_bytes,
+        workers=workers,
+    )
+    plan.__dict__["table"] = table
+    return plan
+
+
+def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
+    return rounds[number] if number < len(rounds) else ()
+
+
+def _tiles(stored: Stored, box: Section) -> Iterator[Section]:
+    """A box of whole chunks in smaller ones of `PIECE_BYTES`, or of one chunk."""
+    left, along = max(PIECE_BYTES // stored.chunk_bytes, 1), []
+    for touched in reversed(stored.grid.touched(box)):
+        length = min(left, len(touched))
+        along.append([(at, min(at + length, touched.stop)) for at in touched[::length]])
+        left //= length
+    for each in product(*reversed(along)):
+        yield stored.grid.block(*zip(*each, strict=True)) if each else box

@@ -1,0 +1,280 @@
+"""Which way to read for many ranks: each for itself, or some for all; who these are, and what they share out.
+
+    independent    reads and decodes     for every rank all chunks that it touches
+    two-phase      reads and decodes     each chunk once; then what is for others is sent
+                   static, dynamic       more rounds where few domains hold all that is wanted
+                   fewer aggregators     fewer messages and tasks, less at one time
+
+The cheapest is taken that keeps the budget. del Rosario, Bordawekar and Choudhary 1993, section 3.2.3: fewer readers
+may be faster; Thakur 1995, section 6.6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from oocarrays.errors import BudgetError, InputError
+from oocarrays.mapping.given import chosen
+from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.collective.cost import Means, fixed_bytes, independent_offer, two_phase_offer
+from oocarrays.plan.collective.domains import Deal, DiskOf, Partition, spaced
+from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
+from oocarrays.plan.collective.wanted import AccessTable, chunks_of
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.exchange.network import FlatCluster
+from oocarrays.plan.exchange.prediction import cheapest, flat_constants
+from oocarrays.plan.exchange.schedule import Schedule, is_auto
+from oocarrays.plan.limits import MOST_TASKS
+
+TRIES = 5
+"""Sizes of a buffer that are tried, until what is held keeps the budget."""
+UNEVEN = 1.5
+"""A rank that wants more than so many times its share of the chunks may have others read for it."""
+LEAST_BUFFER_BYTES = 2**16
+"""The smallest buffer that is tried, ..."""
+MOST_ROUNDS = 2**12
+"""... and one that holds all that is wanted in so many."""
+Aggregators = str | int | Sequence[int]
+"""How many ranks read for all, which, or "auto"."""
+
+
+def plan_collective(
+    stored: Stored,
+    requests: Sequence[Axes],
+    *,
+    method: str = "auto",
+    partition: str = "auto",
+    aggregators: Aggregators = "auto",
+    deal: str = "block",
+    disk_of: DiskOf | None = None,
+    schedule: str | None = "auto",
+    buffer_bytes: int = BUFFER_BYTES,
+    workers: int = 0,
+    budget: int = 2**62,
+    costs: Costs | None = None,
+    under_way: int = 1,
+) -> CollectivePlan:
+    """Plan a collective read: as is asked for, or the cheapest that keeps the budget.
+
+    Parameters
+    ----------
+    requests : sequence of axes
+        What each rank wants.
+    workers : int
+        Workers that ranks are put on in turn; 0 for threads.
+    budget : int
+        Bytes that this process may hold, or each worker.
+    under_way : int
+        Requests that a rank has under way at one time, to stores over a network.
+
+    Raises
+    ------
+    InputError
+        For a method, partition or aggregators that there are not.
+    BudgetError
+        Where the parts and one chunk are too much.
+    ScheduleError
+        Where there is no such schedule, or it does not take so many ranks.
+
+    Examples
+    --------
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> from oocarrays.plan.collective.wanted import requests_of
+    >>> from oocarrays.mapping.layouts.layout import Layout
+    >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
+    >>> plan_collective(stored, requests_of(Layout.of((8, 8), "(block, *)", ranks=2)))
+    <CollectivePlan independent: 4 chunks read by 2 ranks, each for itself>
+    """
+    means = Means(
+        budget=budget,
+        costs=costs or Costs(),
+        workers=workers,
+        schedule=_schedule(schedule, len(requests)) if workers else None,
+        under_way=under_way,
+        buffer_bytes=buffer_bytes,
+        deal=_deal(deal),
+        disk_of=disk_of,
+    )
+    table = AccessTable(stored.grid, requests)
+    _check_parts(requests, stored, means)
+    sets = chosen_aggregators(aggregators, len(requests))
+    plans = list(_plans(stored, table, _methods(method), _partitions(partition), sets, means))
+    if means.schedule == "auto" and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
+        plans.append(_in_steps(best, means))
+    chosen = _cheapest(plans, budget)
+    if _price(chosen).held_bytes > budget:
+        raise BudgetError(budget, _price(chosen).held_bytes, "this collective read")
+    offers = sorted((_price(plan) for plan in plans), key=lambda offer: offer.seconds)
+    return _with(chosen, offers=tuple(offers))
+
+
+def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None:
+    """Refuse parts that no memory holds before their chunks are gone through, where there are many."""
+    if sum(chunks_of(stored.grid, axes) for axes in requests) <= MOST_TASKS:
+        return
+    parts = [math.prod(lengths(axes)) * stored.itemsize for axes in requests]
+    there = Counter[int]()
+    for part, worker in zip(parts, spread(len(parts), range(means.workers or 1)), strict=True):
+        there[worker] += part
+    least = max(there.values())
+    if least > means.budget:
+        raise BudgetError(means.budget, least, "this collective read")
+
+
+def _cheapest(plans: Sequence[CollectivePlan], budget: int) -> CollectivePlan:
+    """The plan that takes least time among those that keep the budget; the smallest, where none does."""
+    fitting = [plan for plan in plans if _price(plan).held_bytes <= budget]
+    if not fitting:
+        return min(plans, key=lambda plan: _price(plan).held_bytes)
+    return min(fitting, key=lambda plan: _price(plan).seconds)
+
+
+def _with(plan: CollectivePlan, **changed: object) -> CollectivePlan:
+    """The same plan, with what it has derived."""
+    made = replace(plan, **changed)  # type: ignore[arg-type]
+    made.__dict__.update({name: value for name, value in plan.__dict__.items() if name not in made.__dict__})
+    return made
+
+
+def _price(plan: CollectivePlan) -> Offer:
+    assert plan.price is not None, "every plan here has a price"
+    return plan.price
+
+
+def _methods(method: str) -> tuple[str, ...]:
+    known = get_args(Method)
+    chosen(method, "method", ("auto", *known))
+    return known if method == "auto" else (method,)
+
+
+def _partitions(partition: str) -> tuple[Partition, ...]:
+    known: tuple[Partition, ...] = get_args(Partition)
+    chosen(partition, "domains", ("auto", *known))
+    return known if partition == "auto" else (partition,)  # type: ignore[return-value]
+
+
+def _deal(deal: str) -> Deal:
+    known: tuple[Deal, ...] = get_args(Deal)
+    return chosen(deal, "deal", known)
+
+
+def _schedule(schedule: str | None, ranks: int) -> Schedule | Literal["auto"] | None:
+    if schedule is None:
+        return None
+    return "auto" if is_auto(schedule) else Schedule.of(schedule, ranks)
+
+
+def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
+    """The sets of ranks that may read for all.
+
+    >>> chosen_aggregators("auto", 4), chosen_aggregators(2, 4), chosen_aggregators([3], 4)
+    ([(0, 1, 2, 3), (0, 2), (0,)], [(0, 2)], [(3,)])
+
+    Raises
+    ------
+    InputError
+        Where there are no such ranks.
+    """
+    if asked == "auto":
+        return [spaced(ranks, n) for n in dict.fromkeys(ceil_div(ranks, 2**k) for k in range(ranks.bit_length()))]
+    if isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= ranks:
+        return [spaced(ranks, asked)]
+    if _are_ranks(asked, ranks):
+        return [tuple(asked)]  # type: ignore[arg-type]
+    raise InputError(
+        f"aggregators={asked!r} is not 'auto', a number from 1 to {ranks}, or distinct ranks below {ranks}"
+    )
+
+
+def _are_ranks(asked: Aggregators, ranks: int) -> bool:
+    if isinstance(asked, int | str) or not asked or len({*asked}) < len(asked):
+        return False
+    return all(isinstance(rank, int) and 0 <= rank < ranks for rank in asked)
+
+
+def _plans(
+    stored: Stored,
+    table: AccessTable,
+    methods: Sequence[str],
+    partitions: Sequence[Partition],
+    sets: Sequence[tuple[int, ...]],
+    means: Means,
+) -> Iterator[CollectivePlan]:
+    """Every plan that is looked at, with its price: fewer aggregators than all with the first partition only, and no
+    aggregators where requests conform, unless they are asked for."""
+    if "independent" in methods:
+        plan = independent(stored, table.requests, workers=means.workers)
+        plan.__dict__["table"] = table
+        yield (alone := _with(plan, price=independent_offer(plan, means)))
+        if _conforms(alone, means):
+            return
+    for number, some in enumerate(sets if "two-phase" in methods else []):
+        for partition in partitions if number == 0 else partitions[:1]:
+            yield _fitted(stored, table, some, partition, means)
+
+
+def _conforms(alone: CollectivePlan, means: Means) -> bool:
+    """Whether no chunk is wanted by two ranks, and none wants far more than its share: nothing is gained together."""
+    even = UNEVEN * ceil_div(sum(alone.chunks_read), alone.ranks)
+    return not alone.table.are_shared and max(alone.chunks_read) <= even and _price(alone).held_bytes <= means.budget
+
+
+def _fitted(
+    stored: Stored, table: AccessTable, aggregators: Sequence[int], partition: Partition, means: Means
+) -> CollectivePlan:
+    """A plan whose buffers are as large as the budget allows."""
+    buffer_bytes, least = means.buffer_bytes, _least_buffer(stored, table)
+    for _ in range(TRIES):
+        plan = two_phase(
+            stored,
+            table.requests,
+            aggregators=aggregators,
+            partition=partition,
+            deal=means.deal,
+            disk_of=means.disk_of,
+            buffer_bytes=buffer_bytes,
+            workers=means.workers,
+            table=table,
+        )
+        best = _ordered(plan, means)
+        if _price(best).held_bytes <= means.budget or buffer_bytes <= least:
+            break
+        fixed = fixed_bytes(best, means)
+        left = max(means.budget - fixed, 0) / max(_price(best).held_bytes - fixed, 1)
+        buffer_bytes = max(int(best.round_bytes * left), least)
+    return best
+
+
+def _least_buffer(stored: Stored, table: AccessTable) -> int:
+    """Bytes below which no buffer is tried: a plan that names so many boxes takes longer to make than to carry out."""
+    wanted = sum(math.prod(lengths(axes)) for axes in table.requests) * stored.itemsize
+    return max(LEAST_BUFFER_BYTES, wanted // MOST_ROUNDS)
+
+
+def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
+    """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
+    the budget."""
+    best = _priced(plan, means.schedule if isinstance(means.schedule, Schedule) else None, means)
+    if means.schedule != "auto" or _price(best).held_bytes <= means.budget:
+        return best
+    return min(best, _in_steps(plan, means), key=lambda each: _price(each).held_bytes)
+
+
+def _priced(plan: CollectivePlan, schedule: Schedule | None, means: Means) -> CollectivePlan:
+    ordered = _with(plan, schedule=schedule)
+    return _with(ordered, price=two_phase_offer(ordered, means))
+
+
+def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:
+    """The same plan with the cheapest order in which a rank has one partner at a time."""
+    sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
+    np.fill_diagonal(sizes, 0)
+    return _priced(plan, cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs)), means)

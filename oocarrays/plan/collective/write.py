@@ -1,0 +1,202 @@
+"""Collective writes: who writes which chunks for all, in which rounds, who sends what to whom, what is read first.
+
+    written by 0   █ █ █ █ █ · · ·          domains       A A A A B B B B
+    written by 1   · · · ░ ░ ░ ░ ·          sent          0 → A, 1 → A, 0 → B, 1 → B
+                                            B's chunk     0 laid first, 1 over it, on what was there before
+    stored         0 0 0 1 1 1 1 ·
+
+    independent    0 0 0 0 · 1 1 1          where no chunk is written by two ranks, each writes for itself
+
+Aggregators lay what ranks send into a chunk, the lowest rank first, so that where sections overlap the highest rank's
+elements stay, whatever comes first. A chunk is read before it is written only where the ranks leave some of it out.
+Thakur 1995, sections 6.3.2, 6.4 and 6.6.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.collective.coverage import Coverage
+from oocarrays.plan.collective.domains import Domain, Partition
+from oocarrays.plan.cost import Traffic
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.schedule import Schedule
+
+Method = Literal["independent", "two-phase"]
+AHEAD = 2
+"""Rounds of which an aggregator has messages that are not yet written, at most."""
+BUFFER_BYTES = 2**26
+"""Of the chunks that an aggregator writes in a round, where that is no less than a chunk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveWritePlan:
+    """One collective write.
+
+    >>> from oocarrays.plan.collective.write_offers import plan_collective_write
+    >>> rows = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
+    >>> plan = plan_collective_write(rows, [(range(8), range(5)), (range(8), range(3, 8))], aggregators=2)
+    >>> plan
+    <CollectiveWritePlan two-phase: 4 chunks, 0 read first, written by 2 of 2 ranks in 1 rounds, 2 messages>
+    >>> plan.sizes(0).tolist()
+    [[80, 80], [80, 80]]
+    """
+
+    stored: Stored
+    """The file, as it is written: the unit is a shard, where there are any."""
+    requests: tuple[Axes, ...]
+    """What each rank writes: the file access descriptor (FAD)."""
+    method: Method
+    """Whether aggregators write for all, or each rank for itself."""
+    partition: Partition
+    """What is dealt out to aggregators."""
+    domains: tuple[Domain, ...]
+    """What each aggregator writes; nothing in it that nobody wants."""
+    chunks: int
+    """Chunks, or shards, that an aggregator writes in a round, at most."""
+    at_once: int = 1
+    """Of these, those that it writes at one time: more than one where requests travel."""
+    threads: int = 1
+    """Aggregators that write at one time in this process."""
+    processes: int | None = None
+    """Workers that ranks are put on in turn; None for threads, which send no messages."""
+    schedule: Schedule | None = None
+    """The order of messages between workers."""
+    budget: int = 2**62
+    """Bytes that a process may hold beside the parts."""
+    coded_ratio: float = 1.0
+    """Stored bytes over those of elements: an estimate."""
+    seconds: float = 0.0
+    """Predicted."""
+    considered: tuple[tuple[int, float | None], ...] = ()
+    """How many aggregators were looked at, and the seconds that they were predicted to take; None: too much memory."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that write something, or write for others."""
+        return len(self.requests)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """Which chunks, or shards, are covered, and whose elements stay."""
+        return Coverage(grid=self.stored.grid, requests=self.requests)
+
+    @cached_property
+    def inner(self) -> Coverage:
+        """The same of the chunks in shards, where there are any."""
+        shard = self.stored.shard_chunks
+        grid = ChunkGrid.of(self.stored.grid.shape, shard) if shard else self.stored.grid
+        return Coverage(grid=grid, requests=self.requests) if shard else self.coverage
+
+    @cached_property
+    def rounds(self) -> tuple[tuple[tuple[Section, ...], ...], ...]:
+        """The boxes of chunks that each rank writes at one time, by round and rank, in file order."""
+        each = {domain.rank: list(domain.rounds(self.chunks)) for domain in self.domains}
+        most = max(map(len, each.values()), default=0)
+        return tuple(tuple(_nth(each.get(rank, []), number) for rank in range(self.ranks)) for number in range(most))
+
+    @property
+    def aggregators(self) -> tuple[int, ...]:
+        """The ranks that write."""
+        return tuple(domain.rank for domain in self.domains if domain.shares)
+
+    def sources(self, number: int, rank: int) -> list[int]:
+        """The ranks that have something that another one writes in a round, lowest first."""
+        return sorted({source for box in self.rounds[number][rank] for source, _ in self.standing(box)})
+
+    def standing(self, box: Section) -> list[tuple[int, Axes]]:
+        """Who has what of a box that stays, lowest rank first."""
+        known: dict[Section, list[tuple[int, Axes]]] = self._standing
+        if box not in known:
+            known[box] = self.coverage.standing(box)
+        return known[box]
+
+    @cached_property
+    def _standing(self) -> dict[Section, list[tuple[int, Axes]]]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_standing"}
+
+    def sizes(self, number: int) -> np.ndarray:
+        """Bytes that each rank has for each other in a round: ``sizes[source, aggregator]``."""
+        sizes = np.zeros((self.ranks, self.ranks), np.int64)
+        for rank, boxes in enumerate(self.rounds[number]):
+            for box in boxes:
+                for source, axes in self.standing(box):
+                    sizes[source, rank] += math.prod(lengths(axes)) * self.stored.itemsize
+        return sizes
+
+    @cached_property
+    def all_sizes(self) -> np.ndarray:
+        """The same of all rounds, one behind the other."""
+        none = np.zeros((0, self.ranks, self.ranks), np.int64)
+        return np.concatenate([none, *(self.sizes(number)[None] for number in range(len(self.rounds)))])
+
+    @property
+    def sent(self) -> np.ndarray:
+        """The same without what ranks keep."""
+        return np.asarray(self.all_sizes * ~np.eye(self.ranks, dtype=bool))
+
+    # ------------------------------------------------------------------ what it comes to
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """What is read, written and sent: exact where nothing is coded, no chunk missing, and none all fill value."""
+        stored, units, inner = self.stored, self.coverage, self.inner
+        coded = stored.itemsize * inner.grid.chunk_size if stored.coded else 0
+        messages, exchanged = self._messages()
+        return Traffic(
+            read_requests=units.reads,
+            read_bytes=int(units.reads * stored.chunk_bytes * self.coded_ratio),
+            decoded_bytes=inner.reads * coded,
+            write_requests=units.wanted.count,
+            written_bytes=int(units.wanted.count * stored.chunk_bytes * self.coded_ratio),
+            encoded_bytes=inner.wanted.count * coded,
+            messages=messages,
+            exchanged_bytes=exchanged,
+        )
+
+    def _messages(self) -> tuple[int, int]:
+        """Messages between ranks, and their bytes: those that are sent on count again."""
+        if self.schedule is None:
+            return int((self.sent > 0).sum()), int(self.sent.sum())
+        turns = [turn for sizes in self.sent for turn in Exchange.of(self.schedule, sizes)]
+        return sum(len(turn.sizes) for turn in turns), int(sum(turn.sizes.sum() for turn in turns))
+
+    @property
+    def rank_bytes(self) -> int:
+        """Bytes that a rank holds at most, beside its part: messages, and the chunk that it makes of them."""
+        stored = self.stored
+        making = stored.chunk_bytes + stored.encode_workspace + stored.decode_workspace + stored.travel_bytes
+        if self.schedule is None or not len(self.sent):
+            return making * self.at_once
+        come, goes = self.sent.sum(axis=1).max(), self.sent.max()
+        forwarded = max(Exchange.of(self.schedule, sizes).buffer_bytes for sizes in self.sent)
+        return making * self.at_once + min(AHEAD, len(self.sent)) * int(come) + int(goes) + forwarded
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that this process holds at most, or each worker, beside the parts."""
+        here = self.threads if self.processes is None else ceil_div(self.ranks, self.processes)
+        return here * self.rank_bytes
+
+    def __repr__(self) -> str:
+        traffic = self.traffic
+        return (
+            f"<CollectiveWritePlan {self.method}: {traffic.write_requests} chunks, {traffic.read_requests} read first, "
+            f"written by {len(self.aggregators)} of {self.ranks} ranks in {len(self.rounds)} rounds, "
+            f"{traffic.messages} messages>"
+        )
+
+
+def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
+    return rounds[number] if number < len(rounds) else ()

@@ -1,0 +1,191 @@
+"""Which way to write for many ranks: each for itself, or some for all; who these are, and what they hold at one time.
+
+    independent    0 → a b    1 → c d            no chunk is written by two ranks: nothing is sent
+    two-phase      0 1 → A    0 1 → B            each chunk by one aggregator, which all send what they have of it
+      fewer        0 1 → A                       fewer messages and rounds, less at one time
+
+The cheapest is taken that keeps the budget, when each has been made to do less at one time until it does. Thakur 1995,
+section 6.6; del Rosario, Bordawekar and Choudhary 1993, section 3.2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+
+from oocarrays.errors import BudgetError, InputError
+from oocarrays.mapping.given import chosen
+from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.selection import Axes
+from oocarrays.mapping.union import Union, product_of
+from oocarrays.plan.collective.coverage import Coverage
+from oocarrays.plan.collective.domains import Domain, Share, file_domains
+from oocarrays.plan.collective.read_offers import Aggregators, chosen_aggregators
+from oocarrays.plan.collective.wanted import check_boxes, chunks_of
+from oocarrays.plan.collective.write import BUFFER_BYTES, CollectiveWritePlan, Method
+from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.exchange.network import FlatCluster
+from oocarrays.plan.exchange.prediction import flat_constants, order_for, schedule_seconds
+from oocarrays.plan.limits import check_rounds
+
+
+def plan_collective_write(
+    stored: Stored,
+    requests: Sequence[Axes],
+    *,
+    method: str = "auto",
+    aggregators: Aggregators = "auto",
+    schedule: str = "auto",
+    buffer_bytes: int = BUFFER_BYTES,
+    workers: int = 0,
+    budget: int = 2**62,
+    costs: Costs | None = None,
+    under_way: int = 1,
+    **dealing: object,
+) -> CollectiveWritePlan:
+    """Plan a collective write in a budget.
+
+    Parameters
+    ----------
+    stored : Stored
+        The file, as it is written.
+    requests : sequence of axes
+        What each rank writes.
+    method : "auto", "independent" or "two-phase"
+        By default each rank writes for itself where no chunk is written by two.
+    workers : int
+        Workers that ranks are put on in turn; 0 for threads.
+    budget : int
+        Bytes that this process may hold beside the parts, or each worker.
+    under_way : int
+        Requests that a process has under way at one time, to stores over a network.
+    **dealing
+        As in `file_domains`: partition, deal, run, orientation, disk_of.
+
+    Raises
+    ------
+    InputError
+        For a method that there is not, or ranks that write the same chunk each for itself.
+    BudgetError
+        Where the messages for one chunk, and the chunk, are too much.
+    """
+    costs = costs or Costs()
+    coverage = Coverage(grid=stored.grid, requests=tuple(requests))
+    chosen = _method(method, shared=coverage.shared)
+    ways = [_own(coverage)]
+    if chosen == "two-phase":
+        check_boxes(requests, stored.grid)
+        chunks = sum(chunks_of(stored.grid, axes) for axes in requests)
+        check_rounds(chunks, max(buffer_bytes // max(stored.chunk_bytes, 1), 1))
+        ways = [_shared_out(coverage, some, dealing) for some in chosen_aggregators(aggregators, len(requests))]
+    plan = CollectiveWritePlan(
+        stored=stored,
+        requests=tuple(requests),
+        method=chosen,
+        partition=dealing.get("partition", "dynamic"),  # type: ignore[arg-type]
+        domains=(),
+        chunks=max(buffer_bytes // max(stored.chunk_bytes, 1), 1),
+        threads=max(min(len(requests), costs.cores), 1),
+        at_once=under_way if stored.remote else 1,
+        processes=workers or None,
+        budget=budget,
+        coded_ratio=costs.stored_ratio(stored),
+    )
+    plan.__dict__["coverage"] = coverage
+    return _cheapest([_ordered(_changed(plan, domains=domains), schedule, costs) for domains in ways], costs)
+
+
+def _cheapest(plans: Sequence[CollectiveWritePlan], costs: Costs) -> CollectiveWritePlan:
+    """The plan of least predicted time among those that can be made to keep the budget."""
+    fitted = [_fitted(plan) for plan in plans]
+    priced = [None if plan.peak_bytes > plan.budget else _seconds(plan, costs) for plan in fitted]
+    kept = [(seconds, number) for number, seconds in enumerate(priced) if seconds is not None]
+    if not kept:
+        raise BudgetError(plans[0].budget, min(plan.peak_bytes for plan in fitted), "this collective write")
+    seconds, number = min(kept)
+    considered = tuple((len(plan.aggregators), each) for plan, each in zip(fitted, priced, strict=True))
+    return _changed(fitted[number], seconds=seconds, considered=considered)
+
+
+def _method(asked: str, *, shared: bool) -> Method:
+    known: tuple[Method, ...] = get_args(Method)
+    chosen(asked, "method", ("auto", *known))
+    if asked == "independent" and shared:
+        raise InputError(
+            "method='independent': two ranks write to one chunk, which has one writer; 'two-phase' does it"
+        )
+    return asked if asked in known else "two-phase" if shared else "independent"  # type: ignore[return-value]
+
+
+def _own(coverage: Coverage) -> tuple[Domain, ...]:
+    """Each rank writes the chunks that it has something of."""
+    order = tuple(range(len(coverage.grid.shape)))
+    each = [Union.of([product_of(axes, coverage.grid.chunks)]) for axes in coverage.requests]
+    return tuple(
+        Domain(rank=rank, grid=coverage.grid, order=order, shares=Share.whole(chunks))
+        for rank, chunks in enumerate(each)
+    )
+
+
+def _shared_out(coverage: Coverage, aggregators: Sequence[int], dealing: dict[str, object]) -> tuple[Domain, ...]:
+    if not aggregators:
+        return ()
+    domains = file_domains(coverage.grid, coverage.requests, aggregators, **dealing)  # type: ignore[arg-type]
+    if dealing.get("partition") != "static":
+        return tuple(domain if domain.count else replace(domain, shares=()) for domain in domains)
+    return tuple(domain.wanted_by(coverage.requests) for domain in domains)
+
+
+def _ordered(plan: CollectiveWritePlan, schedule: str, costs: Costs) -> CollectiveWritePlan:
+    """The same plan with the order of its messages."""
+    if not plan.processes or not plan.ranks:
+        return plan
+    return _changed(plan, schedule=order_for(schedule, plan.ranks, plan.sent.sum(axis=0), costs))
+
+
+def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
+    """The same plan, doing less at one time until it keeps its budget, or cannot do less."""
+    while plan.peak_bytes > plan.budget:
+        less = ("chunks", "at_once") if plan.schedule else ("at_once", "threads")
+        name = next((each for each in less if getattr(plan, each) > 1), None)
+        if name is None:
+            break
+        plan = _changed(plan, **{name: getattr(plan, name) // 2})
+    return plan
+
+
+def _seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
+    """Predicted, of reading first, encoding and writing by all aggregators side by side; and of the messages."""
+    stored, traffic = plan.stored, plan.traffic
+    request = costs.request_seconds if stored.local else costs.store_request_seconds
+    each = request + costs.piece_seconds + stored.chunk_bytes / costs.copy_bandwidth
+    coding = traffic.encoded_bytes / speed(costs.encode_bandwidth, stored.codec)
+    coding += traffic.decoded_bytes / speed(costs.decode_bandwidth, stored.codec)
+    work = (traffic.read_requests + traffic.write_requests) * each + coding
+    counts = np.array([domain.count for domain in plan.domains])
+    side_by_side = max(counts.max(initial=0) / max(counts.sum(), 1), 1 / costs.cores)
+    device = traffic.read_bytes / costs.read_bandwidth + traffic.written_bytes / costs.write_bandwidth
+    if stored.remote:
+        waits = ceil_div(traffic.read_requests + traffic.write_requests, max(len(plan.aggregators) * plan.at_once, 1))
+        moved = traffic.read_bytes + traffic.written_bytes
+        device = waits * costs.remote_request_seconds + moved / costs.remote_bandwidth
+    return float(max(work * side_by_side, device)) + _exchange_seconds(plan, costs)
+
+
+def _exchange_seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
+    """Seconds of all rounds, as of one exchange of all, and what every step more begins with; on threads of tasks."""
+    if plan.schedule is None:
+        return sum(bool(boxes) for each in plan.rounds for boxes in each) * costs.task_seconds
+    constants, network = flat_constants(costs), FlatCluster.of(plan.ranks)
+    whole = schedule_seconds(plan.schedule, plan.sent.sum(axis=0), network, constants)
+    return whole + max(len(plan.rounds) - 1, 0) * len(plan.schedule) * constants[0].startup + costs.graph_seconds
+
+
+def _changed(plan: CollectiveWritePlan, **changed: object) -> CollectiveWritePlan:
+    """The same plan, with what it has derived of its requests."""
+    made = replace(plan, **changed)  # type: ignore[arg-type]
+    made.__dict__["coverage"] = plan.coverage
+    return made

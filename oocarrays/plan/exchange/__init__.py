@@ -1,0 +1,1 @@
+"""All-to-all exchanges: schedules, networks, and predicted seconds."""

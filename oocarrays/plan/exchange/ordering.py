@@ -1,0 +1,163 @@
+"""Which schedule an exchange goes by, and what that makes a rank send and hold.
+
+    schedule      messages a rank   parts in one      carried for others
+    PEX, GEN, …   P − 1             1                 none
+    LEX           P − 1             1, P − 1 come     none
+    REX           lg P              P / 2             up to what half of the ranks hold for each other
+    IPEX, r × c   P − 1             r along a row     r − 1, and those of the row before while they leave
+
+A part is what one rank has for one other. Thakur 1995, sections 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from oocarrays.errors import ScheduleError
+from oocarrays.plan.exchange.schedule import FORWARDING, NAMES, Schedule, complete_exchange, is_auto
+
+
+def schedule_for(name: str, ranks: int, *, in_place: bool = False) -> Schedule:
+    """The schedule of an exchange.
+
+    Parameters
+    ----------
+    name : str
+        One of the schedules' names, or ``"auto"``: PEX for a power of two of ranks, GEN otherwise (but see
+        `worth_trying`).
+    in_place : bool
+        Whether ranks are threads, which take from each other in place.
+
+    Raises
+    ------
+    ScheduleError
+        Where there is no such schedule, it does not take so many ranks, or ranks that take in place.
+
+    Examples
+    --------
+    >>> schedule_for("auto", 6).name, schedule_for("bex", 4).name
+    ('GEN', 'BEX')
+    """
+    if is_auto(name):
+        return complete_exchange(ranks)
+    schedule = Schedule.of(name, ranks)
+    if in_place and schedule.forwards:
+        direct = ", ".join(each.lower() for each in NAMES if each not in FORWARDING)
+        raise ScheduleError(
+            f"schedule={name!r} forwards messages, and threads take from each other in place; these do: {direct}"
+        )
+    return schedule
+
+
+def schedules_for(name: str, counts: Iterable[int], *, in_place: bool = False) -> list[Schedule]:
+    """The schedule for each number of ranks that it takes, the most first.
+
+    Raises
+    ------
+    ScheduleError
+        Where it takes none of them, or only one rank, which has nothing to exchange.
+
+    Examples
+    --------
+    >>> [schedule.ranks for schedule in schedules_for("pex", {1, 4, 12})]
+    [4, 1]
+    """
+    most, *fewer = sorted(counts, reverse=True)
+    found = []
+    for count in (most, *fewer):
+        with suppress(ScheduleError):
+            found.append(schedule_for(name, count, in_place=in_place))
+    if found and (found[0].ranks > 1 or most == 1):
+        return found
+    return [schedule_for(name, most, in_place=in_place)]
+
+
+def worth_trying(schedule: Schedule) -> tuple[Schedule, ...]:
+    """The orders of which one may take the least time where ranks stand on a flat network: of few steps, or few bytes.
+
+    The direct ones take as long as each other there; of those that forward, REX has the fewest steps.
+
+    >>> [schedule.name for schedule in worth_trying(complete_exchange(8))], len(worth_trying(complete_exchange(6)))
+    (['PEX', 'REX'], 1)
+    """
+    ranks = schedule.ranks
+    return (schedule, Schedule.of("REX", ranks)) if ranks > 2 and ranks & (ranks - 1) == 0 else (schedule,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one exchange makes ranks do."""
+
+    messages: int
+    """Messages that all ranks together send."""
+    receives: int
+    """Times that some rank receives in a step, from one partner or from all."""
+    carries: int
+    """Times that some rank keeps what is for others."""
+    parts: int
+    """Parts in all messages: one that is forwarded counts each time."""
+    held: int
+    """Parts that a rank holds at one time beside its outbox and its region, in steps one after the other."""
+    held_at_most: int
+    """The same where messages come as they come."""
+
+
+@lru_cache(maxsize=256)
+def load_of(schedule: Schedule) -> Load:
+    """What an exchange with data for every pair of ranks makes them do.
+
+    >>> load = load_of(Schedule.of("rex", 8))
+    >>> load.messages, load.carries, load.parts, load.held
+    (24, 16, 96, 13)
+    """
+    steps = list(schedule)
+    messages = sum(len(step.senders) for step in steps)
+    receives = sum(len(np.unique(step.destinations[step.senders])) for step in steps)
+    if schedule.name == "REX":
+        return _rex(schedule, messages, receives)
+    if schedule.name == "IPEX":
+        return _ipex(schedule, messages, receives)
+    at_once = schedule.ranks if schedule.name == "LEX" else 2
+    return Load(
+        messages=messages,
+        receives=receives,
+        carries=0,
+        parts=messages,
+        held=max(at_once, 2),
+        held_at_most=max(schedule.ranks - 1, at_once, 2),
+    )
+
+
+def _rex(schedule: Schedule, messages: int, receives: int) -> Load:
+    """After k steps a rank holds parts of 2^k origins for P / 2^k ranks: those of others for others are carried."""
+    ranks, steps, half = schedule.ranks, len(schedule), schedule.ranks // 2
+    carried = [(2**k - 1) * (ranks // 2**k - 1) for k in range(steps)]
+    comes = [half - 2**k for k in range(steps)]
+    return Load(
+        messages=messages,
+        receives=receives,
+        carries=ranks * max(steps - 1, 0),
+        parts=messages * half,
+        held=2 * max(half, 1) + max((c + n for c, n in zip(carried, comes, strict=True)), default=0),
+        held_at_most=max(steps * half, 2) + sum(comes),
+    )
+
+
+def _ipex(schedule: Schedule, messages: int, receives: int) -> Load:
+    """A message along a row has a part for each rank of its column; all but one are carried, until the next one."""
+    ranks, along = schedule.ranks, schedule.columns - 1
+    rows = ranks // schedule.columns
+    received = along * rows + along * (rows - 1) + rows - 1
+    return Load(
+        messages=messages,
+        receives=receives,
+        carries=ranks * along if rows > 1 else 0,
+        parts=ranks * received,
+        held=2 * (rows if along else 1) + min(along, 2) * (rows - 1),
+        held_at_most=max(received, 2) + along * (rows - 1),
+    )

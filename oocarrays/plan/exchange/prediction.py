@@ -1,0 +1,185 @@
+"""What an exchange takes on a network: the models of the thesis, over messages that were routed and counted.
+
+    seconds of a step = α + tasks · τ + max( bytes of a message · β_ex, β_sr or β_s,  bytes on a link · β_sat )
+
+    β_ex   two ranks send to each other          0 ↔ 1
+    β_sr   a rank sends to one, receives from another    0 → 1 → 2
+    β_s    a rank only sends, or only receives   0 → 1
+
+So where all messages are of L bytes and f of them share the busiest link, a step takes α + L · max(β, f · β_sat). A
+machine may send small messages in one way and large ones in another: constants hold from a size on. Thakur 1995,
+sections 4.1.3 and 4.3.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oocarrays.errors import ScheduleError
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.exchange.exchange import Exchange, Turn
+from oocarrays.plan.exchange.network import FlatCluster, Mesh, Network, busiest
+from oocarrays.plan.exchange.schedule import IDLE, NAMES, Schedule, Step, is_auto, schedules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """What a machine takes for messages of some size, and larger."""
+
+    from_bytes: int = 0
+    """Bytes of the smallest message for which they hold."""
+    startup: float
+    """Seconds of a step, however little is sent: α."""
+    exchange: float
+    """Seconds a byte where two ranks send to each other and no link is shared: β_ex."""
+    send_receive: float
+    """Seconds a byte where a rank sends to one and receives from another: β_sr."""
+    single: float
+    """Seconds a byte where a rank only sends, or only receives: β_s."""
+    saturated: float
+    """Seconds a byte on a link that is all in use: β_sat."""
+    forward: float = 0.0
+    """Seconds a byte that is packed again in schedules that forward; the thesis names them, and leaves them out."""
+    task: float = 0.0
+    """Seconds of each task of a step in a scheduler that all wait for; the thesis's machines have none."""
+
+    @classmethod
+    def even(cls, startup: float, byte: float, *, saturated: float, from_bytes: int = 0) -> Constants:
+        """Constants of a machine on which a byte takes as long whoever sends and receives at once."""
+        return cls(
+            from_bytes=from_bytes,
+            startup=startup,
+            exchange=byte,
+            send_receive=byte,
+            single=byte,
+            saturated=saturated,
+        )
+
+    def step_seconds(self, turn: Turn, network: Network) -> float:
+        """Seconds of a step whose messages all take these constants."""
+        sources, sizes = turn.step.senders, turn.sizes
+        link = busiest(network, sources, turn.step.destinations[sources], sizes)
+        sent = max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
+        return self.startup + turn.tasks * self.task + sent + self.packing_seconds(turn)
+
+    def byte_seconds(self, step: Step) -> np.ndarray:
+        """β of each message, by source."""
+        return np.take([self.exchange, self.send_receive, self.single], message_kinds(step))
+
+    def packing_seconds(self, turn: Turn) -> float:
+        """Seconds in which the largest message is packed again, where the schedule forwards."""
+        return turn.forwards * int(turn.sizes.max()) * self.forward
+
+
+def message_kinds(step: Step) -> np.ndarray:
+    """Of each message, by source: 0 where its ranks exchange, 1 where one of them serves a third rank too, 2 where not.
+
+    >>> message_kinds(Step(destinations=np.array([1, 0, 3, 4, -1, 6, -1])))
+    array([0, 0, 1, 1, 2])
+    """
+    sources, targets = step.senders, step.destinations[step.senders]
+    receives = np.zeros(len(step.destinations), bool)
+    receives[targets] = True
+    back = step.destinations[targets]
+    return np.select([back == sources, receives[sources] | (back != IDLE)], [0, 1], 2)
+
+
+DELTA = (
+    Constants.even(75e-6, 0.35e-6, saturated=0.175e-6),
+    Constants.even(150e-6, 0.2e-6, saturated=0.1e-6, from_bytes=1536),
+)
+"""The Intel Touchstone Delta: unforced messages, and forced ones from 1.5 KB on (sections 4.3.7 and 4.3.8)."""
+
+
+def flat_constants(costs: Costs) -> tuple[Constants]:
+    """Those of Dask workers, as `oocarrays calibrate --scheduler` has fitted them.
+
+    >>> flat_constants(Costs())[0].startup
+    0.012
+    """
+    return (Constants(from_bytes=0, **costs.exchange),)
+
+
+def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
+    """The constants that hold for a message: those of the largest ``from_bytes`` that is not above its bytes.
+
+    >>> regime(DELTA, 1024).startup, regime(DELTA, 2048).startup
+    (7.5e-05, 0.00015)
+    """
+    return max((each for each in constants if each.from_bytes <= nbytes), key=lambda each: each.from_bytes)
+
+
+def step_seconds(turn: Turn, network: Network, constants: Sequence[Constants]) -> float:
+    """Seconds of one step; which constants hold is said by its largest message."""
+    return regime(constants, int(turn.sizes.max())).step_seconds(turn, network)
+
+
+def schedule_seconds(
+    schedule: Schedule, sizes: np.ndarray | int, network: Network, constants: Sequence[Constants]
+) -> float:
+    """Seconds of a whole exchange, empty messages left out.
+
+    Parameters
+    ----------
+    sizes : array or int
+        Bytes from each source to each target, or those that every pair exchanges.
+
+    Examples
+    --------
+    >>> round(schedule_seconds(Schedule.of("pex", 16), 1024, Mesh(rows=4, columns=4), DELTA), 4)
+    0.0065
+    """
+    if schedule.ranks > network.ranks:
+        raise ScheduleError(f"{schedule.ranks} ranks do not stand on a network of {network.ranks}")
+    return sum(step_seconds(turn, network, constants) for turn in Exchange.of(schedule, sizes))
+
+
+def predicted(
+    sizes: np.ndarray | int, network: Network, constants: Sequence[Constants], *, names: Iterable[str] = NAMES
+) -> dict[Schedule, float]:
+    """Seconds by each schedule that takes so many ranks: as many as ``sizes`` has, or the network."""
+    ranks = max(np.shape(sizes), default=network.ranks)
+    columns = network.columns if isinstance(network, Mesh) and ranks == network.ranks else None
+    return {
+        schedule: schedule_seconds(schedule, sizes, network, constants)
+        for schedule in schedules(ranks, columns=columns, names=names)
+    }
+
+
+def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedule:
+    """The schedule that is asked for; where that is "auto", the one of least predicted time between workers.
+
+    Parameters
+    ----------
+    sizes : array
+        Bytes from each rank to each other.
+
+    Raises
+    ------
+    ScheduleError
+        Where there is none of this name, or not for so many ranks.
+
+    >>> order_for("Auto", 3, np.ones((3, 3)), Costs()).name, order_for("pex", 4, np.ones((4, 4)), Costs()).name
+    ('GEN', 'PEX')
+    """
+    if not is_auto(asked):
+        return Schedule.of(asked, ranks)
+    return cheapest(sizes, FlatCluster.of(ranks), flat_constants(costs))
+
+
+def cheapest(
+    sizes: np.ndarray | int, network: Network, constants: Sequence[Constants], *, names: Iterable[str] = NAMES
+) -> Schedule:
+    """The schedule of least predicted time among those that take so many ranks; of equals, not LEX, which crowds.
+
+    >>> cheapest(16384, Mesh(rows=16, columns=9), DELTA).name
+    'GEN'
+    """
+    names = tuple(names)
+    seconds = predicted(sizes, network, constants, names=names)
+    if not seconds:
+        raise ScheduleError(f"none of {', '.join(names)} takes {max(np.shape(sizes), default=network.ranks)} ranks")
+    return min(seconds, key=lambda schedule: (seconds[schedule], schedule.name == "LEX"))

@@ -1,0 +1,251 @@
+"""The order of an all-to-all exchange: which rank sends to which in each step, and what rides along.
+
+    PEX on 4 ranks                GEN on 3 ranks                REX on 4 ranks
+    step 1   0↔1  2↔3             step 1   0→1  1→2  2→0        step 1   0↔2  1↔3    what 0 sends to 2 is for 2 and 3
+    step 2   0↔2  1↔3             step 2   0→2  1→0  2→1        step 2   0↔1  2↔3    what 2 sends to 3 is from 0 and 2
+    step 3   0↔3  1↔2
+
+A rank sends one message in a step, or none, so that a step is one destination a rank. Steps are made when they are
+looked at: a schedule is its name and its ranks. Thakur 1995, sections 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from oocarrays.errors import ScheduleError
+from oocarrays.mapping.given import whole
+from oocarrays.mapping.layouts.process_grid import MOST_RANKS
+
+IDLE = -1
+"""The destination of a rank that sends nothing in a step."""
+Name = Literal["LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX"]
+NAMES: tuple[Name, ...] = get_args(Name)
+FORWARDING = ("REX", "IPEX")
+"""Those in which data travels through ranks that it is not for."""
+POWERS_OF_TWO = ("PEX", "BEX", "REX", "IPEX")
+PADDED = ("PEX-GEN", "PEX-GEN-SHIFT")
+"""Those that pair ranks as PEX does on the next power of two, and leave out who is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step: every rank sends at most one message."""
+
+    destinations: np.ndarray
+    """``destinations[rank]`` is the rank that ``rank`` sends to, or ``IDLE``."""
+
+    @cached_property
+    def senders(self) -> np.ndarray:
+        """The ranks that send, in their order."""
+        return np.flatnonzero(self.destinations != IDLE)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Source and destination of each message, by source."""
+        return [(int(source), int(self.destinations[source])) for source in self.senders]
+
+    def sources(self, rank: int) -> list[int]:
+        """The ranks that ``rank`` receives from."""
+        return [int(source) for source in np.flatnonzero(self.destinations == rank)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ride:
+    """What rides in one message: the data of every pair of an origin and a final rank."""
+
+    origins: np.ndarray
+    """The ranks whose data it is."""
+    finals: np.ndarray
+    """The ranks for which it is."""
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Origin and final rank of each part, in the order in which they lie in the message."""
+        return [(int(origin), int(final)) for origin in self.origins for final in self.finals]
+
+
+class Leg(NamedTuple):
+    """A step of IPEX: every rank exchanges with the one whose number differs by the bits of ``turn``."""
+
+    along_row: bool
+    """Whether it goes along rows of the mesh, with what is for the whole column there; or along columns."""
+    turn: int
+    """The exclusive-or of the two ranks' numbers."""
+    forwarded: int
+    """That of the step along rows whose data is sent on; 0 where a rank sends what is its own."""
+
+
+def is_auto(asked: object) -> bool:
+    """Whether the order of an exchange is left to the plan.
+
+    >>> is_auto("Auto"), is_auto("pex")
+    (True, False)
+    """
+    return isinstance(asked, str) and asked.lower() == "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Who sends to whom, in which step.
+
+    >>> schedule = Schedule.of("pex", 4)
+    >>> len(schedule), schedule.step(1).pairs
+    (3, [(0, 2), (1, 3), (2, 0), (3, 1)])
+    >>> Schedule.of("rex", 4).ride(0, 0).pairs
+    [(0, 2), (0, 3)]
+    """
+
+    name: Name
+    """One of ``NAMES``."""
+    ranks: int
+    """Ranks."""
+    columns: int
+    """Columns of the mesh on which ranks stand row by row (IPEX; REX, which halves columns first); 1 for no mesh."""
+
+    @classmethod
+    def of(cls, name: str, ranks: int, *, columns: int | None = None) -> Schedule:
+        """A schedule, checked.
+
+        Parameters
+        ----------
+        columns : int
+            Columns of the mesh; by default IPEX takes the squarest one, and REX none.
+
+        Raises
+        ------
+        ScheduleError
+            Where there is no such schedule, or it does not take so many ranks.
+        """
+        known = name.upper() if isinstance(name, str) else ""
+        if known not in NAMES:
+            raise ScheduleError(f"schedule={name!r} is unknown; there are {', '.join(n.lower() for n in NAMES)}")
+        if whole(ranks, "ranks", error=ScheduleError) < 1:
+            raise ScheduleError(f"ranks={ranks}: an exchange has at least 1")
+        if ranks > MOST_RANKS:
+            raise ScheduleError(f"ranks={ranks} are more than the {MOST_RANKS} that can exchange")
+        if known in POWERS_OF_TWO and ranks & (ranks - 1):
+            any_number = ", ".join(n.lower() for n in NAMES if n not in POWERS_OF_TWO)
+            raise ScheduleError(
+                f"{known.lower()} takes a power of two of ranks, not {ranks}; any number take {any_number}"
+            )
+        if columns is None:
+            columns = 2 ** ((ranks.bit_length()) // 2) if known == "IPEX" else 1
+        if known in FORWARDING and (columns & (columns - 1) or not 1 <= columns <= ranks):
+            raise ScheduleError(
+                f"{known.lower()} takes a mesh of powers of two, not {ranks} ranks in {columns} columns"
+            )
+        return cls(known, ranks, columns if known in FORWARDING else 1)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether data travels through ranks that it is not for."""
+        return self.name in FORWARDING
+
+    def __len__(self) -> int:
+        if self.name == "LEX":
+            return self.ranks if self.ranks > 1 else 0
+        if self.name == "REX":
+            return self.ranks.bit_length() - 1
+        return (self._padded if self.name in PADDED else self.ranks) - 1
+
+    def step(self, number: int) -> Step:
+        """Step ``number``, from 0.
+
+        Raises
+        ------
+        ScheduleError
+            Where there is no such step.
+        """
+        if not 0 <= number < len(self):
+            raise ScheduleError(
+                f"step={number}: {self.name.lower()} on {self.ranks} ranks has {len(self)} steps, from 0"
+            )
+        ranks = np.arange(self.ranks)
+        to = self._partners(ranks, number)
+        return Step(destinations=np.where((to < self.ranks) & (to != ranks), to, IDLE))
+
+    def __iter__(self) -> Iterator[Step]:
+        return map(self.step, range(len(self)))
+
+    def _partners(self, ranks: np.ndarray, number: int) -> np.ndarray:
+        """Where ``ranks`` send in a step: to themselves, or past the last rank, for nowhere."""
+        turn = number + 1
+        match self.name:
+            case "LEX":
+                return np.full_like(ranks, number)
+            case "GEN":
+                return (ranks + turn) % self.ranks
+            case "BEX":
+                return (((ranks + 1) % self.ranks ^ turn) - 1) % self.ranks
+            case "PEX-GEN-SHIFT":
+                shift = (self._padded - self.ranks) // 2
+                return ((ranks + shift ^ turn) - shift) % self._padded
+            case "REX":
+                return ranks ^ 1 << self.halved_bits[number]
+            case "IPEX":
+                return ranks ^ self.leg(number).turn
+        return ranks ^ turn
+
+    @property
+    def _padded(self) -> int:
+        """The power of two that is no less than the ranks."""
+        return 1 << (self.ranks - 1).bit_length()
+
+    @property
+    def halved_bits(self) -> list[int]:
+        """The bits of a rank that REX halves by, one a step: those of the column first, each from the highest."""
+        bits, column = self.ranks.bit_length() - 1, self.columns.bit_length() - 1
+        return [*range(column - 1, -1, -1), *range(bits - 1, column - 1, -1)]
+
+    def leg(self, number: int) -> Leg:
+        """What a step of IPEX is: after each step along rows all those along columns, which send that on."""
+        rows = self.ranks // self.columns
+        row, column = divmod(number, rows)
+        if row == self.columns - 1:
+            return Leg(False, (column + 1) * self.columns, 0)
+        return Leg(True, row + 1, 0) if column == 0 else Leg(False, column * self.columns, row + 1)
+
+    def ride(self, number: int, source: int) -> Ride:
+        """What ``source`` sends in step ``number``, in which it sends."""
+        to = int(self._partners(np.array([source]), number)[0])
+        if self.name == "REX":
+            return self._half(number, source, to)
+        if self.name == "IPEX":
+            leg = self.leg(number)
+            column = np.arange(to % self.columns, self.ranks, self.columns)
+            return Ride(np.array([source ^ leg.forwarded]), column if leg.along_row else np.array([to]))
+        return Ride(np.array([source]), np.array([to]))
+
+    def _half(self, number: int, source: int, to: int) -> Ride:
+        """In REX a rank holds what comes from its half before, for its part now; half of that rides."""
+        everyone = np.arange(self.ranks)
+        done = sum(1 << bit for bit in self.halved_bits[:number])
+        here = 1 << self.halved_bits[number]
+        same = (everyone ^ source) & ~done == 0
+        ahead = (everyone ^ to) & (done | here) == 0
+        return Ride(everyone[same], everyone[ahead])
+
+
+def schedules(ranks: int, *, columns: int | None = None, names: Iterable[str] = NAMES) -> list[Schedule]:
+    """Those of ``names`` that take so many ranks, and stand on a mesh of so many columns where that is theirs to take.
+
+    >>> [schedule.name for schedule in schedules(6)]
+    ['LEX', 'PEX-GEN', 'PEX-GEN-SHIFT', 'GEN']
+    """
+    power = ranks & (ranks - 1) == 0
+    return [Schedule.of(n, ranks, columns=columns) for n in names if power or n.upper() not in POWERS_OF_TWO]
+
+
+def complete_exchange(ranks: int) -> Schedule:
+    """The schedule for ``ranks``: PEX where they are a power of two, GEN elsewhere.
+
+    >>> complete_exchange(8).name, complete_exchange(6).name
+    ('PEX', 'GEN')
+    """
+    return Schedule.of("PEX" if ranks & (ranks - 1) == 0 else "GEN", ranks)

@@ -1,0 +1,201 @@
+"""An exchange followed on a network, step by step: who shares links, what each step takes, when each part arrives.
+
+    PEX on a 1 × 4 mesh, 1 KiB a pair            busiest link    predicted     arrives in step    to 0 1 2 3
+    step 1   0↔1  2↔3   0━━1──2━━3               1 message         433 µs      from 0             ·  1 2 3
+    step 2   0↔2  1↔3   0──1━━2──3               2 messages        518 µs           1             1  ·  3 2
+    step 3   0↔3  1↔2   0──1━━2──3               2 messages        518 µs           2             2  3  ·  1
+
+An exchange has one trace, of which its price is the sum, and its picture each step. Thakur 1995, section 4.3.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.network import Mesh, Network, busiest
+from oocarrays.plan.exchange.prediction import Constants, step_seconds
+from oocarrays.plan.exchange.schedule import IDLE, Schedule, schedules
+
+QUICK = 7 * 10**7
+"""Ranks that are asked in all steps of all schedules what they send, where that is a matter of seconds."""
+LIKELY = ("REX", "PEX", "IPEX", "GEN", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "LEX")
+"""Schedules as they are worth to be priced, where not all can be; of equal ones, the plainer first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """What an exchange does on a network, in each step in which something is sent.
+
+    >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
+    >>> trace = Trace.of(Exchange.of(Schedule.of("rex", 8), 1024), Mesh(rows=2, columns=4), delta)
+    >>> trace.shared.tolist(), trace.messages, float(trace.link_bytes.max())
+    ([1.0, 2.0, 1.0], 24, 8192.0)
+    """
+
+    exchange: Exchange
+    """Who sends what to whom, in which order."""
+    numbers: np.ndarray
+    """The schedule's steps in which something is sent, from 0."""
+    messages: int
+    """Of all steps."""
+    shared: np.ndarray
+    """Messages on the busiest link of each such step."""
+    seconds: np.ndarray
+    """Predicted, of each such step."""
+    link_bytes: np.ndarray
+    """Bytes on each link of the network, of all steps together."""
+    buffer_bytes: int
+    """Bytes that a rank holds for others at most."""
+
+    @classmethod
+    def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> Trace:
+        """An exchange followed on a network whose messages take these constants."""
+        nobody = np.zeros(0, np.int64)
+        link_bytes = network.loads(nobody, nobody, nobody)
+        numbers, shared, seconds, messages = [], [], [], 0
+        for turn in exchange:
+            sources = turn.step.senders
+            destinations = turn.step.destinations[sources]
+            numbers.append(turn.number)
+            messages += len(sources)
+            shared.append(busiest(network, sources, destinations))
+            seconds.append(step_seconds(turn, network, constants))
+            link_bytes = link_bytes + network.loads(sources, destinations, turn.sizes)
+        return cls(
+            exchange=exchange,
+            numbers=np.array(numbers, np.int64),
+            messages=messages,
+            shared=np.array(shared, float),
+            seconds=np.array(seconds, float),
+            link_bytes=link_bytes,
+            buffer_bytes=exchange.buffer_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ordered:
+    """Exchanges one after the other, all by one schedule: what that costs."""
+
+    schedule: Schedule
+    """The order of each."""
+    traces: tuple[Trace, ...]
+    """Of each exchange."""
+
+    @property
+    def steps(self) -> int:
+        """Those in which something is sent."""
+        return sum(len(trace.numbers) for trace in self.traces)
+
+    @property
+    def messages(self) -> int:
+        """Of all steps; what is forwarded counts each time."""
+        return sum(trace.messages for trace in self.traces)
+
+    @property
+    def shared(self) -> float:
+        """Messages on the busiest link of any step."""
+        return max((float(trace.shared.max(initial=0)) for trace in self.traces), default=0.0)
+
+    @property
+    def link_bytes(self) -> float:
+        """Bytes over the busiest link, of all steps together."""
+        return float(sum((trace.link_bytes for trace in self.traces), np.zeros(1)).max())
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes that a rank holds for others at most."""
+        return max((trace.buffer_bytes for trace in self.traces), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        return sum(float(trace.seconds.sum()) for trace in self.traces)
+
+
+def ordered(
+    schedule: Schedule, sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants]
+) -> Ordered:
+    """What one schedule costs, for exchanges of these ``sizes`` in bytes, each ``[source, target]``."""
+    traces = (Trace.of(Exchange.of(schedule, each), network, constants) for each in sizes)
+    return Ordered(schedule=schedule, traces=tuple(traces))
+
+
+def in_order(
+    sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants], *, most: int = QUICK
+) -> tuple[list[Ordered], list[Schedule]]:
+    """What each schedule costs that takes the network's ranks, the cheapest first; and those that are left out.
+
+    Parameters
+    ----------
+    most : int
+        Ranks that are asked at most, in all steps: of large exchanges only the likelier schedules are priced.
+
+    Examples
+    --------
+    >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
+    >>> priced, left_out = in_order([np.full((16, 16), 16384)], Mesh(rows=4, columns=4), delta)
+    >>> priced[0].schedule.name, priced[0].steps, priced[-1].schedule.name, left_out
+    ('PEX', 15, 'LEX', [])
+    """
+    columns = network.columns if isinstance(network, Mesh) else None
+    chosen, left_out = _quick(schedules(network.ranks, columns=columns, names=LIKELY), sizes, most)
+    priced = [ordered(schedule, sizes, network, constants) for schedule in chosen]
+    return sorted(priced, key=lambda each: (each.seconds, LIKELY.index(each.schedule.name))), left_out
+
+
+def _quick(known: Iterable[Schedule], sizes: Sequence[np.ndarray], most: int) -> tuple[list[Schedule], list[Schedule]]:
+    """The schedules that are followed quickly together, one at least; and the others."""
+    chosen: list[Schedule] = []
+    left_out: list[Schedule] = []
+    messages = sum(int(np.count_nonzero(each)) for each in sizes)
+    work = 0
+    for schedule in known:
+        mine = len(schedule) * schedule.ranks * len(sizes)
+        mine += 2 * min(messages, mine)  # to route a message takes twice as long as to ask a rank
+        if chosen and work + mine > most:
+            left_out.append(schedule)
+        else:
+            chosen.append(schedule)
+            work += mine
+    return chosen, left_out
+
+
+class Arrivals(NamedTuple):
+    """When the data of each pair of ranks arrives, and over how many messages: ranks × ranks."""
+
+    steps: np.ndarray
+    """``steps[source, target]`` is the schedule's step, from 0, in which it arrives; ``IDLE`` of a rank with itself."""
+    messages: np.ndarray
+    """Messages that it rides in: more than 1 where other ranks send it on."""
+
+
+def arrivals(schedule: Schedule) -> Arrivals:
+    """When each pair's data arrives.
+
+    >>> arrivals(Schedule.of("rex", 4)).steps.tolist(), arrivals(Schedule.of("rex", 4)).messages[0].tolist()
+    ([[-1, 1, 0, 1], [1, -1, 1, 0], [0, 1, -1, 1], [1, 0, 1, -1]], [0, 1, 1, 2])
+    """
+    ranks = np.arange(schedule.ranks)
+    steps = np.full((schedule.ranks, schedule.ranks), IDLE)
+    messages = np.where(ranks[:, None] == ranks, 0, 1)
+    match schedule.name:
+        case "REX":
+            differ = ranks[:, None] ^ ranks
+            messages[...] = np.bitwise_count(differ)
+            for number, bit in enumerate(schedule.halved_bits):
+                steps[differ >> bit & 1 == 1] = number
+        case "IPEX":
+            for number in range(len(schedule)):
+                leg = schedule.leg(number)
+                to = ranks ^ leg.forwarded ^ leg.turn
+                steps[ranks, to] = number
+                messages[ranks, to] = 2 if leg.forwarded else 1
+        case _:
+            for number, step in enumerate(schedule):
+                steps[step.senders, step.destinations[step.senders]] = number
+    return Arrivals(steps, messages)

@@ -1,0 +1,399 @@
+"""One array file into one a rank, and back: in rounds over boxes of whole chunks, each read once and sent on.
+
+    scatter   round 0   ████····   each stored chunk of the global file is read once, by the rank whose domain it is in;
+              round 1   ····████   what a rank has of it, its halo too, goes to that rank, which writes it to its file
+    gather    the other way: a rank reads its part of a box, and whoever's domain a chunk is in writes it once, whole
+
+Boxes are large enough for few rounds and small enough that two of them fit in memory. Where a box ends inside a chunk
+of a local file, the chunk is read, changed and replaced by the next round. Thakur 1995, section 5.3.2: the creation of
+local array files; 6.3: who reads for whom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from oocarrays.errors import BudgetError, ScheduleError
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.local import Depth, LocalPart
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Taken, lengths, within
+from oocarrays.plan.collective.domains import file_domains
+from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.exchange.ordering import schedule_for
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.files.partitions import Partitions, partitions
+from oocarrays.plan.limits import check_count
+from oocarrays.plan.sections.read import BUFFER_BYTES, SectionPlan, gap_bytes
+
+Way = Literal["scatter", "gather"]
+REQUESTS = 16
+"""Requests that a rank has under way at one time, in stores that are not local files."""
+ROUND_BYTES = 2**26
+"""Bytes of a round, at most, where a chunk is no larger: more would only be more memory that is touched first."""
+UNDER_WAY = 2
+"""Rounds that are in memory at one time: one is read while the one before is written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What one rank has of one box of a file domain: one part of a message."""
+
+    axes: Axes
+    """Its elements, along each axis of the array."""
+    place: Section
+    """Where they are in the rank's file."""
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return self.place.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesPlan:
+    """Everything that a scatter or a gather will do."""
+
+    way: Way
+    """From the global file to local ones, or back."""
+    whole: Stored
+    """The global array file."""
+    local: Stored
+    """The largest local array file."""
+    grids: tuple[ChunkGrid, ...]
+    """Shape and chunks of each rank's file, in elements."""
+    layout: Layout
+    """Which rank holds what."""
+    depth: Depth
+    """Elements of the halo along each axis, on either side."""
+    rounds: Partitions
+    """Boxes of whole chunks of the global file."""
+    schedule: Schedule
+    """The order in which ranks exchange, where they are on workers."""
+    budget: int
+    """Bytes that each process may hold above its idle level."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
+    costs: Costs
+    """What things take."""
+
+    @property
+    def ranks(self) -> int:
+        """Logical processors: each has a local file, and a domain of the global one."""
+        return self.layout.ranks
+
+    # ------------------------------------------------------------------ who does what
+
+    def domains(self, number: int) -> tuple[tuple[Section, ...], ...]:
+        """What each rank reads or writes of the global file in a round, for all: boxes of whole chunks."""
+        given = file_domains(self.whole.grid, [self.rounds[number].axes], range(self.ranks))
+        return tuple(domain.boxes for domain in given)
+
+    def part(self, rank: int) -> LocalPart:
+        """What a rank's file has of the array; its halo is written, and not read."""
+        part = LocalPart.of(self.layout, rank, self.depth)
+        return part if self.way == "scatter" else part.without_halo
+
+    def block(self, rank: int, box: Section) -> Block | None:
+        """What a rank has of a box, if anything."""
+        axes, place = self.part(rank).of_box(box)
+        return Block(axes=axes, place=place) if place.size else None
+
+    def receivers(self, domain: Sequence[Section]) -> set[int]:
+        """The ranks that have something of a domain."""
+        along = [[[p for p, n in enumerate(axis) if n] for axis in self._along(box)] for box in domain]
+        return {self.layout.rank(places) for each in along for places in product(*each)}
+
+    # ------------------------------------------------------------------ what it costs
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Bytes that a process holds at one time, at most.
+
+        Between threads, what all ranks have of a box, as messages and once more as it is read or written; on a worker
+        that for each of its ranks, beside what its domains have for all. And a chunk in hand on both sides.
+        """
+        there = self.ranks if self.processes is None else ceil_div(self.ranks, self.processes)
+        most = [[np.diff(places) for places in along] for along in self._places]
+        every = math.prod(int(np.sum(along, axis=0).max(initial=0)) for along in most)
+        one = math.prod(max(int(each.max(initial=0)) for each in along) for along in most)
+        held = 2 * every
+        if self.processes:
+            held = min(there * self._domain, every) + 2 * min(there * one, every)
+        return UNDER_WAY * held * self.whole.itemsize + there * self._in_hand
+
+    @property
+    def _in_hand(self) -> int:
+        """Bytes of the chunks that a rank reads and writes, one at a time, and what their codecs need."""
+        whole, local = self.whole, self.local
+        if self.way == "scatter":  # a chunk of a local file may be read and changed
+            changed = local.chunk_bytes + local.decode_workspace + local.encode_workspace
+            return whole.chunk_bytes + whole.decode_workspace + whole.index_workspace + changed
+        read = local.chunk_bytes + local.decode_workspace
+        if not local.coded:
+            read = max((section.held_bytes for section, _ in self._sections), default=0)
+        written = whole.chunk_bytes + whole.encode_workspace + whole.behind_workspace
+        return read + local.index_workspace + written
+
+    def _every(self, box: Section) -> int:
+        """Elements that all ranks together have of a box."""
+        return math.prod(map(sum, self._along(box)))
+
+    def _along(self, box: Section) -> list[list[int]]:
+        """Elements that each place of the process grid has of a box, along each axis."""
+        return [
+            [len(range(*within(taken, lower, upper)[0].indices(len(taken)))) for taken in along]
+            for along, lower, upper in zip(self._taken, box.lower, box.upper, strict=True)
+        ]
+
+    @cached_property
+    def _taken(self) -> list[list[Taken]]:
+        """What each place of the process grid has, along each axis."""
+        none = [0] * len(self.layout.grid)
+        return [
+            [self.part(self.layout.rank([*none[:axis], place, *none[axis + 1 :]])).seen[axis] for place in range(count)]
+            for axis, count in enumerate(self.layout.grid)
+        ]
+
+    @cached_property
+    def _domain(self) -> int:
+        """Elements that one domain has for all, at most."""
+        boxes = (domain for number in range(len(self.rounds)) for domain in self.domains(number))
+        return max((sum(map(self._every, domain)) for domain in boxes), default=0)
+
+    @cached_property
+    def _places(self) -> list[list[np.ndarray]]:
+        """How many elements each place of the process grid has before each edge of the boxes, along each axis.
+
+        Boxes are the product of what the axes are cut in, and so is what ranks have of them: none is gone through.
+        """
+        edges = [[*self.rounds.edges(axis), extent] for axis, extent in enumerate(self.layout.shape)]
+        return [
+            [_before(taken, np.array(bounds)) for taken in along]
+            for along, bounds in zip(self._taken, edges, strict=True)
+        ]
+
+    def _spans(self, rank: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Where what a rank has of the boxes begins and ends in its file, along each axis; boxes of nothing are out."""
+        spans = []
+        for axis, (place, start) in enumerate(zip(self.layout.coordinates(rank), self.part(rank).start, strict=True)):
+            edges = self._places[axis][place] + start
+            some = edges[1:] > edges[:-1]
+            spans.append((edges[:-1][some], edges[1:][some]))
+        return spans
+
+    @cached_property
+    def touched(self) -> tuple[int, ...]:
+        """Chunks of each rank's file that are written, or read, in all rounds together."""
+        if not self.rounds.box.count:
+            return (0,) * self.ranks
+        return tuple(math.prod(map(_chunks, self._spans(rank), self.grids[rank].chunks)) for rank in range(self.ranks))
+
+    @cached_property
+    def changed(self) -> tuple[int, ...]:
+        """Those of them that a round before began: they are read, changed and replaced. None are in a gather."""
+        if self.way == "gather":
+            return (0,) * self.ranks
+        everything = Section((0,) * len(self.layout.shape), self.layout.shape)
+        return tuple(n - self._chunks_of(rank, everything) for rank, n in enumerate(self.touched))
+
+    def _chunks_of(self, rank: int, box: Section) -> int:
+        """Chunks of a rank's file in which it has something of a box."""
+        place = self.part(rank).of_box(box)[1]
+        return math.prod(map(len, self.grids[rank].touched(place))) if place.size else 0
+
+    @cached_property
+    def _sections(self) -> list[tuple[SectionPlan, int]]:
+        """How ranks read their own in a gather, where byte ranges can be read: one of those alike, and how many."""
+        found = []
+        for rank, grid in enumerate(self.grids if self.rounds.box.count else ()):
+            along = map(_alike, self._spans(rank), grid.chunks, grid.shape)
+            stored = replace(self.local, grid=grid)
+            for kinds in product(*along):
+                plan = SectionPlan(
+                    stored=stored, axes=tuple(axis for axis, _ in kinds), buffer_bytes=BUFFER_BYTES,
+                    gap=gap_bytes("auto", stored, self.costs, REQUESTS), packed=stored.local, costs=self.costs,
+                )  # fmt: skip
+                found.append((plan, math.prod(times for _, times in kinds)))
+        return found
+
+    @property
+    def _asked(self) -> tuple[int, int]:
+        """Requests, and bytes that they bring, of uncompressed local files."""
+        return (
+            sum(section.requests * times for section, times in self._sections),
+            sum(section.asked_bytes * times for section, times in self._sections),
+        )
+
+    @cached_property
+    def messages(self) -> int:
+        """Those between different ranks, in all rounds together."""
+        domains = (pair for number in range(len(self.rounds)) for pair in enumerate(self.domains(number)))
+        return sum(len(self.receivers(domain) - {rank}) for rank, domain in domains)
+
+    def _bytes_of(self, chunks: Sequence[int]) -> int:
+        """Bytes of so many chunks of each rank's file."""
+        return sum(n * grid.chunk_size for n, grid in zip(chunks, self.grids, strict=True)) * self.local.itemsize
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """What moves; exact where nothing is coded and no chunk is missing."""
+        moved = math.prod(sum(map(len, along)) for along in self._taken) * self.whole.itemsize
+        whole = self.whole.grid.count, self.whole.grid.count * self.whole.chunk_bytes
+        touched, changed = ((sum(n), self._bytes_of(n)) for n in (self.touched, self.changed))
+        if self.way == "scatter":
+            read, written, (writes, written_bytes) = self.whole, self.local, touched
+            reads, read_bytes = whole[0] + changed[0], whole[1] + changed[1]
+        else:
+            read, written, (writes, written_bytes) = self.local, self.whole, whole
+            reads, read_bytes = touched if read.coded else self._asked
+        rounds = len(self.rounds)
+        return Traffic(
+            read_requests=reads,
+            read_bytes=int(read_bytes * self.costs.stored_ratio(read)),
+            decoded_bytes=read_bytes if read.coded else 0,
+            copied_bytes=2 * moved,
+            pieces=reads,
+            write_requests=writes,
+            encoded_bytes=written_bytes if written.coded else 0,
+            written_bytes=int(written_bytes * self.costs.stored_ratio(written)),
+            messages=self.messages if self.processes else 0,
+            exchanged_bytes=moved if self.processes else 0,
+            tasks=_tasks(rounds, self.ranks),
+        )
+
+    @cached_property
+    def _predicted(self) -> tuple[float, Phases]:
+        read, written = (self.whole, self.local) if self.way == "scatter" else (self.local, self.whole)
+        return pass_seconds(
+            self.traffic,
+            self.costs,
+            ranks=self.ranks,
+            turns=len(self.rounds),
+            idle=1.0,
+            source=read,
+            target=written,
+            workers=self.processes is not None,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+        return self._predicted[0]
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of all ranks together."""
+        return self._predicted[1]
+
+
+def plan_files(
+    way: Way,
+    whole: Stored,
+    local: Stored,
+    grids: Sequence[ChunkGrid],
+    layout: Layout,
+    depth: Depth,
+    *,
+    budget: int,
+    costs: Costs,
+    schedule: str,
+    processes: int | None = None,
+) -> FilesPlan:
+    """Choose rounds that fit a budget: as few as can be.
+
+    Raises
+    ------
+    BudgetError
+        Where not one chunk at a time fits; it names the least budget that would do.
+    ScheduleError
+        Where the schedule forwards what is for others.
+    InputError
+        Where there are more rounds than can be run.
+    """
+    order = schedule_for(schedule, layout.ranks)
+    if order.forwards:
+        raise ScheduleError(f"schedule={schedule!r} forwards what is for others; array files take one that does not")
+    room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
+    while True:
+        rounds = partitions(whole.grid, max(room, 1))
+        check_count(_tasks(rounds.box.count, layout.ranks), f"this {way}", "give larger chunks")
+        plan = FilesPlan(
+            way=way, whole=whole, local=local, grids=tuple(grids), layout=layout, depth=depth,
+            rounds=rounds, schedule=order, budget=budget, processes=processes,
+            costs=costs,
+        )  # fmt: skip
+        if plan.peak_bytes <= budget:
+            return plan
+        if room <= 1:
+            raise BudgetError(budget, plan.peak_bytes, f"this {way}")
+        room //= 2
+
+
+def _tasks(rounds: int, ranks: int) -> int:
+    """Tasks of a graph, where messages are not tasks."""
+    return (2 * rounds + 2) * ranks + 2
+
+
+def _before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
+    """How many of what is taken, ascending, lie before each of some bounds.
+
+    >>> _before(range(1, 20, 4), np.array([0, 5, 12])), _before(np.array([2, 3, 7]), np.array([3, 8]))
+    (array([0, 1, 3]), array([1, 3]))
+    """
+    if isinstance(taken, np.ndarray):
+        return np.searchsorted(taken, bounds)
+    counts: np.ndarray = np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
+    return counts
+
+
+def _chunks(spans: tuple[np.ndarray, np.ndarray], chunk: int) -> int:
+    """Chunks that some spans touch along an axis, those of two spans twice.
+
+    >>> _chunks((np.array([0, 5]), np.array([5, 8])), 4)
+    3
+    """
+    lower, upper = spans
+    return int((-(-upper // chunk) - lower // chunk).sum())
+
+
+def _alike(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -> list[tuple[range, int]]:
+    """Of spans that lie alike in chunks, and alike before the end of a file, one and how many they are.
+
+    >>> _alike((np.array([0, 5, 10]), np.array([5, 10, 15])), 5, 20)
+    [(range(0, 5), 3)]
+    """
+    lower, upper = spans
+    key = np.stack([lower % chunk, upper - lower, upper > extent // chunk * chunk], axis=1)
+    _, first, times = np.unique(key, axis=0, return_index=True, return_counts=True)
+    return [(range(int(lower[i]), int(upper[i])), int(n)) for i, n in zip(first, times, strict=True)]
+
+
+def message_size(blocks: Sequence[Block | None]) -> int:
+    """Elements of a message.
+
+    >>> message_size([None, Block(axes=(range(3),), place=Section((1,), (4,)))])
+    3
+    """
+    return sum(block.size for block in blocks if block)
+
+
+def views(message: np.ndarray | None, blocks: Sequence[Block | None]) -> list[np.ndarray | None]:
+    """The elements of each block, in a message that has them one behind the other."""
+    found: list[np.ndarray | None] = []
+    start = 0
+    for block in blocks:
+        if block is None or message is None:
+            found.append(None)
+            continue
+        found.append(message[start : start + block.size].reshape(lengths(block.axes)))
+        start += block.size
+    return found

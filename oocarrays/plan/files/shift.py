@@ -1,0 +1,269 @@
+"""Shift: the halos of local array files are filled from their neighbours' files, and nothing else is touched.
+
+    file of rank 0    │· 0 0 0 0 ▓│░│                  each rank reads its borders ▓ from its own file, once,
+                                ╲ ╱
+                                ╱ ╲                    sends every neighbour what it sees of them,
+    file of rank 1            │░│▓ 1 1 1 1 ·│          and writes what has come into its halo ░
+
+Thin boxes of uncompressed chunks are read and written where they are; of other chunks each is read once, and replaced
+at once. Thakur 1995, section 5.4 (PASSION_oc_shift).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from oocarrays.errors import BudgetError
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes
+from oocarrays.mapping.union import Union, product_of
+from oocarrays.plan.collective.coverage import Coverage
+from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.halos import Halos
+from oocarrays.plan.sections.read import BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
+
+REQUESTS = 16
+"""Requests that a rank has under way at one time, in stores that are not local files."""
+Way = Literal["direct", "replace"]
+"""How halos are written: each run where it is, or each chunk read, changed and replaced."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftPlan:
+    """Everything that a shift of local array files will do."""
+
+    halos: Halos
+    """Who sees what of whom."""
+    read: tuple[Stored, ...]
+    """The file of each rank, as it is read."""
+    written: tuple[Stored, ...]
+    """The same, as it is written: its chunks are shards, where there are any."""
+    schedule: Schedule
+    """The order in which ranks exchange, where they are on workers."""
+    budget: int
+    """Bytes that each process may hold above its idle level."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
+    costs: Costs
+    """What things take."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks, and files."""
+        return self.halos.ranks
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.read[0].itemsize
+
+    # ------------------------------------------------------------------ who sends what
+
+    def lenders(self, rank: int) -> list[int]:
+        """The ranks of whose elements any stands in the halo of one: itself where its own stand there again."""
+        return [source for source in self.halos.lenders(rank) if self.halos.loans(source, rank)]
+
+    @cached_property
+    def takers(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks that each rank lends to."""
+        found: list[list[int]] = [[] for _ in range(self.ranks)]
+        for rank in range(self.ranks):
+            for source in self.lenders(rank):
+                found[source].append(rank)
+        return tuple(map(tuple, found))
+
+    def message_size(self, source: int, rank: int) -> int:
+        """Elements that ``source`` packs for a rank."""
+        return sum(loan.size for loan in self.halos.loans(source, rank))
+
+    # ------------------------------------------------------------------ what is read
+
+    def borders(self, rank: int) -> list[Section]:
+        """What a rank reads of its file: boxes that have nothing in common."""
+        return [_moved(box, self.halos.depth) for box in self.halos.borders(rank)]
+
+    def section(self, rank: int, box: Section) -> SectionPlan:
+        """How one of these is read, where byte ranges can be."""
+        stored = self.read[rank]
+        gap = gap_bytes("auto", stored, self.costs, REQUESTS)
+        return SectionPlan(
+            stored=stored, axes=box.axes, gap=gap, buffer_bytes=BUFFER_BYTES, packed=stored.local, costs=self.costs
+        )
+
+    def chunks(self, rank: int) -> Union:
+        """The chunks in which these lie."""
+        return Union.of(product_of(box.axes, self.read[rank].grid.chunks) for box in self.borders(rank))
+
+    # ------------------------------------------------------------------ what is written
+
+    def halo(self, rank: int) -> list[tuple[Section, Section]]:
+        """What a rank writes: boxes of what it sees, and the same in its file."""
+        before = self.halos.inside(rank).lower
+        start = tuple(d - b for d, b in zip(self.halos.depth, before, strict=True))
+        return [(box, _moved(box, start)) for box in self.halos.halo(rank)]
+
+    def way(self, rank: int) -> Way:
+        """How it is written: by what is predicted to take less time."""
+        if not can_change(self.written[rank]):
+            return "replace"
+        costs, stored, cover = self.costs, self.written[rank], self.coverage(rank)
+        runs = sum(plan.write_requests + plan.read_requests for plan in self.direct(rank))
+        direct = runs * costs.range_seconds + cover.wanted.count * costs.piece_seconds
+        chunks = cover.reads * (costs.piece_seconds + stored.chunk_bytes / costs.read_bandwidth)
+        chunks += cover.wanted.count * (costs.piece_seconds + stored.chunk_bytes / costs.write_bandwidth)
+        return "direct" if direct <= chunks else "replace"
+
+    def direct(self, rank: int) -> Iterator[SectionWritePlan]:
+        """How each box is written where it is."""
+        return (plan_section_write(self.written[rank], box.axes, method="direct") for _, box in self.halo(rank))
+
+    def coverage(self, rank: int) -> Coverage:
+        """The chunks, or shards, that are replaced."""
+        return Coverage(grid=self.written[rank].grid, requests=self._written(rank))
+
+    def inner(self, rank: int) -> Coverage:
+        """The same of the chunks in shards, where there are any."""
+        stored = self.written[rank]
+        grid = ChunkGrid.of(stored.grid.shape, stored.shard_chunks or stored.grid.chunks)
+        return Coverage(grid=grid, requests=self._written(rank))
+
+    def _written(self, rank: int) -> tuple[Axes, ...]:
+        return tuple(box.axes for _, box in self.halo(rank))
+
+    # ------------------------------------------------------------------ what it costs
+
+    @cached_property
+    def _reads(self) -> tuple[int, int, int]:
+        """Requests, bytes that they bring, and bytes that come out of codecs, of borders."""
+        requests = asked = decoded = 0
+        for rank, stored in enumerate(self.read):
+            if stored.coded:
+                count = self.chunks(rank).count
+                requests, decoded = requests + count, decoded + count * stored.chunk_bytes
+                asked += int(count * stored.chunk_bytes * self.costs.stored_ratio(stored))
+                continue
+            plans = [self.section(rank, box) for box in self.borders(rank)]
+            requests += sum(plan.requests for plan in plans)
+            asked += sum(plan.asked_bytes for plan in plans)
+        return requests, asked, decoded
+
+    @cached_property
+    def _writes(self) -> Traffic:
+        """What writing halos reads first, and writes."""
+        total = Traffic()
+        for rank in range(self.ranks):
+            if self.way(rank) == "direct":
+                for plan in self.direct(rank):
+                    total += Traffic(
+                        read_requests=plan.read_requests, read_bytes=plan.read_bytes,
+                        write_requests=plan.write_requests, written_bytes=plan.written_bytes,
+                    )  # fmt: skip
+            else:
+                total += self._replaced(rank)
+        return total
+
+    def _replaced(self, rank: int) -> Traffic:
+        """What replacing the chunks, or shards, of a rank's halo reads and writes."""
+        stored, units, inner = self.written[rank], self.coverage(rank), self.inner(rank)
+        ratio, coded = self.costs.stored_ratio(stored), inner.grid.chunk_size * self.itemsize if stored.coded else 0
+        return Traffic(
+            read_requests=units.reads,
+            read_bytes=int(units.reads * stored.chunk_bytes * ratio),
+            decoded_bytes=inner.reads * coded,
+            write_requests=units.wanted.count,
+            written_bytes=int(units.wanted.count * stored.chunk_bytes * ratio),
+            encoded_bytes=inner.wanted.count * coded,
+        )
+
+    @cached_property
+    def sent_elements(self) -> int:
+        """Elements of all messages between different ranks."""
+        return int(self.halos.sent().sum())
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """What moves; exact where nothing is coded and no chunk is missing."""
+        requests, asked, decoded = self._reads
+        sent = int((self.halos.sent() > 0).sum()) if self.processes else 0
+        moved = sum(self.message_size(source, rank) for source, to in enumerate(self.takers) for rank in to)
+        return self._writes + Traffic(
+            read_requests=requests,
+            read_bytes=asked,
+            decoded_bytes=decoded,
+            pieces=requests,
+            copied_bytes=2 * moved * self.itemsize,
+            messages=sent,
+            exchanged_bytes=self.sent_elements * self.itemsize if self.processes else 0,
+            tasks=2 * self.ranks + 2 + 3 * sent,
+        )
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Bytes that a process holds at one time, at most: what its ranks send and get, their halos, and what reading
+        one border and writing one halo needs."""
+        if self.processes is None:
+            held = sum(map(self._packed, range(self.ranks)))
+            return held * self.itemsize + sum(map(self._in_hand, range(self.ranks)))
+        there = ceil_div(self.ranks, self.processes)
+        most = max((self._packed(rank) + self._come(rank) for rank in range(self.ranks)), default=0)
+        return there * (most * self.itemsize + max(map(self._in_hand, range(self.ranks)), default=0))
+
+    def _packed(self, rank: int) -> int:
+        """Elements that a rank packs for all."""
+        return sum(self.message_size(rank, taker) for taker in self.takers[rank])
+
+    def _come(self, rank: int) -> int:
+        """Elements that come for a rank."""
+        return sum(self.message_size(source, rank) for source in self.lenders(rank) if source != rank)
+
+    def _in_hand(self, rank: int) -> int:
+        """Bytes of the border that a rank reads, or of the halo that it writes, and what that takes."""
+        read, written = self.read[rank], self.written[rank]
+        if read.coded:
+            reading = read.chunk_bytes + read.decode_workspace + read.index_workspace
+        else:
+            plans = [self.section(rank, box) for box in self.borders(rank)]
+            reading = max((plan.held_bytes + plan.useful_bytes for plan in plans), default=0)
+        values = sum(box.size for box, _ in self.halo(rank)) * self.itemsize
+        chunk = written.chunk_bytes + written.decode_workspace + written.encode_workspace
+        direct = self.way(rank) == "direct"
+        return max(reading, values + (max((p.held_bytes for p in self.direct(rank)), default=0) if direct else chunk))
+
+    @cached_property
+    def _predicted(self) -> tuple[float, Phases]:
+        return pass_seconds(
+            self.traffic, self.costs, ranks=self.ranks, turns=1, idle=1.0, source=self.read[0],
+            target=self.written[0], workers=self.processes is not None,
+        )  # fmt: skip
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+        return self._predicted[0]
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of all ranks together."""
+        return self._predicted[1]
+
+    def checked(self) -> ShiftPlan:
+        """The plan itself, where it fits its budget.
+
+        Raises
+        ------
+        BudgetError
+            Where it does not: borders travel all at one time.
+        """
+        if self.peak_bytes > self.budget:
+            raise BudgetError(self.budget, self.peak_bytes, "this shift")
+        return self
+
+
+def _moved(box: Section, by: tuple[int, ...]) -> Section:
+    return box.relative_to(tuple(-d for d in by))

@@ -1,0 +1,182 @@
+"""What one rank holds while an exchange goes on: its old part, its new one, and messages between.
+
+    synchronous     part │ message ►   ► message message message │ part      assembled when all have come
+    asynchronous    part │ message ►                   ► message │ part      each unpacked as it comes
+    between threads part │                                       │ part      no messages
+
+A rank sends one message in a step and receives one; what it forwards (REX, IPEX) is held until it goes on. Thakur 1995,
+section 3.4 (the two methods), section 4.2.2 (the buffers of REX).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from oocarrays.errors import InputError
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.network import FlatCluster
+from oocarrays.plan.exchange.prediction import flat_constants, order_for, schedule_seconds
+from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto
+from oocarrays.plan.layouts.transfer import Transfer
+
+Assembly = Literal["synchronous", "asynchronous"]
+PIECE_SECONDS = 2e-9
+"""Seconds that each piece, copied as one wide element, adds to a copy: measured by benchmarks/redistribution.py."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Messaging:
+    """How the transfers of a redistribution are made."""
+
+    schedules: tuple[Schedule | None, ...]
+    """Of each transfer, over all ranks that are there before or afterwards; None between threads."""
+    assembly: Assembly
+    """When messages are unpacked."""
+    ordered: bool
+    """Whether a step waits for the one before; otherwise all that a rank sends may be packed at one time."""
+
+    @classmethod
+    def of(
+        cls, transfers: Sequence[Transfer], itemsize: int, *, schedule: str | None, assembly: str, costs: Costs | None
+    ) -> Messaging:
+        """How they are made, checked.
+
+        Parameters
+        ----------
+        itemsize : int
+            Bytes of an element.
+        schedule : str, optional
+            One of the schedules' names, ``"auto"`` for the one of least predicted time, None for no order.
+        costs : Costs, optional
+            What workers take for messages; None for threads, which take what they need without any.
+
+        Raises
+        ------
+        ScheduleError
+            Where there is no such schedule, or it does not take so many ranks.
+        InputError
+            Where the assembly is none.
+        """
+        if assembly not in get_args(Assembly):
+            raise InputError(f"assembly={assembly!r} is not 'synchronous' or 'asynchronous'")
+        known = tuple(_schedule(schedule, transfer, itemsize, costs) for transfer in transfers)
+        return cls(
+            schedules=known if costs else tuple(None for _ in known),
+            assembly=assembly,  # type: ignore[arg-type]
+            ordered=schedule is not None,
+        )
+
+    def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
+        """Predicted seconds of transfers one after the other."""
+        each = list(zip(transfers, self.schedules, strict=True))
+        own = sum(crowded_seconds(t, itemsize, costs, messages=schedule is not None) for t, schedule in each)
+        steps = sum(
+            schedule_seconds(schedule, t.sizes() * itemsize, FlatCluster.of(schedule.ranks), flat_constants(costs))
+            for t, schedule in each
+            if schedule is not None
+        )
+        return own + steps + (costs.graph_seconds if any(self.schedules) else 0.0)
+
+    def held(self, transfers: Sequence[Transfer]) -> int:
+        """The most elements that one rank holds, at any moment of transfers one after the other."""
+        each = zip(transfers, self.schedules, strict=True)
+        held = (held_elements(t, schedule, self.assembly, ordered=self.ordered).max() for t, schedule in each)
+        return max(map(int, held), default=0)
+
+
+def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
+    """Seconds in which a rank that has a core copies what stays with it, or between threads all that it is to hold.
+
+    Parameters
+    ----------
+    messages : bool
+        Whether the rest comes in messages, whose constants include their copies; short pieces take longer than those.
+    """
+    work = transfer.work
+    copied = int((work.kept if messages else work.due).max(initial=0)) * itemsize
+    pieces = int(work.pieces.max(initial=0)) * PIECE_SECONDS
+    return copied / costs.copy_bandwidth + copied / costs.touch_bandwidth + pieces
+
+
+def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
+    """The same, where ranks share the cores that there are."""
+    ranks = max(transfer.source.ranks, transfer.target.ranks)
+    return max(ranks / costs.cores, 1) * own_seconds(transfer, itemsize, costs, messages=messages)
+
+
+def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
+    """The schedule of a transfer, over all ranks that are there before or afterwards."""
+    ranks = max(transfer.source.ranks, transfer.target.ranks)
+    if asked is None or (costs is None and is_auto(asked)):
+        return complete_exchange(ranks)
+    return order_for(asked, ranks, transfer.sizes() * itemsize, costs or Costs())
+
+
+def held_elements(
+    transfer: Transfer, schedule: Schedule | None = None, assembly: Assembly = "synchronous", *, ordered: bool = True
+) -> np.ndarray:
+    """The most elements that each rank holds in a transfer, at any moment.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        None where ranks are threads, which take what they need without messages.
+    ordered : bool
+        Whether a step waits for the one before; otherwise all that a rank sends may be packed at one time.
+
+    Examples
+    --------
+    >>> from oocarrays.mapping.layouts.layout import Layout
+    >>> transfer = Transfer(Layout.of((8,), "block", ranks=2), Layout.of((8,), "cyclic", ranks=2))
+    >>> held_elements(transfer).tolist(), held_elements(transfer, Schedule.of("pex", 2)).tolist()
+    ([8, 8], [12, 12])
+    """
+    sizes = squared(transfer.sizes())
+    parts: np.ndarray = sizes.sum(axis=1) + sizes.sum(axis=0)
+    if schedule is None:
+        return parts
+    np.fill_diagonal(sizes, 0)
+    out, largest = _messages(sizes, schedule)
+    if not ordered:
+        out = sizes.sum(axis=1)
+    within = sizes.sum(axis=0) if assembly == "synchronous" else largest
+    if schedule.forwards:
+        parts += _carried(sizes, schedule)
+    parts += out + within
+    return parts
+
+
+def squared(sizes: np.ndarray) -> np.ndarray:
+    """Who sends how much to whom, as a matrix over all ranks that are there before or afterwards."""
+    ranks = max(sizes.shape)
+    square = np.zeros((ranks, ranks), np.int64)
+    square[: sizes.shape[0], : sizes.shape[1]] = sizes
+    return square
+
+
+def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """The most that each rank sends in a step, and the most that comes to it in one."""
+    out, largest = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
+    for turn in Exchange.of(schedule, sizes):
+        came = np.zeros_like(largest)
+        np.add.at(came, turn.step.destinations[turn.step.senders], turn.sizes)
+        out, largest = np.maximum(out, turn.sent), np.maximum(largest, came)
+    return out, largest
+
+
+def _carried(sizes: np.ndarray, schedule: Schedule) -> np.ndarray:
+    """The most that each rank holds for others after a step."""
+    load, most = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
+    for number, step in enumerate(schedule):
+        for source, target in step.pairs:
+            ride = schedule.ride(number, source)
+            rides = sizes[np.ix_(ride.origins, ride.finals)]
+            load[source] -= rides[ride.origins != source].sum()
+            load[target] += rides[:, ride.finals != target].sum()
+        most = np.maximum(most, load)
+    return most

@@ -1,0 +1,310 @@
+"""Halos: what every rank sends of its borders, so that each sees its neighbours' elements around its own.
+
+    (block, block) on 2 × 2, depth 1        rank 0 gets a column of 1, a row of 2 and a corner of 3
+    ┌───────┬─┬ ─ ─ ─ ┐
+    │ 0   0 │1│   1                         each as one message: corners need no second step
+    │ 0   0 │1│   1   │
+    ├───────┼─┼ ─ ─ ─ ┤                     where the depth is more than a rank's part, ranks farther away send, too
+    │ 2   2 │3│   3
+    ├───────┴─┘ ─ ─ ─ ┤
+
+Only border rows move, and none twice to one rank: what stands there again beyond an edge is put there by who got it.
+Thakur 1995, section 5.4 (PASSION_oc_shift).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice, product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.boundary import Boundary
+from oocarrays.mapping.layouts.halo import AxisWindow, Lent, Strip, axis_window
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.local import Depth, check_depth
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, Taken, index_of, lengths
+from oocarrays.plan.exchange.schedule import Schedule
+
+Place = tuple[Any, ...]
+"""A numpy index that gives a view."""
+
+
+class Loan(NamedTuple):
+    """A box of one rank's part that stands in another's halo, or in its own."""
+
+    taken: Axes
+    """Places with the rank that has it."""
+    strips: tuple[tuple[Place, Place], ...]
+    """Where it stands in what the other sees, and which of it."""
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(lengths(self.taken))
+
+
+@dataclass(frozen=True, slots=True)
+class Halos:
+    """The exchange of borders between the ranks of a layout.
+
+    >>> halos = Halos(Layout.of((4, 6), "(block, block)", grid=(2, 2)), (1, 1), "none")
+    >>> halos.shape(0), halos.inside(3), halos.sizes().tolist()
+    ((3, 4), Section(lower=(1, 1), upper=(3, 4)), [[6, 2, 3, 1], [2, 6, 1, 3], [3, 1, 6, 2], [1, 3, 2, 6]])
+    """
+
+    layout: Layout
+    """Which rank holds what."""
+    depth: Depth
+    """Neighbours that are seen on each side, in each axis."""
+    boundary: Boundary
+    """What stands beyond the edges."""
+
+    @classmethod
+    def of(cls, layout: Layout, depth: Depth, boundary: Boundary) -> Halos:
+        """The exchange of borders, checked.
+
+        Raises
+        ------
+        LayoutError
+            Where a rank holds more than one block along an axis with a halo.
+        """
+        check_depth(layout, depth)
+        return cls(layout, depth, boundary)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        return self.layout.ranks
+
+    def windows(self, rank: int) -> tuple[AxisWindow, ...]:
+        """What a rank sees along each axis."""
+        along = zip(self.layout.axes, self.layout.coordinates(rank), self.depth, strict=True)
+        return tuple(axis_window(axis, place, depth, self.boundary) for axis, place, depth in along)  # type: ignore[arg-type]
+
+    def shape(self, rank: int) -> tuple[int, ...]:
+        """Elements in each axis of what a rank sees; one that holds nothing sees what it holds."""
+        if not self.layout.local_size(rank):
+            return self.layout.local_shape(rank)
+        return tuple(window.length for window in self.windows(rank))
+
+    def inside(self, rank: int) -> Section:
+        """Where a rank's own elements are in what it sees."""
+        held = self.layout.local_shape(rank)
+        before = tuple(window.before for window in self.windows(rank)) if math.prod(held) else (0,) * len(held)
+        return Section(before, tuple(b + n for b, n in zip(before, held, strict=True)))
+
+    def lenders(self, rank: int) -> list[int]:
+        """The ranks of whose elements a rank sees any, itself among them."""
+        if not self.layout.local_size(rank):
+            return []
+        return sorted(map(self.layout.rank, product(*(window.lent for window in self.windows(rank)))))
+
+    def taken(self, source: int, rank: int) -> Axes:
+        """What of the part of ``source`` a rank sees: places along each axis, each once."""
+        return tuple(lent.taken for lent in self._lent(source, rank))
+
+    def strips(self, source: int, rank: int) -> Iterator[tuple[Place, Place]]:
+        """Where what is taken of ``source`` stands in what a rank sees: places there, and among what is taken."""
+        for strips in product(*(lent.strips for lent in self._lent(source, rank))):
+            yield (*(there for there, _ in strips), ...), (*(among for _, among in strips), ...)
+
+    def filled(self, rank: int) -> Iterator[Place]:
+        """Where a constant stands in what a rank sees, corners once for each axis."""
+        if self.layout.local_size(rank):
+            for axis, window in enumerate(self.windows(rank)):
+                yield from ((slice(None),) * axis + (there, ...) for there in window.filled)
+
+    def loans(self, source: int, rank: int) -> list[Loan]:
+        """What of the part of ``source`` stands in the halo of a rank: one box, or of its own one for each place."""
+        if source != rank:
+            return [Loan(self.taken(source, rank), tuple(self.strips(source, rank)))]
+        own = product(*(lent.strips for lent in self._lent(rank, rank)))
+        return [_loan(strips) for strips in islice(own, 1, None)]  # the first is what it has without a halo
+
+    def borders(self, rank: int) -> list[Section]:
+        """What of its part a rank lends to others, and to its own halo, in boxes that have nothing in common."""
+        held = self.layout.local_shape(rank)
+        if not math.prod(held):
+            return []
+        along = zip(self.layout.axes, self.layout.coordinates(rank), self.depth, strict=True)
+        kept = [_kept(axis, place, depth, self.boundary) for axis, place, depth in along]  # type: ignore[arg-type]
+        lower, upper = zip(*kept, strict=True) if kept else ((), ())
+        return frame(Section((0,) * len(held), held), Section(lower, upper))
+
+    def halo(self, rank: int) -> list[Section]:
+        """What a rank sees beside its own, in boxes that have nothing in common."""
+        shape = self.shape(rank)
+        return frame(Section((0,) * len(shape), shape), self.inside(rank)) if math.prod(shape) else []
+
+    def _lent(self, source: int, rank: int) -> list[Lent]:
+        owners = self.layout.coordinates(source)
+        return [window.lent[owner] for window, owner in zip(self.windows(rank), owners, strict=True)]
+
+    # ------------------------------------------------------------------ what it comes to
+
+    def sizes(self) -> np.ndarray:
+        """Elements of each source's part that each rank sees: a matrix; of its own all."""
+        sizes = np.zeros((self.ranks, self.ranks), np.int64)
+        for rank in range(self.ranks):
+            for source in self.lenders(rank):
+                sizes[source, rank] = math.prod(lengths(self.taken(source, rank)))
+        return sizes
+
+    def sent(self) -> np.ndarray:
+        """Elements of each message, by source and rank that it is for."""
+        sizes = self.sizes()
+        np.fill_diagonal(sizes, 0)
+        return sizes
+
+    def seen_sizes(self) -> np.ndarray:
+        """Elements that each rank sees, its own among them."""
+        return np.array([math.prod(self.shape(rank)) for rank in range(self.ranks)], np.int64)
+
+
+def _loan(strips: Sequence[Strip]) -> Loan:
+    """One place of a rank's halo where its own elements stand again."""
+    taken = tuple(_upward(among) for _, among in strips)
+    turned = (*(slice(None, None, among.step) for _, among in strips), ...)
+    return Loan(taken, (((*(there for there, _ in strips), ...), turned),))
+
+
+def _upward(among: slice) -> range:
+    """What a slice takes, upwards."""
+    if among.step == -1:
+        return range(0 if among.stop is None else among.stop + 1, among.start + 1)
+    return range(among.start, among.stop)
+
+
+@lru_cache(maxsize=4096)
+def _kept(axis: Axis, rank: int, depth: int, boundary: Boundary) -> tuple[int, int]:
+    """Between which of its places a rank lends nothing along an axis."""
+    size, lent = axis.size(rank), []
+    for other in range(axis.ranks):
+        found = axis_window(axis, other, depth, boundary).lent.get(rank)  # type: ignore[arg-type]
+        if found and other != rank:
+            lent += _runs(found.taken)
+        for _, among in found.strips[1:] if found and other == rank else ():
+            lent += _runs(range(size)[among])
+    first, last = 0, size
+    for lower, upper in sorted(lent):
+        first = max(first, upper) if lower <= first else first
+    for lower, upper in sorted(lent, key=lambda run: run[1], reverse=True):
+        last = min(last, lower) if upper >= last else last
+    return (first, last) if first < last else (0, 0)
+
+
+def _runs(taken: Taken) -> list[tuple[int, int]]:
+    """Intervals that hold just what is taken.
+
+    >>> _runs(range(4, 1, -1)), _runs(range(0, 4, 2))
+    ([(2, 5)], [(0, 1), (2, 3)])
+    """
+    if isinstance(taken, range) and abs(taken.step) == 1:
+        return [(min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1)] if taken else []
+    return [(int(i), int(i) + 1) for i in taken]
+
+
+def frame(outer: Section, inner: Section) -> list[Section]:
+    """What is in a box and not in another inside it, in boxes that have nothing in common.
+
+    >>> frame(Section((0, 0), (4, 4)), Section((1, 0), (3, 3)))
+    [Section(lower=(0, 0), upper=(1, 4)), Section(lower=(3, 0), upper=(4, 4)), Section(lower=(1, 3), upper=(3, 4))]
+    """
+    if not inner.size:
+        return [outer] if outer.size else []
+    lower, upper, found = list(outer.lower), list(outer.upper), []
+    for axis, (low, high) in enumerate(zip(inner.lower, inner.upper, strict=True)):
+        for start, stop in ((lower[axis], low), (high, upper[axis])):
+            box = Section((*lower[:axis], start, *lower[axis + 1 :]), (*upper[:axis], stop, *upper[axis + 1 :]))
+            found += [box] if start < stop and box.size else []
+        lower[axis], upper[axis] = low, high
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaloPlan:
+    """An exchange of borders in memory: what travels, and what a rank holds meanwhile."""
+
+    halos: Halos
+    """Who sees what of whom."""
+    itemsize: int
+    """Bytes of an element."""
+    schedule: Schedule | None
+    """The order of messages between workers; None between threads, which send none."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        return self.halos.ranks
+
+    def shape(self, rank: int) -> tuple[int, ...]:
+        """Elements in each axis of what a rank sees."""
+        return self.halos.shape(rank)
+
+    def inside(self, rank: int) -> Section:
+        """Where a rank's own elements are in what it sees."""
+        return self.halos.inside(rank)
+
+    @property
+    def messages(self) -> int:
+        """Those between different ranks: one for each pair of which one sees anything of the other."""
+        return int(np.count_nonzero(self.halos.sent()))
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of these."""
+        return int(self.halos.sent().sum()) * self.itemsize
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that one rank holds: its part, what it sees, and a message each way."""
+        sent = self.halos.sent()
+        held = np.array([self.halos.layout.local_size(rank) for rank in range(self.ranks)]) + self.halos.seen_sizes()
+        if self.schedule is not None:
+            held = held + sent.max(axis=0) + sent.max(axis=1)
+        return int(held.max(initial=0)) * self.itemsize
+
+    @property
+    def order(self) -> str:
+        """The order of messages, by name."""
+        return self.schedule.name if self.schedule else "no order"
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line."""
+        depth = " × ".join(map(str, self.halos.depth))
+        return f"{self.halos.layout} with a halo of depth {depth}, boundary {self.halos.boundary!r}"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What it gives, as names and values for a person."""
+        extents = [" × ".join(map(str, self.shape(rank))) for rank in (0, self.ranks // 2)]
+        return [("layout", self.title), ("ranks see", f"{extents[0]} of rank 0, {extents[1]} of {self.ranks // 2}")]
+
+
+def put(halos: Halos, source: int, rank: int, lent: np.ndarray, window: np.ndarray) -> None:
+    """Put what is taken of ``source`` where it stands in the window of a rank.
+
+    >>> halos, window = Halos(Layout.of((4,), "block", ranks=2), (1,), "periodic"), np.zeros(4, int)
+    >>> put(halos, 1, 0, np.array([2, 3]), window)
+    >>> window
+    array([3, 0, 0, 2])
+    """
+    for there, among in halos.strips(source, rank):
+        window[there] = lent[among]
+
+
+def lent(part: np.ndarray, taken: Axes) -> np.ndarray:
+    """What is taken of a part: a view, where that is one box.
+
+    >>> lent(np.arange(6).reshape(2, 3), (range(1, 2), np.array([0, 2])))
+    array([[3, 5]])
+    """
+    found: np.ndarray = part[index_of(taken)]
+    return found

@@ -1,0 +1,154 @@
+"""Multicast: a section that one rank has, or several, to all of them, in as many steps as a tree is deep.
+
+    gather    ranks that have a piece of the section send it to the root
+
+    step 1    0 → 1                             root 0 of 8 ranks: whoever has it sends it on, so that 2ᵏ ranks have
+    step 2    0 → 2   1 → 3                     it after k steps, and all after ⌈lg P⌉
+    step 3    0 → 4   1 → 5   2 → 6   3 → 7
+
+Other roots are counted from there. Thakur 1995, section 5.4 (PASSION_oc_multicast).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.local import LocalPart, shared
+from oocarrays.mapping.selection import Axes, Selection, lengths
+
+Piece = tuple[Axes, Axes]
+"""What a rank has of a section: its places there, and with the rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MulticastPlan:
+    """Who has what of a section, and who sends it to whom.
+
+    >>> plan = example_plan(ranks=6, root=4)
+    >>> [plan.parent(rank) for rank in range(6)], plan.steps
+    ([4, 5, 4, 5, None, 4], 3)
+    """
+
+    layout: Layout
+    """Which rank holds what of the array."""
+    selection: Selection
+    """What is sent."""
+    root: int
+    """The rank that has it first, whole."""
+    itemsize: int
+    """Bytes of an element."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        return self.layout.ranks
+
+    @cached_property
+    def holders(self) -> tuple[int, ...]:
+        """The ranks that have something of it."""
+        return tuple(rank for rank in range(self.ranks) if self.size(rank))
+
+    def piece(self, rank: int) -> Piece:
+        """What a rank has of it."""
+        own = LocalPart.of(self.layout, rank, (0,) * len(self.layout.shape)).own
+        along = [shared(wanted, held) for wanted, held in zip(self.selection.axes, own, strict=True)]
+        return tuple(among for among, _ in along), tuple(there for _, there in along)
+
+    def size(self, rank: int) -> int:
+        """Elements that a rank has of it."""
+        return math.prod(lengths(self.piece(rank)[0]))
+
+    def shape(self, rank: int) -> tuple[int, ...]:
+        """Elements in each axis of what every rank gets."""
+        return self.selection.shape
+
+    def parent(self, rank: int) -> int | None:
+        """Who sends it to a rank; None for the root."""
+        place = (rank - self.root) % self.ranks
+        return (self.root + (place ^ _highest_bit(place))) % self.ranks if place else None
+
+    def before(self, rank: int) -> int | None:
+        """Whom its parent sends it to before: a rank sends one message in a step."""
+        place = (rank - self.root) % self.ranks
+        turn, parent = _highest_bit(place), place ^ _highest_bit(place)
+        return (self.root + (parent | turn >> 1)) % self.ranks if turn >> 1 > parent else None
+
+    @property
+    def steps(self) -> int:
+        """Messages one after the other, from the root to the last."""
+        return (self.ranks - 1).bit_length()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the section."""
+        return math.prod(lengths(self.selection.axes)) * self.itemsize
+
+    @property
+    def messages(self) -> int:
+        """Those between different ranks."""
+        return len(set(self.holders) - {self.root}) + (self.ranks - 1)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of these."""
+        gathered = sum(self.size(rank) for rank in self.holders if rank != self.root) * self.itemsize
+        return gathered + (self.ranks - 1) * self.selection.size * self.itemsize
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that one rank holds beside what it held: the section, and while it is gathered its pieces."""
+        return 2 * max(self.nbytes, self.selection.size * self.itemsize)
+
+    @property
+    def order(self) -> str:
+        """The order of messages, by name."""
+        return f"a tree of {self.steps} steps"
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line."""
+        return f"{' × '.join(map(str, self.selection.shape)) or '1'} elements of {self.layout} to all"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Who has it, as names and values for a person."""
+        held = ", ".join(map(str, self.holders[:8])) + (", …" if len(self.holders) > 8 else "")
+        return [
+            ("section", self.title),
+            ("held by", f"rank{'s' * (len(self.holders) > 1)} {held or 'none'}"),
+            ("root", str(self.root)),
+        ]
+
+
+def _highest_bit(place: int) -> int:
+    return 1 << place.bit_length() >> 1
+
+
+def plan_multicast(layout: Layout, selection: Selection, root: int | None, itemsize: int) -> MulticastPlan:
+    """Who sends it to whom; by default from the rank that has most of it, the lowest of equals.
+
+    Raises
+    ------
+    LayoutError
+        Where there is no such rank.
+    """
+    plan = MulticastPlan(layout=layout, selection=selection, root=root or 0, itemsize=itemsize)
+    layout.coordinates(plan.root)
+    if root is None:
+        plan = MulticastPlan(
+            layout=layout,
+            selection=selection,
+            root=int(np.argmax([*map(plan.size, range(plan.ranks))])),
+            itemsize=itemsize,
+        )
+    return plan
+
+
+def example_plan(ranks: int, root: int | None = None, **_: Any) -> MulticastPlan:
+    """One element a rank, of which all want two: for examples."""
+    return plan_multicast(Layout.of((ranks,), "block", ranks=ranks), Selection.of(slice(0, 2), (ranks,)), root, 8)

@@ -1,0 +1,319 @@
+"""What must move when an array's layout changes: who sends which sections to whom, and in how many transfers.
+
+    (block, *) on 2          (*, block) on 2            rank 0 sends to rank 1
+    ┌─────────┐              ┌────┬────┐                ┌────┬────┐
+    │ 0  0  0 │   ──────►    │ 0  │ 1  │                │    │ ▒▒ │
+    ├─────────┤              │ 0  │ 1  │                ├────┼────┤
+    │ 1  1  1 │              │ 0  │ 1  │                │    │    │
+    └─────────┘              └────┴────┘                └────┴────┘
+
+A `Transfer` is one all-to-all between two layouts; a `Redistribution` is one of them, or several one after the other.
+Thakur 1995, chapter 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import LayoutError
+from oocarrays.mapping.layouts.axis import BlockCyclicAxis
+from oocarrays.mapping.layouts.distribution import Cyclic, Distribution
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan import shown
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.exchange.network import Network
+from oocarrays.plan.layouts.assembly import own_seconds
+from oocarrays.plan.layouts.runs import formula
+from oocarrays.plan.layouts.transfer import Transfer
+
+__all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]
+
+METHODS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general", "gcd", "lcm", "direct", "indirect")
+"""Every way to redistribute, by the thesis's names: of one axis all but the last two, of several axes those."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a method costs, all ranks together but for steps and seconds."""
+
+    method: str
+    """One of ``METHODS``."""
+    transfers: int
+    """All-to-alls, one after the other."""
+    steps: int
+    """Messages that the busiest rank sends, or receives, one after the other."""
+    messages: int
+    """Between different ranks."""
+    moved_bytes: int
+    """Bytes of those."""
+    copied_elements: int
+    """Elements copied, into messages and out of them."""
+    pieces: int
+    """Contiguous pieces of local arrays that those copies are of."""
+    seconds: float
+    """Predicted, of the busiest rank: α · steps + β · bytes + its own copies + pieces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redistribution:
+    """A change of layout, planned: one transfer, or several one after the other.
+
+    >>> plan = plan_redistribution(*(Layout.of((960,), f"cyclic({m})", ranks=4) for m in (15, 10)), itemsize=4)
+    >>> plan
+    <Redistribution (cyclic(15)) on 4 → (cyclic(10)) on 4: general, 1 transfer, 12 messages, 2880 bytes>
+    >>> sorted(price.method for price in plan.offers)
+    ['gcd', 'general', 'lcm']
+    """
+
+    source: Layout
+    """Who holds what before."""
+    target: Layout
+    """Who holds what afterwards."""
+    transfers: tuple[Transfer, ...]
+    """From the source's layout to the target's, one after the other; none where nothing has to move."""
+    itemsize: int
+    """Bytes of an element."""
+    price: Price
+    """What the chosen method costs."""
+    offers: tuple[Price, ...] = field(repr=False)
+    """What every method that applies costs, the cheapest first."""
+    costs: Costs = field(default_factory=Costs, repr=False, compare=False)
+    """What the prices were made with."""
+
+    @property
+    def method(self) -> str:
+        """One of ``METHODS``."""
+        return self.price.method
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of what is computed once, and kept for the way back too (Thakur 1995, 3.7)."""
+        return sum(runs.nbytes for transfer in self.transfers for runs in transfer.axes)
+
+    def sizes(self) -> tuple[np.ndarray, ...]:
+        """Elements that each rank sends to each: a matrix a transfer."""
+        return tuple(transfer.sizes() for transfer in self.transfers)
+
+    def peak_bytes(self, rank: int | None = None, *, buffers: int = 0) -> int:
+        """Bytes that ``rank``, or the rank with the most, has in memory at one time at most.
+
+        In a transfer these are its array before, its array afterwards, and every message to and from others; what
+        stays with a rank needs no message.
+
+        Parameters
+        ----------
+        buffers : int
+            Bytes that a schedule needs beside, where it forwards data: L · P / 2 for REX, L · r for IPEX, with
+            messages of L bytes (Thakur 1995, 4.2.3 and 4.2.4).
+        """
+        chosen = slice(None) if rank is None else slice(rank, rank + 1)
+        works = [transfer.work for transfer in self.transfers] or [Transfer(self.source, self.target).work]
+        elements = (2 * (work.held + work.due - work.kept) if self.transfers else work.held for work in works)
+        return max(int(each[chosen].max(initial=0)) for each in elements) * self.itemsize + buffers
+
+    def reversed(self) -> Redistribution:
+        """The way back by the same transfers, with their sides swapped: it uses what this one has computed."""
+        transfers = tuple(transfer.reversed() for transfer in reversed(self.transfers))
+        return replace(
+            self,
+            source=self.target,
+            target=self.source,
+            transfers=transfers,
+            price=_reversed(self.price),
+            offers=tuple(map(_reversed, self.offers)),
+        )
+
+    def explain(self) -> str:
+        """What it costs, what the other methods would, and what is kept: lines for whoever decides."""
+        shape = " × ".join(map(str, self.source.shape)) or "1"
+        by_way_of = ", then ".join(str(transfer.target) for transfer in self.transfers[:-1])
+        return "\n".join(
+            [
+                f"{shape} elements of {self.itemsize} bytes: {self.source} → {self.target}",
+                "",
+                *_table([_HEAD, *(_row(offer, offer.method == self.method) for offer in self.offers)]),
+                "",
+                *([f"by way of {by_way_of}"] if by_way_of else []),
+                f"a rank has {_amount(self.peak_bytes())} in memory at most: its parts, and all its messages",
+                f"{_amount(self.stored_bytes)} of runs are kept, and serve for the way back",
+            ]
+        )
+
+    def draw(self, network: Network | str | None = None, schedule: str | None = None) -> Any:
+        """The plan as a picture: which message goes in which step, what links carry, what each step takes.
+
+        Parameters
+        ----------
+        network : Network or str
+            What carries messages, such as ``"mesh:8x8"``; by default a flat cluster of as many ranks.
+        schedule : str
+            The order of messages; by default the one of least predicted time.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            With axes for messages, links and steps of each transfer, in this order.
+
+        Raises
+        ------
+        UnsupportedError
+            Where matplotlib is not installed.
+        ScheduleError
+            Where there is no such network or schedule, or it does not take this number of ranks.
+        """
+        return shown.by("draw exchanges")(self, network=network, schedule=schedule)
+
+    def __repr__(self) -> str:
+        price = self.price
+        return (
+            f"<Redistribution {self.source} → {self.target}: {self.method}, {_many(price.transfers, 'transfer')}, "
+            f"{_many(price.messages, 'message')}, {price.moved_bytes} bytes>"
+        )
+
+
+def plan_redistribution(
+    source: Layout, target: Layout, itemsize: int = 8, method: str = "auto", *, costs: Costs | None = None
+) -> Redistribution:
+    """How to change a layout: by the method that is asked for, or by the cheapest.
+
+    Parameters
+    ----------
+    itemsize : int
+        Bytes of an element.
+    method : str
+        One of ``METHODS``, or "auto".
+    costs : Costs
+        What this machine takes for messages and copies.
+
+    Raises
+    ------
+    LayoutError
+        Where the layouts are of different shapes, or there is no such method for them.
+
+    Examples
+    --------
+    >>> layouts = Layout.of((8, 8), "(block, *)", ranks=4), Layout.of((8, 8), "(*, block)", ranks=4)
+    >>> plan_redistribution(*layouts, itemsize=4).method
+    'direct'
+    >>> plan_redistribution(*layouts, itemsize=4, method="indirect")
+    Traceback (most recent call last):
+    oocarrays.errors.LayoutError: method='indirect' does not apply to (block, *) on 4 × 1 → (*, block) on 1 × 4: ...
+    """
+    costs = costs or Costs()
+    ways = _ways(source, target)
+    prices = [_price(name, transfers, itemsize, costs) for name, transfers in ways.items()]
+    offers = sorted(prices, key=lambda price: price.seconds)
+    if not isinstance(method, str):
+        raise LayoutError(f"method={method!r} is unknown: {', '.join(ways)}, or auto")
+    if method != "auto" and method not in ways:
+        what = f"does not apply to {source} → {target}" if method in METHODS else "is unknown"
+        raise LayoutError(f"method={method!r} {what}: {', '.join(ways)} {'does' if len(ways) == 1 else 'do'}, or auto")
+    chosen = next(offer for offer in offers if method in ("auto", offer.method))
+    return Redistribution(
+        source=source,
+        target=target,
+        transfers=ways[chosen.method],
+        itemsize=itemsize,
+        price=chosen,
+        offers=tuple(offers),
+        costs=costs,
+    )
+
+
+def _reversed(price: Price) -> Price:
+    return replace(price, method=_REVERSED.get(price.method, price.method))
+
+
+_REVERSED = {"block-to-cyclic": "cyclic-to-block", "ky-to-y": "x-to-kx"}
+_REVERSED |= {back: forth for forth, back in _REVERSED.items()}
+
+
+@lru_cache(maxsize=256)
+def _ways(source: Layout, target: Layout) -> dict[str, tuple[Transfer, ...]]:
+    """Every method that applies, its transfers; the thesis's formula before cutting, which finds the same runs."""
+    whole: tuple[Transfer, ...] = (Transfer(source, target),)
+    changed = [axis for axis, (s, t) in enumerate(zip(source.axes, target.axes, strict=True)) if s != t]
+    if len(changed) > 1:
+        retained = source.grid == target.grid
+        return {"direct": whole} | ({"indirect": _axis_after_axis(source, target, changed)} if retained else {})
+    ways: dict[str, tuple[Transfer, ...]] = {"general": whole if changed else ()}
+    for axis in changed:
+        s, t = source.axes[axis], target.axes[axis]
+        name = formula(s, t)
+        ways = ({name: whole} if name else {}) | ways
+        if name is None and isinstance(s, BlockCyclicAxis) and isinstance(t, BlockCyclicAxis) and s.ranks == t.ranks:
+            for way, between in (("gcd", math.gcd(s.block, t.block)), ("lcm", math.lcm(s.block, t.block))):
+                ways[way] = _by_way_of(source, target, [_with(source, axis, Cyclic(between))])
+    return ways
+
+
+def _axis_after_axis(source: Layout, target: Layout, changed: list[int]) -> tuple[Transfer, ...]:
+    """The first axis first: the order makes no difference to what it costs (Thakur 1995, 3.6.1)."""
+    between = [source]
+    for axis in changed[:-1]:
+        between.append(_with(between[-1], axis, target.distributions[axis]))
+    return _by_way_of(source, target, between[1:])
+
+
+def _by_way_of(source: Layout, target: Layout, between: list[Layout]) -> tuple[Transfer, ...]:
+    return tuple(Transfer(*pair) for pair in pairwise([source, *between, target]))
+
+
+def _with(layout: Layout, axis: int, distribution: Distribution) -> Layout:
+    distributions = (*layout.distributions[:axis], distribution, *layout.distributions[axis + 1 :])
+    return replace(layout, distributions=distributions)
+
+
+def _price(method: str, transfers: tuple[Transfer, ...], itemsize: int, costs: Costs) -> Price:
+    works = [transfer.work for transfer in transfers]
+    steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
+    startup, byte, seconds = costs.exchange["startup"], costs.exchange["exchange"], 0.0
+    for transfer, work, step in zip(transfers, works, steps, strict=True):
+        sent = max(int((work.held - work.kept).max(initial=0)), int((work.due - work.kept).max(initial=0)))
+        seconds += step * startup + sent * itemsize * byte
+        seconds += own_seconds(transfer, itemsize, costs, messages=byte > 0)
+    return Price(
+        method=method,
+        transfers=len(transfers),
+        steps=sum(steps),
+        messages=sum(int(work.sends.sum()) for work in works),
+        moved_bytes=sum(work.moved for work in works) * itemsize,
+        copied_elements=sum(int((work.held + work.due).sum()) for work in works),
+        pieces=sum(int(work.pieces.sum()) for work in works),
+        seconds=seconds,
+    )
+
+
+_HEAD = ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of columns, the first one's words to the left."""
+    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    places = [f"<{first}", *(f">{width}" for width in others)]
+    return ["  ".join(map(format, row, places)) for row in rows]
+
+
+def _row(offer: Price, chosen: bool) -> tuple[str, ...]:
+    numbers = offer.transfers, offer.steps, offer.messages, _amount(offer.moved_bytes), offer.copied_elements
+    return (f"{offer.method}{' ◄' * chosen}", *map(str, numbers), str(offer.pieces), f"{offer.seconds:.3g}")
+
+
+def _amount(nbytes: int) -> str:
+    """Bytes as Dask writes them.
+
+    >>> _amount(1000), _amount(3 * 2**20)
+    ('0.98 kiB', '3.00 MiB')
+    """
+    power = next((power for power in (4, 3, 2, 1) if nbytes >= 0.9 * 1024**power), 0)
+    return f"{nbytes / 1024**power:.2f} {'kMGT'[power - 1]}iB" if power else f"{nbytes} B"
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -1,0 +1,1 @@
+"""Lazy arrays: which of their blocks are read or written together."""

@@ -1,0 +1,250 @@
+"""The plan of writing a lazy array, whose blocks are computed one by one, each once.
+
+    aligned     block ──► the target chunks that it is made of
+    otherwise   block ──► its own bytes of plain scratch chunks ──► rechunk ──► target
+
+Blocks are aligned where no target chunk (no shard, where there are shards) has elements of two of them: then each has
+one writer. Otherwise the bytes of a block are its own in plain scratch chunks, and what reads them later is an
+ordinary `RechunkPlan`. What a block's own tasks hold is the user's; what writing it takes beside is counted here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from operator import add
+from typing import Any
+
+from oocarrays.errors import BudgetError
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.plan.cost import Costs, Phases, Traffic
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.plan import RechunkPlan, at_least, nothing_to_move, plan_rechunk
+
+BlockLengths = tuple[tuple[int, ...], ...]
+"""The lengths of the blocks along each axis, in elements, as Dask writes them."""
+
+
+def are_aligned(blocks: BlockLengths, grid: ChunkGrid) -> bool:
+    """Whether every chunk lies in one block.
+
+    >>> grid = ChunkGrid.of((10, 6), (2, 3))
+    >>> are_aligned(((4, 4, 2), (6,)), grid), are_aligned(((4, 6), (4, 2)), grid)
+    (True, False)
+    """
+    axes = zip(blocks, grid.shape, grid.chunks, strict=True)
+    return all(edge % c == 0 for lengths, n, c in axes for edge in accumulate(lengths) if edge != n)
+
+
+def scratch_of(blocks: BlockLengths, shape: tuple[int, ...], itemsize: int) -> Stored:
+    """A plain array for blocks: a chunk is the longest block in each axis, or more where that would be a tiny file.
+
+    >>> scratch_of(((1000, 500), (200, 200)), (1500, 400), 4).grid.chunks
+    (1000, 400)
+    """
+    longest = tuple(max((*lengths, 1)) for lengths in blocks)
+    chunks = tuple(max(c, 1) for c in at_least(longest, tuple(max(n, 1) for n in shape), itemsize))
+    return Stored(grid=ChunkGrid.of(shape, chunks), itemsize=itemsize, local=True)
+
+
+def plan_blocks(
+    blocks: BlockLengths,
+    target: Stored,
+    *,
+    budget: int,
+    costs: Costs,
+    local_threads: int,
+    straight: bool = True,
+    processes: int | None = None,
+    **choices: Any,
+) -> BlocksPlan:
+    """Choose how the blocks of a lazy array get to the chunks of ``target`` within ``budget`` bytes.
+
+    Parameters
+    ----------
+    blocks : tuple of tuples of int
+        Lengths of the blocks along each axis, in elements.
+    local_threads : int
+        Blocks that are computed at one time in each process.
+    straight : bool
+        Whether blocks may go straight to the target, where they are aligned.
+    processes, choices
+        As of `plan_rechunk`, for what comes after the blocks.
+
+    Raises
+    ------
+    BudgetError
+        Where nothing fits; it names the least budget that would do.
+
+    Examples
+    --------
+    >>> target = Stored(grid=ChunkGrid.of((60, 40), (60, 4)), itemsize=8, local=True)
+    >>> plan = plan_blocks(((30, 30), (40,)), target, budget=2**28, costs=Costs(), local_threads=2)
+    >>> plan.aligned, plan.stored.grid.chunks, plan.pieces
+    (False, (60, 40), 2)
+    """
+    aligned = target.nbytes == 0 or (straight and are_aligned(blocks, target.grid))
+    stored = target if aligned else scratch_of(blocks, target.grid.shape, target.itemsize)
+    if aligned:
+        moves = nothing_to_move(stored, target, budget=budget, processes=processes)
+    else:
+        moves = plan_rechunk(stored, target, budget=budget, costs=costs, processes=processes, **choices)
+    plan = BlocksPlan(blocks=blocks, stored=stored, aligned=aligned, threads=local_threads, rechunk=moves)
+    if plan.peak_bytes > budget:
+        raise BudgetError(budget, plan.peak_bytes, "writing the blocks")
+    return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksPlan:
+    """Everything that writing a lazy array will do."""
+
+    blocks: BlockLengths
+    """Lengths of the blocks along each axis, in elements."""
+    stored: Stored
+    """Where blocks are written: the target, where they are aligned to it, or a scratch array."""
+    aligned: bool
+    """Whether blocks go straight to the target."""
+    threads: int
+    """Blocks that are written at one time in a process, at most."""
+    rechunk: RechunkPlan
+    """From the scratch array to the target; it moves nothing where blocks are aligned."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis, in elements."""
+        return self.stored.grid.shape
+
+    @property
+    def count(self) -> int:
+        """Blocks in all."""
+        return math.prod(map(len, self.blocks))
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the largest block: held by the user's own tasks, and not in `peak_bytes`."""
+        return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that writing one block holds beside it."""
+        chunk = self.stored
+        if self.aligned:
+            return chunk.chunk_bytes + chunk.encode_workspace + chunk.behind_workspace
+        return min(self.block_bytes, chunk.chunk_bytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that we hold at one time in a process, at most."""
+        return max(self.held_bytes * min(self.threads, self.count), self.rechunk.peak_bytes)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of disk that scratch takes at one time, at most."""
+        mine = 0 if self.aligned else self.stored.grid.count * self.stored.chunk_bytes
+        return mine + self.rechunk.scratch_bytes
+
+    @property
+    def pieces(self) -> int:
+        """Parts of blocks that lie in one chunk: each is one visit to a stored chunk."""
+        axes = zip(self.blocks, self.stored.grid.chunks, strict=True)
+        return math.prod(
+            sum(ceil_div(stop, c) - start // c for start, stop in _intervals(lengths)) for lengths, c in axes
+        )
+
+    @property
+    def traffic(self) -> Traffic:
+        """What moves, in all passes together; tasks are those beside the user's own."""
+        nbytes = self.stored.nbytes
+        mine = Traffic(
+            pieces=self.pieces,
+            write_requests=self.pieces,
+            written_bytes=nbytes,
+            encoded_bytes=nbytes if self.stored.coded else 0,
+            tasks=self.count + 2,
+        )
+        return mine + self.rechunk.traffic
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of what comes after the blocks; theirs are the user's."""
+        return self.rechunk.phases
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of what comes after the blocks."""
+        return self.rechunk.seconds
+
+    def __repr__(self) -> str:
+        where = "straight" if self.aligned else f"through scratch chunks {self.stored.grid.chunks}"
+        chunks, peak = self.rechunk.target.grid.chunks, self.peak_bytes / 2**20
+        return f"<oocarrays.BlocksPlan {self.shape} in {self.count} blocks → {chunks}, {where}, peak {peak:.1f} MiB>"
+
+    def section(self, index: tuple[int, ...]) -> Section:
+        """The elements of block ``index``."""
+        lower = tuple(sum(lengths[:i]) for i, lengths in zip(index, self.blocks, strict=True))
+        sizes = (lengths[i] for i, lengths in zip(index, self.blocks, strict=True))
+        return Section(lower, tuple(l + n for l, n in zip(lower, sizes, strict=True)))
+
+
+def _intervals(lengths: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """First and one past the last element of each block along an axis that is not empty."""
+    for length, stop in zip(lengths, accumulate(lengths), strict=True):
+        if length:
+            yield stop - length, stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetPlan:
+    """Everything that writing the lazy arrays of a dataset will do: all blocks, then one array after the other."""
+
+    arrays: tuple[tuple[str, BlocksPlan], ...]
+    """Each lazy array, by its name."""
+    budget: int
+    """Bytes that each process may hold above its idle level, beside what the blocks' own tasks hold."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """Of all arrays."""
+        return tuple(step for _, plan in self.arrays for step in plan.rechunk.passes)
+
+    @property
+    def ranks(self) -> int:
+        """Logical processors, at most."""
+        return max((plan.rechunk.ranks for _, plan in self.arrays), default=1)
+
+    @property
+    def threads(self) -> int:
+        """Blocks that are written at one time in a process, at most."""
+        return max((plan.threads for _, plan in self.arrays), default=1)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that we hold at one time in a process, at most."""
+        return max((plan.peak_bytes for _, plan in self.arrays), default=0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of disk that scratch takes at one time, at most."""
+        return sum(plan.scratch_bytes for _, plan in self.arrays)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What moves, in all arrays together."""
+        return reduce(add, (plan.traffic for _, plan in self.arrays), Traffic(tasks=2))
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of what comes after the blocks."""
+        return reduce(add, (plan.phases for _, plan in self.arrays), Phases())
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of what comes after the blocks."""
+        return sum(plan.seconds for _, plan in self.arrays)

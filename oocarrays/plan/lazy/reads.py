@@ -1,0 +1,378 @@
+"""Reading a stored array as the blocks of a lazy one: which blocks are read together, so that chunks are read once.
+
+    stored chunks   ┌───────┬───────┬───────┐     blocks    each block reads what it needs
+    blocks          │ 0 │ 1 │ 2 │ 3 │ 4 │ 5 │     groups    (0 1) (2 3) (4 5): a task reads a box of blocks,
+                    └───────┴───────┴───────┘               each chunk once, and hands the blocks out
+
+    row slabs       ────────────────
+    to columns      ────────────────              scratch   no group of columns fits in memory: chunks are read once,
+                    0 │ 1 │ 2 │ 3                           and written plain; a block reads its own from there
+
+What is shared is decided axis by axis. Groups end where a chunk does, if they can; a chunk is read again by each
+further group that touches it. Of all that fits a task's share of memory the fastest is taken. The partitions of the
+array that Thakur 1995, section 5.3.2, reads one after the other are read here when a scheduler asks for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from typing import Literal
+
+from oocarrays.errors import BudgetError
+from oocarrays.mapping.grid import Stored
+from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.lazy.blocks import BlockLengths
+from oocarrays.plan.lazy.grouping import Grouping, grouping, groupings, singly
+from oocarrays.plan.sections.read import BUFFER_BYTES, IN_FLIGHT
+from oocarrays.plan.sections.requests import Line
+
+Method = Literal["blocks", "groups", "scratch"]
+MOST_WAYS = 4096
+"""Ways to group that are compared, at most."""
+SIEVE_BYTES = IN_FLIGHT * BUFFER_BYTES
+"""Bytes of the buffers through which byte ranges are read."""
+ALIKE = 1.05
+"""Predicted seconds that differ by less do not decide: of such ways one without scratch, that holds least, is taken."""
+MOST_TILE_BYTES = 16 * 2**20
+"""Bytes that a group reads at one time, where a chunk has no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Considered:
+    """A method that was looked at."""
+
+    method: Method
+    """Its name."""
+    seconds: float
+    """Predicted."""
+    task_bytes: int
+    """Bytes that a task holds at most."""
+    read_bytes: int
+    """Stored bytes that are read; an estimate where chunks are coded."""
+    reason: str
+    """Why it was not taken, or ``"taken"``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LazyReadsPlan:
+    """How the blocks of a lazy array are read."""
+
+    stored: Stored
+    """What is read."""
+    axes: tuple[range, ...]
+    """The elements that the lazy array has, along each axis of the stored one."""
+    blocks: BlockLengths
+    """Lengths of its blocks along each axis, in elements."""
+    method: Method
+    """``"blocks"``: each block is read by itself; ``"groups"``: some together; ``"scratch"``: out of a plain copy."""
+    groups: tuple[tuple[tuple[int, int], ...], ...]
+    """First block of each group along each axis, and one past its last."""
+    tile: tuple[int, ...]
+    """Elements along each axis that are read at one time by a task that reads more than one block."""
+    budget: int
+    """Bytes that a process may hold."""
+    threads: int
+    """Tasks of a process at one time, for which the budget was shared out."""
+    read_requests: int
+    """Stored chunks that are visited, where they are read whole; otherwise contiguous runs."""
+    read_bytes: int
+    """Stored bytes that are read when every block is computed; an estimate where chunks are coded."""
+    seconds: float
+    """Predicted, of computing every block."""
+    considered: tuple[Considered, ...]
+    """Every method that was looked at."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis of the lazy array, in elements."""
+        return tuple(map(len, self.axes))
+
+    @property
+    def exact(self) -> bool:
+        """Whether a read asks for the very bytes of its elements; otherwise holes between them may be read, too."""
+        return self.stored.local and not self.stored.coded and all(axis.step == 1 for axis in self.axes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the lazy array."""
+        return math.prod(self.shape) * self.stored.itemsize
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the largest block."""
+        return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of the largest group: what a task hands out to the blocks."""
+        return math.prod(map(_longest, self.blocks, self.groups)) * self.stored.itemsize
+
+    @property
+    def task_bytes(self) -> int:
+        """Bytes that one task holds at most: what it hands out, and what reading takes beside that."""
+        tile = _tile_bytes(self.tile, self.stored)
+        if self.method == "scratch":
+            return through_scratch_bytes(self.stored, self.block_bytes, tile)
+        return reading_bytes(self.stored, self.group_bytes, tile if self.method == "groups" else 0)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that a process holds at one time: its tasks, and one whose blocks are still being taken."""
+        return self.task_bytes * (self.threads + 1)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of disk that the plain copy takes."""
+        return self.nbytes if self.method == "scratch" else 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<oocarrays.LazyReadsPlan {self.shape} in {math.prod(map(len, self.blocks))} blocks, {self.method}, "
+            f"a task holds {self.task_bytes / 2**20:.1f} MiB>"
+        )
+
+
+def plan_lazy_reads(
+    stored: Stored,
+    axes: Sequence[range],
+    blocks: BlockLengths,
+    *,
+    budget: int,
+    threads: int,
+    costs: Costs,
+    scratch_room: int = 0,
+    strict: bool = False,
+) -> LazyReadsPlan:
+    """Choose how blocks are read.
+
+    Parameters
+    ----------
+    axes : sequence of range
+        The elements that the lazy array has, along each axis of the stored one, ascending.
+    blocks : tuple of tuples of int
+        Lengths of its blocks along each axis.
+    budget : int
+        Bytes that a process may hold.
+    threads : int
+        Tasks of a process at one time: the budget is shared out to them, and to what takes the blocks.
+    scratch_room : int
+        Bytes that a plain copy may take on disk; 0 where there can be none.
+    strict : bool
+        Whether a budget is refused that has no room for one block.
+
+    Raises
+    ------
+    BudgetError
+        There.
+
+    Examples
+    --------
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> slabs = Stored(grid=ChunkGrid.of((4000, 6000), (800, 6000)), itemsize=8, local=True, codec="zstd")
+    >>> plan = plan_lazy_reads(
+    ...     slabs, (range(4000), range(6000)), ((4000,), (1500,) * 4), budget=2**30, threads=2, costs=Costs(cores=2))
+    >>> plan.method, plan.groups, plan.read_requests
+    ('groups', (((0, 1),), ((0, 4),)), 5)
+    """
+    axes = tuple(axes)
+    problem = _Problem(stored=stored, axes=axes, blocks=blocks, share=budget // (threads + 1), costs=costs)
+    ways = [problem.alone(), *problem.grouped()]
+    if 0 < problem.nbytes <= scratch_room and stored.coded:
+        ways.append(problem.through_scratch())
+    rooms = (problem.share, budget // threads, budget)
+    fitting = next((fit for room in rooms if (fit := [way for way in ways if way.task_bytes <= room])), ways[:1])
+    if strict and fitting[0].task_bytes > budget:
+        raise BudgetError(budget, min(way.task_bytes for way in ways), "a block of the lazy array")
+    least = min(way.seconds for way in fitting)
+    alike = (way for way in fitting if way.seconds <= ALIKE * least)
+    best = min(alike, key=lambda way: (way.method == "scratch", way.task_bytes))
+    return LazyReadsPlan(
+        stored=stored,
+        axes=axes,
+        blocks=blocks,
+        method=best.method,
+        groups=best.groups,
+        tile=problem.tile,
+        budget=budget,
+        threads=threads,
+        read_requests=best.requests,
+        read_bytes=best.read_bytes,
+        seconds=best.seconds,
+        considered=tuple(_considered(way, best, problem.share) for way in _one_a_method(ways, problem.share)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """One way to read the blocks."""
+
+    method: Method
+    groups: tuple[tuple[tuple[int, int], ...], ...]
+    task_bytes: int
+    requests: int
+    read_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Problem:
+    """What is read, as which blocks, in how much memory a task."""
+
+    stored: Stored
+    axes: tuple[range, ...]
+    blocks: BlockLengths
+    share: int
+    costs: Costs
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is read."""
+        return math.prod(map(len, self.axes)) * self.stored.itemsize
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """Elements along each axis that are copied to scratch at a time."""
+        return tile_of(self.stored, min(MOST_TILE_BYTES, self.share // 8))
+
+    def alone(self) -> _Way:
+        """Every block by itself."""
+        return self._way([grouping(*axis, singly(len(axis[1]))) for axis in self._along()])
+
+    def grouped(self) -> Iterator[_Way]:
+        """Every way that groups blocks."""
+        along = [list(groupings(*axis)) for axis in self._along()]
+        while math.prod(map(len, along)) > MOST_WAYS:
+            longest = max(range(len(along)), key=lambda axis: len(along[axis]))
+            along[longest] = along[longest][::2]
+        for way in map(self._way, product(*along)):
+            if way.method == "groups":
+                yield way
+
+    def _along(self) -> Iterator[tuple[range, tuple[int, ...], int]]:
+        return zip(self.axes, self.blocks, self.stored.grid.chunks, strict=True)
+
+    def _way(self, groupings: Sequence[Grouping]) -> _Way:
+        stored, costs = self.stored, self.costs
+        visits = math.prod(each.visits for each in groupings)
+        count = math.prod(len(each.groups) for each in groupings)
+        together = count < math.prod(map(len, self.blocks))
+        runs = visits if stored.coded else reduce(Line.times, (each.line for each in groupings), Line()).runs
+        read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored)) if stored.coded else self.nbytes
+        held = math.prod(each.longest for each in groupings) * stored.itemsize
+        copied = self.nbytes * (2 if together else 1) + (visits * stored.chunk_bytes if stored.coded else 0)
+        return _Way(
+            method="groups" if together else "blocks",
+            groups=tuple(each.groups for each in groupings),
+            task_bytes=reading_bytes(stored, held, _tile_bytes(self.tile, stored) if together else 0),
+            requests=runs,
+            read_bytes=read,
+            seconds=self._seconds(visits, runs, read, copied, count) + costs.task_seconds * count * together,
+        )
+
+    def through_scratch(self) -> _Way:
+        """Every chunk once into a plain copy, every block out of it."""
+        stored, costs, alone = self.stored, self.costs, self.alone()
+        once = [grouping(axis, (len(axis),), chunk, ((0, 1),)) for axis, _, chunk in self._along()]
+        visits = math.prod(each.visits for each in once)
+        read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored))
+        copying = self._seconds(visits, visits, read, 3 * self.nbytes, visits) + costs.task_seconds * visits
+        device = self.nbytes / costs.write_bandwidth + max(self.nbytes - costs.cache_bytes, 0) / costs.read_bandwidth
+        pieces = alone.requests * (costs.piece_seconds + 2 * costs.request_seconds)
+        return _Way(
+            method="scratch",
+            groups=alone.groups,
+            task_bytes=through_scratch_bytes(stored, self._block_bytes(), _tile_bytes(self.tile, stored)),
+            requests=visits,
+            read_bytes=read,
+            seconds=copying + device + pieces,
+        )
+
+    def _block_bytes(self) -> int:
+        return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
+
+    def _seconds(self, visits: int, runs: int, read: int, copied: int, tasks: int) -> float:
+        """Of the device, and of the cores that have work while there are enough tasks."""
+        stored, costs = self.stored, self.costs
+        cores = max(min(costs.cores, tasks), 1)
+        decoded = visits * stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
+        cpu = (decoded + copied / costs.copy_bandwidth + visits * costs.piece_seconds) / cores
+        if stored.remote:
+            return cpu + read / costs.remote_bandwidth + runs * costs.remote_request_seconds / cores
+        request = costs.range_seconds if stored.local else costs.store_request_seconds
+        return cpu + read / costs.read_bandwidth + runs * request
+
+
+def _longest(lengths: Sequence[int], groups: Iterable[tuple[int, int]]) -> int:
+    return max((sum(lengths[first:last]) for first, last in groups), default=0)
+
+
+# ---------------------------------------------------------------------- what a task holds
+
+
+def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False) -> tuple[int, ...]:
+    """Elements along each axis that are read at one time: whole chunks, unless they are large and can be read in parts.
+
+    Parameters
+    ----------
+    most : int
+        Bytes that a tile has, where a chunk has no more.
+    whole : bool
+        Whether chunks are never cut.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> tile_of(Stored(grid=ChunkGrid.of((4096, 4096), (256, 256)), itemsize=4, local=True))
+    (1024, 4096)
+    >>> tile_of(Stored(grid=ChunkGrid.of((8192, 8192), (8192, 8192)), itemsize=4, local=True))
+    (512, 8192)
+    """
+    shape = stored.grid.shape
+    tile = [max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True)]
+    room = most // stored.itemsize
+    for axis in reversed(range(len(tile))):
+        more = max(room // math.prod(tile), 1)
+        tile[axis] = max(min(tile[axis] * more, shape[axis]), 1)
+    for axis in () if whole or stored.coded else range(len(tile)):
+        others = math.prod(tile) // tile[axis]
+        tile[axis] = min(tile[axis], max(room // others, 1))
+    return tuple(tile)
+
+
+def reading_bytes(stored: Stored, held: int, tile: int = 0) -> int:
+    """Bytes of what is read, of a tile of it, and of a chunk that is decoded or the buffers of a sieve."""
+    return held + tile + (stored.chunk_bytes + stored.decode_workspace if stored.coded else min(SIEVE_BYTES, held))
+
+
+def through_scratch_bytes(stored: Stored, block: int, tile: int) -> int:
+    """Bytes of a task that copies a tile, piece by piece; or of one that reads a block out of the copy."""
+    return max(reading_bytes(stored, tile) + min(tile, block), block + min(SIEVE_BYTES, block))
+
+
+def _tile_bytes(tile: tuple[int, ...], stored: Stored) -> int:
+    return math.prod(tile) * stored.itemsize
+
+
+# ---------------------------------------------------------------------- why
+
+
+def _one_a_method(ways: Sequence[_Way], share: int) -> Iterator[_Way]:
+    """The best way of each method: of those that fit, if any does."""
+    for method in ("blocks", "groups", "scratch"):
+        mine = [way for way in ways if way.method == method]
+        if mine:
+            yield min(mine, key=lambda way: (way.task_bytes > share, way.seconds))
+
+
+def _considered(way: _Way, best: _Way, share: int) -> Considered:
+    if way.method == best.method:
+        way, reason = best, "taken"
+    elif way.task_bytes > share:
+        reason = f"does not fit a task's share of {share} bytes"
+    else:
+        reason = "slower" if way.seconds > best.seconds else "no faster, and takes more room"
+    return Considered(
+        method=way.method, seconds=way.seconds, task_bytes=way.task_bytes, read_bytes=way.read_bytes, reason=reason
+    )

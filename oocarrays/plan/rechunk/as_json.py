@@ -1,0 +1,152 @@
+"""Plans as JSON: what the fields of the dataclasses say of themselves decides what is written and what is taken.
+
+    RechunkPlan(passes=(Pass(…), …), …)   ◄──►   {"passes": [{…}, …], …}
+
+No field is named here, so that a plan may gain some; one that says in its metadata that it was gained may be missing in
+a journal of before. Else reading is strict: a field too many or too few, or a value that its field does not take, is an
+error that names the place. JSON has no infinities; they are written as text.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from oocarrays.errors import JournalError
+from oocarrays.plan.rechunk.plan import RechunkPlan
+
+NOT_FINITE = ("inf", "-inf", "nan")
+
+
+def to_json(plan: RechunkPlan) -> dict[str, Any]:
+    """The plan as dicts, lists and plain values, which `from_json` takes.
+
+    Raises
+    ------
+    TypeError
+        Where a field holds what is not a dataclass, a tuple, a number, a text, a truth value or None.
+
+    Examples
+    --------
+    >>> import json
+    >>> from oocarrays.mapping.grid import ChunkGrid, Stored
+    >>> from oocarrays.plan.cost import Costs
+    >>> from oocarrays.plan.rechunk.plan import plan_rechunk
+    >>> rows = Stored(grid=ChunkGrid.of((64, 64), (8, 64)), itemsize=4, local=True)
+    >>> columns = Stored(grid=ChunkGrid.of((64, 64), (64, 8)), itemsize=4, local=True)
+    >>> plan = plan_rechunk(rows, columns, budget=2**26, costs=Costs())
+    >>> to_json(plan)["source"]["grid"]
+    {'shape': [64, 64], 'chunks': [8, 64]}
+    >>> from_json(json.loads(json.dumps(to_json(plan)))) == plan
+    True
+    """
+    data: dict[str, Any] = _written(plan)
+    return data
+
+
+def from_json(data: Any) -> RechunkPlan:
+    """The plan that `to_json` made ``data`` of.
+
+    Raises
+    ------
+    JournalError
+        Where ``data`` is not such a plan: it names the place, and what was expected there.
+
+    Examples
+    --------
+    >>> from_json([1, 2])
+    Traceback (most recent call last):
+    oocarrays.errors.JournalError: plan is [1, 2], not the fields of a RechunkPlan
+    """
+    plan: RechunkPlan = _read(RechunkPlan, data, "plan")
+    return plan
+
+
+def _written(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _written(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if value is None or type(value) in (bool, int, str):
+        return value
+    raise TypeError(f"{value!r} of type {type(value).__name__} has no JSON")
+
+
+def _read(hint: Any, data: Any, where: str) -> Any:
+    """The value of type ``hint`` that ``data`` stands for, at the place ``where``."""
+    origin = get_origin(hint)
+    if is_dataclass(hint):
+        return _read_fields(hint, data, where)
+    if origin is tuple:
+        return _read_tuple(get_args(hint), data, where)
+    if origin in (Union, UnionType):
+        return _read_union(get_args(hint), data, where)
+    if origin is Literal:
+        return _read_literal(get_args(hint), data, where)
+    if hint is float:
+        return _read_float(data, where)
+    if hint in (bool, int, str, NoneType):
+        _expect(type(data) is hint, hint.__name__, data, where)
+        return data
+    raise TypeError(f"{where} is of type {hint}, which is not read from JSON")
+
+
+def _expect(fits: bool, what: str, data: Any, where: str) -> None:
+    if not fits:
+        raise JournalError(f"{where} is {_shown(data)}, not {what}")
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _read_fields(kind: Any, data: Any, where: str) -> Any:
+    _expect(type(data) is dict, f"the fields of a {kind.__name__}", data, where)
+    hints = get_type_hints(kind)
+    wanted = {field.name for field in fields(kind)}
+    gained = {field.name for field in fields(kind) if field.metadata.get("gained")}
+    if missing := sorted(wanted - gained - data.keys()):
+        raise JournalError(f"{where} lacks {', '.join(missing)}")
+    if unknown := sorted(map(str, data.keys() - wanted)):
+        raise JournalError(f"{where} has {', '.join(unknown)}, which no {kind.__name__} has")
+    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in wanted & data.keys()})
+
+
+def _read_tuple(hints: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
+    _expect(type(data) is list, "a list", data, where)
+    if hints[1:] == (...,):
+        hints = hints[:1] * len(data)
+    if len(data) != len(hints):
+        raise JournalError(f"{where} has {len(data)} items, not {len(hints)}")
+    return tuple(_read(hint, item, f"{where}[{i}]") for i, (hint, item) in enumerate(zip(hints, data, strict=True)))
+
+
+def _read_union(hints: tuple[Any, ...], data: Any, where: str) -> Any:
+    """As the first type that fits; what the last one says where none does."""
+    *others, last = [hint for hint in hints if hint is not NoneType]
+    if data is None and NoneType in hints:
+        return None
+    for hint in others:
+        try:
+            return _read(hint, data, where)
+        except JournalError:
+            continue
+    return _read(last, data, where)
+
+
+def _read_literal(values: tuple[Any, ...], data: Any, where: str) -> Any:
+    fits = any(data == value and type(data) is type(value) for value in values)
+    _expect(fits, " or ".join(map(repr, values)), data, where)
+    return data
+
+
+def _read_float(data: Any, where: str) -> float:
+    """A number, or the name of one that is not finite."""
+    fits = type(data) in (int, float) or (type(data) is str and data in NOT_FINITE)
+    _expect(fits, "float", data, where)
+    return float(data)

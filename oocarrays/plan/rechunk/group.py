@@ -1,0 +1,201 @@
+"""What becomes of a group: some of its arrays are rewritten, one after the other; all others are copied as they are.
+
+    group/ lat, lon, time   ─► copied, object by object, nothing decoded:   lane 0  ▤▤ ▤▤ ▤
+           deep/static      ─►                                              lane 1  ▤▤ ▤▤
+           air              ─► a plan of its own                                          ▶▶▶▶▶
+           deep/temp        ─► a plan of its own                                                ▶▶▶▶▶   time ─►
+
+Lanes copy at the same time; the plans follow one another. So no more is held than the largest of them holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+from oocarrays.errors import BudgetError
+from oocarrays.plan.cost import Costs, Traffic
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.plan import RechunkPlan
+
+BATCH_BYTES = 2**26
+"""Bytes of the arrays that one task copies, about: few tasks, and none that takes much longer than the others."""
+BATCHES_A_LANE = 8
+"""Tasks of each lane at most, about."""
+COPIES_IN_MEMORY = 2
+"""An object that goes from store to store is in memory as it came, and as it goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Some stored objects of one array, told by their keys: every object is in one of ``parts``."""
+
+    name: str
+    """Path of the array in its group."""
+    part: int
+    """Which of the parts."""
+    parts: int
+    """Into how many the array is divided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToCopy:
+    """An array that is to be copied as it is."""
+
+    name: str
+    """Path of the array in its group."""
+    nbytes: int
+    """Bytes of its elements; of those of no fixed size, an estimate."""
+    object_bytes: int
+    """Bytes of the largest object that it is stored in, at most; of elements of no fixed size, an estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlan:
+    """How arrays are copied as they are."""
+
+    batches: tuple[tuple[Piece, ...], ...] = ()
+    """What each task copies."""
+    lanes: int = 1
+    """Tasks at one time."""
+    at_once: int = 1
+    """Objects that a task has under way."""
+    nbytes: int = 0
+    """Bytes of all elements that are copied."""
+    peak_bytes: int = 0
+    """Bytes that a process holds meanwhile, at most."""
+    seconds: float = 0.0
+    """Predicted."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arrays that are copied."""
+        return tuple(dict.fromkeys(piece.name for batch in self.batches for piece in batch))
+
+    def lane(self, number: int) -> Iterator[int]:
+        """The batches of a lane, in their order."""
+        yield from range(number, len(self.batches), self.lanes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """Everything that the rechunk of a group will do, before it does anything."""
+
+    members: tuple[tuple[str, RechunkPlan], ...]
+    """The arrays that are rewritten, by their paths, in the order in which they are."""
+    copies: CopyPlan
+    """The arrays that are copied as they are, before the others."""
+    budget: int
+    """Bytes that each process may hold above its idle level."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
+
+    def __getitem__(self, name: str) -> RechunkPlan:
+        return dict(self.members)[name]
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """Those of all arrays, in the order in which they run."""
+        return tuple(step for _, plan in self.members for step in plan.passes)
+
+    @property
+    def ranks(self) -> int:
+        """The most logical processors that one array has; on a cluster no fewer than workers, which all copy."""
+        return max((plan.ranks for _, plan in self.members), default=1)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes held at one time, at most."""
+        return max([self.copies.peak_bytes, *(plan.peak_bytes for _, plan in self.members)])
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of disk that scratch takes at one time, at most."""
+        return max((plan.scratch_bytes for _, plan in self.members), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        return self.copies.seconds + sum(plan.seconds for _, plan in self.members)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What moves of the arrays that are rewritten, with the tasks that copy the others."""
+        frame = Traffic(tasks=2 + len(self.copies.batches))
+        return reduce(add, (plan.traffic for _, plan in self.members), frame)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks in the graph."""
+        return self.traffic.tasks
+
+
+def plan_copies(
+    arrays: Sequence[ToCopy], *, lanes: int, at_once: int, budget: int, local: bool, shared: bool, costs: Costs
+) -> CopyPlan:
+    """How some arrays are copied as they are, in a budget of bytes.
+
+    Parameters
+    ----------
+    lanes : int
+        Tasks that there may be at one time.
+    at_once : int
+        Objects that a task may have under way.
+    budget : int
+        Bytes that a process may hold.
+    local : bool
+        Whether from files to files: the system copies those, and this process holds nothing of them.
+    shared : bool
+        Whether all lanes are in one process.
+
+    Raises
+    ------
+    BudgetError
+        Where one object is larger than the budget.
+
+    Examples
+    --------
+    >>> lat = ToCopy(name="lat", nbytes=400, object_bytes=400)
+    >>> air = ToCopy(name="air", nbytes=2**27, object_bytes=2**20)
+    >>> plan = plan_copies([lat, air], lanes=2, at_once=8, budget=2**23, local=False, shared=True, costs=Costs())
+    >>> plan.lanes, plan.at_once, plan.peak_bytes, [[f"{p.name} {p.part}" for p in batch] for batch in plan.batches]
+    (2, 2, 8388608, [['lat 0'], ['air 0'], ['air 1']])
+    """
+    if not arrays:
+        return CopyPlan()
+    nbytes = sum(array.nbytes for array in arrays)
+    largest = max(arrays, key=lambda array: array.object_bytes)
+    each = 0 if local else COPIES_IN_MEMORY * largest.object_bytes
+    if each > budget:
+        raise BudgetError(budget, each, f"copying {largest.name}")
+    size = max(BATCH_BYTES, -(-nbytes // (lanes * BATCHES_A_LANE)))
+    batches = tuple(_batches(arrays, size))
+    lanes = min(lanes, len(batches), budget // max(each, 1) if shared else lanes)
+    at_once = min(at_once, budget // max(each * (lanes if shared else 1), 1))
+    return CopyPlan(
+        batches=batches,
+        lanes=lanes,
+        at_once=at_once,
+        nbytes=nbytes,
+        peak_bytes=each * at_once * (lanes if shared else 1),
+        seconds=nbytes / costs.read_bandwidth + nbytes / costs.write_bandwidth,
+    )
+
+
+def _batches(arrays: Iterable[ToCopy], size: int) -> Iterator[tuple[Piece, ...]]:
+    """Small arrays together, large ones in parts."""
+    batch: list[Piece] = []
+    room = size
+    for array in arrays:
+        parts = max(math.ceil(array.nbytes / size), 1)
+        for part in range(parts):
+            if batch and array.nbytes > room * parts:
+                yield tuple(batch)
+                batch, room = [], size
+            batch.append(Piece(name=array.name, part=part, parts=parts))
+            room -= array.nbytes // parts
+    if batch:
+        yield tuple(batch)

@@ -1,0 +1,265 @@
+"""One pass over an array: regions of whole target chunks, built by ranks, straight or in two phases.
+
+    independent   rank 0   ░░ read what region 0 needs ──► write ░░ region 2 …
+                  rank 1   ▒▒ read what region 1 needs ──► write ▒▒ region 3 …
+
+    two-phase     rank 0   read ──┐ step 1 ┌──► ░ its share ──► write        the ranks' shares together
+                  rank 1   read ──┘        └──► ▒ of a partition ──► write    are one partition
+
+    kept          rank 0   read all ─┐ step 1 ┌► ░ ► write      the first partition as above; messages of the others
+                  rank 1   read all ─┘        └► scratch ─► ▒ ► write      wait in scratch, each rank's in their order
+
+In the second, a rank reads chunks as they are stored (conforming), whoever wants them, a slab of them a round; the
+exchange then gives every rank what its own target chunks need. The third does so for chunks that are dear to read
+twice: it reads them once, for all partitions. Between threads a slab is taken from in place; between processes what is
+read is packed at once, a message for every rank (`messages`). del Rosario, Bordawekar, Choudhary 1993, section 4.1;
+Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Literal
+
+from oocarrays.mapping.grid import Stored, boxes, ceil_div, unravel
+from oocarrays.mapping.layouts.distribution import GenBlock
+from oocarrays.mapping.section import Section
+from oocarrays.plan.cost import Phases, Traffic
+from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
+
+Method = Literal["independent", "two-phase", "kept"]
+Access = Literal["mapped", "ranges", "sieved", "chunks"]
+Part = tuple[tuple[int, ...], Section]
+"""A chunk index, and the part of that chunk that is meant, as elements of the array."""
+ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
+"""First chunk index and one past the last, in each axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """How one array is rewritten as another, by whom, in which pieces."""
+
+    source: Stored
+    """What is read."""
+    target: Stored
+    """What is written."""
+    method: Method
+    """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
+    ``"kept"``: the same for all partitions at once; messages for all but the first wait in scratch."""
+    access: Access
+    """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of
+    each chunk, from the first element that is wanted to the last. ``"chunks"``: whole chunks."""
+    ranks: int
+    """Logical processors."""
+    region: tuple[int, ...]
+    """Target chunks in each axis that one rank holds at a time, at most."""
+    split: int
+    """The axis along which a partition's target chunks are shared out (two-phase)."""
+    slab: int
+    """Source chunks that a rank reads in one round (two-phase)."""
+    slabs: int
+    """Slabs that a rank may hold at one time (two-phase)."""
+    depth: int
+    """Partitions of which a rank may hold its region at one time (two-phase)."""
+    tile: tuple[int, ...]
+    """Elements in each axis of one tile: what is read before it is copied (ranges)."""
+    batch: int
+    """Regions that one task works through (independent)."""
+    packed: bool
+    """Whether what is read is packed at once, a message for every rank: between worker processes (two-phase)."""
+    synchronous: bool
+    """Whether a step waits until the one before has been received and taken (packed)."""
+    outbox_bytes: int
+    """Bytes of all messages that a rank packs for a partition, at most (packed)."""
+    message_bytes: int
+    """Bytes of the longest message, at most (packed)."""
+    requests: int
+    """Requests that a rank has under way at one time for what it reads, and for what it writes, at most (remote)."""
+    write_behind: bool
+    """Whether a coded chunk is written while the next is encoded."""
+    read_ahead: bool
+    """Whether the operating system is asked to fetch the next chunks whole."""
+    traffic: Traffic
+    """What moves."""
+    peak_bytes: int
+    """Bytes held at one time, at most, by all ranks together."""
+    seconds: float
+    """Predicted."""
+    phases: Phases
+    """Predicted, of all ranks together."""
+    exchange: Schedule | None = field(default=None, metadata={"gained": True})
+    """The order of the exchange; None where there is none, or where a journal of before names none."""
+
+    def __repr__(self) -> str:
+        source, target = self.source.grid, self.target.grid
+        what = f"{source.shape} in chunks {source.chunks} → {target.chunks}"
+        order = f", schedule {self.exchange.name.lower()}" if self.exchange else ""
+        return f"<Pass {self.method}, {what}, {self.units} units of {self.unit} chunks, ranks {self.ranks}{order}>"
+
+    @property
+    def kept(self) -> bool:
+        """Whether messages wait in scratch."""
+        return self.method == "kept"
+
+    @property
+    def unit(self) -> tuple[int, ...]:
+        """Target chunks in each axis of one unit: a region, or a partition of ``ranks`` regions side by side."""
+        chunks = unit_chunks(self.method, self.region, self.split, self.ranks)
+        return tuple(map(min, chunks, self.target.grid.counts))
+
+    @property
+    def unit_counts(self) -> tuple[int, ...]:
+        """Units along each axis."""
+        return tuple(map(ceil_div, self.target.grid.counts, self.unit))
+
+    @property
+    def units(self) -> int:
+        """Units in all."""
+        return math.prod(self.unit_counts)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The order of the exchange between the ranks."""
+        return self.exchange or complete_exchange(self.ranks)
+
+    def chunk_box(self, unit: int) -> ChunkBox:
+        """The target chunks of a unit."""
+        index = unravel(unit, self.unit_counts)
+        first = tuple(i * n for i, n in zip(index, self.unit, strict=True))
+        last = tuple(min(f + n, c) for f, n, c in zip(first, self.unit, self.target.grid.counts, strict=True))
+        return first, last
+
+    def share(self, unit: int, rank: int) -> ChunkBox | None:
+        """The target chunks of a partition that ``rank`` builds and writes, or None where there are too few."""
+        first, last = self.chunk_box(unit)
+        if not first:
+            return (first, last) if rank == 0 else None
+        start = first[self.split]
+        part = GenBlock.even(last[self.split] - start, self.ranks).part(rank)
+        if not part:
+            return None
+        return _replace(first, self.split, start + part.start), _replace(last, self.split, start + part.stop)
+
+    def section(self, box: ChunkBox) -> Section:
+        """The elements in a box of target chunks."""
+        return self.target.grid.block(*box)
+
+    def rounds(self, unit: int) -> int:
+        """Rounds in which the source chunks of a partition are read; of all partitions at once where it is kept."""
+        return ceil_div(math.prod(map(len, self._touched(unit))), self.ranks * self.slab)
+
+    def _touched(self, unit: int) -> tuple[range, ...]:
+        """The source chunks that are read for a partition: all of them where messages are kept."""
+        if self.kept:
+            return tuple(map(range, self.source.grid.counts))
+        return self.source.grid.touched(self.section(self.chunk_box(unit)))
+
+    def reads(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
+        """The source chunks that ``rank`` reads in round ``turn`` of a partition."""
+        for first, last in self.read_boxes(unit, turn, rank):
+            yield from product(*map(range, first, last))
+
+    def read_boxes(self, unit: int, turn: int, rank: int) -> Iterator[ChunkBox]:
+        """The same as boxes of source chunks, which follow one another as their chunks do."""
+        touched = self._touched(unit)
+        counts = tuple(map(len, touched))
+        start = turn * self.ranks * self.slab
+        part = GenBlock.even(min(self.ranks * self.slab, math.prod(counts) - start), self.ranks).part(rank)
+        for first, last in boxes(range(start + part.start, start + part.stop), counts):
+            yield (
+                tuple(axis.start + i for axis, i in zip(touched, first, strict=True)),
+                tuple(axis.start + i for axis, i in zip(touched, last, strict=True)),
+            )
+
+    def reads_after(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
+        """The source chunks that ``rank`` reads in the round after this one, if there is one."""
+        if turn + 1 < self.rounds(unit):
+            yield from self.reads(unit, turn + 1, rank)
+        elif unit + 1 < self.units and not self.kept:
+            yield from self.reads(unit + 1, 0, rank)
+
+    def taken(self, rank: int) -> Iterator[list[tuple[int, ...]]]:
+        """The source chunks that ``rank`` takes, those of one rank at a time, in the order of a round's steps."""
+        for turn in range(self.rounds(0)):
+            yield list(self.reads(0, turn, rank))
+            for source in (source for step in self.schedule for source in step.sources(rank)):
+                yield list(self.reads(0, turn, source))
+
+    def messages(self, unit: int, rank: int, indices: Iterable[tuple[int, ...]]) -> Iterator[list[Part]]:
+        """What ``rank`` needs of some source chunks for a later partition, packed in messages of a chunk's size."""
+        box = self.share(unit, rank)
+        if box is None:
+            return
+        here, size = self.section(box), 0
+        message: list[Part] = []
+        for index in indices:
+            part = self.source.grid.section(index).intersection(here)
+            if part is None:
+                continue
+            if size + part.size > self.source.grid.chunk_size:
+                yield message
+                message, size = [], 0
+            message.append((index, part))
+            size += part.size
+        if message:
+            yield message
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the messages in scratch."""
+        return self.traffic.kept_bytes
+
+    def parts(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """What is recorded when it is done, in pass ``number``: the pass, a batch or partition, and a rank."""
+        for rank in range(self.ranks):
+            if self.method == "independent":
+                yield from ((number, batch, rank) for batch in self.batches(rank))
+            else:
+                yield from ((number, unit, rank) for unit in range(self.units) if self.share(unit, rank))
+
+    def batches(self, rank: int) -> range:
+        """The batches of regions that ``rank`` builds, one a task."""
+        return range(ceil_div(len(range(rank, self.units, self.ranks)), self.batch))
+
+    def batch_units(self, batch: int, rank: int) -> range:
+        """The regions of a batch."""
+        return range(rank, self.units, self.ranks)[batch * self.batch : (batch + 1) * self.batch]
+
+    def written(self, first: int, rank: int) -> Iterator[tuple[int, ...]]:
+        """The target chunks of a part: of a batch or partition, and a rank."""
+        for box in self.boxes(first, rank):
+            yield from product(*map(range, *box))
+
+    def boxes(self, first: int, rank: int) -> list[ChunkBox]:
+        """The same as boxes."""
+        if self.method == "independent":
+            return [self.chunk_box(unit) for unit in self.batch_units(first, rank)]
+        share = self.share(first, rank)
+        return [share] if share else []
+
+
+def box_count(box: ChunkBox) -> int:
+    """Chunks in a box.
+
+    >>> box_count(((1, 0), (3, 4)))
+    8
+    """
+    return math.prod(b - a for a, b in zip(*box, strict=True))
+
+
+def unit_chunks(method: Method, region: tuple[int, ...], split: int, ranks: int) -> tuple[int, ...]:
+    """Target chunks in each axis of a unit.
+
+    >>> unit_chunks("two-phase", (2, 3), 1, 4)
+    (2, 12)
+    """
+    if method == "independent" or not region:
+        return region
+    return _replace(region, split, region[split] * ranks)
+
+
+def _replace(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
+    return (*values[:axis], value, *values[axis + 1 :])

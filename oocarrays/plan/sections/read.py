@@ -1,0 +1,431 @@
+"""A section of a stored array: which chunks are touched, what is asked of each, and how much at a time.
+
+    chunks     ┌─ cut ─┐┌─ cut ─┐┌─ another ─┐
+    sieve      one for all that are cut alike
+    batch      as many chunks as a buffer holds, or a larger one in parts, a round each
+
+Thakur 1995, section 5.5.1: no. of requests = ⌈(u₂ − l₂ + 1) / n⌉ where n columns fit in memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice, product
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.mapping.given import chosen
+from oocarrays.mapping.grid import Stored, boxes, ceil_div
+from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.sections.sieve import METHODS, MOST_RANGES, RANGE_BYTES, Cut, Method, Sieve, cuts
+
+BUFFER_BYTES = 2**20
+"""Bytes of one buffer, by default: what is read into it is still in a core's second cache when it is sieved."""
+READ_BUFFER_BYTES = 2**22
+"""The same for one read at a time, which has the caches for itself: rounds are fewer."""
+FEW_BYTES = 2**18
+"""Bytes that one core decodes before another would have begun."""
+ONE_BY_ONE = 1
+"""Of coded chunks, none is held but the one that is decoded; the coded bytes of local files are mapped."""
+STORE_BUFFER_BYTES = 2**23
+"""The same, where requests go to a store."""
+IN_FLIGHT = 4
+"""Buffers that are filled or being sieved at one time, at most."""
+READ_AHEAD_BYTES = 2**17
+"""Bytes that Linux reads where a part of them is asked for, if nobody tells it not to."""
+LISTED = 2**10
+"""Batches of one kind that are gone through to see which hold most; of more, the largest are taken to be alike."""
+MOST_FILES = 64
+"""Files of one batch, about, which are open meanwhile: each has one chunk, or as many as it has on the average."""
+
+
+class Part(NamedTuple):
+    """What is taken of a chunk, or a part of it that a buffer holds."""
+
+    sieve: Sieve
+    """What is asked for."""
+    at: tuple[int, ...]
+    """Its first element among all that are taken of the chunk, along each axis."""
+    straight: bool
+    """Whether ranges are read to their places in the result, without a buffer."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of a buffer that one chunk takes."""
+        return 0 if self.straight else self.sieve.held_bytes
+
+
+class Batch(NamedTuple):
+    """Chunks that are read together, the same of each."""
+
+    chunks: tuple[range, ...]
+    """Their indices along each axis."""
+    first: tuple[int, ...]
+    """The place of the first element in the result, along each axis."""
+    parts: tuple[Part, ...]
+    """What is taken of each, one round after the other."""
+
+    @property
+    def size(self) -> int:
+        """Chunks."""
+        return math.prod(map(len, self.chunks))
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of its buffer."""
+        return self.size * max(part.buffer_bytes for part in self.parts)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of its buffer, of what is picked from it, and of the ranges themselves."""
+        return self.size * _held_bytes(self.parts)
+
+
+def _held_bytes(parts: Sequence[Part]) -> int:
+    """Bytes that are held for one chunk of a batch."""
+    most = max(part.sieve.requests for part in parts)
+    picked = max(part.sieve.picked_bytes for part in parts)
+    return max(part.buffer_bytes for part in parts) + picked + most * RANGE_BYTES
+
+
+def decoding_bytes(stored: Stored) -> int:
+    """Bytes that a thread holds beside the result, at most, while it reads coded chunks with buffers of `BUFFER_BYTES`.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> grid = ChunkGrid.of((2**30,), (2**16,))
+    >>> [decoding_bytes(Stored(grid=grid, itemsize=1, local=local, codec="zstd")) for local in (True, False)]
+    [5242880, 65536]
+    """
+    if not stored.local:
+        return stored.chunk_bytes + stored.decode_workspace
+    batch = max(min(BUFFER_BYTES, stored.grid.count * stored.chunk_bytes), stored.chunk_bytes)
+    return batch + stored.decode_workspace + IN_FLIGHT * min(2 * batch, BUFFER_BYTES)
+
+
+def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -> float:
+    """Bytes that are read in the time of a request: a shorter hole is read.
+
+    Parameters
+    ----------
+    requests : int
+        Requests that are under way at one time to a store that is not on this machine.
+
+    Raises
+    ------
+    InputError
+        Where there is no such method.
+
+    Examples
+    --------
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> stored = Stored(grid=ChunkGrid.of((4,), (4,)), itemsize=1, local=True)
+    >>> [gap_bytes(method, stored, Costs()) for method in ("direct", "auto", "sieve")]
+    [0.0, 8000.0, inf]
+    """
+    chosen(method, "method", METHODS)
+    if method != "auto":
+        return 0.0 if method == "direct" else math.inf
+    if stored.local:
+        return costs.range_seconds * costs.copy_bandwidth
+    if not stored.remote:
+        return costs.store_request_seconds * costs.copy_bandwidth
+    return (costs.store_request_seconds + costs.remote_request_seconds / requests) * costs.remote_bandwidth
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SectionPlan:
+    """How a section of an array is read.
+
+    Examples
+    --------
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> stored = Stored(grid=ChunkGrid.of((64, 1024), (16, 1024)), itemsize=8, local=True)
+    >>> plan = SectionPlan(stored=stored, axes=(range(0, 64, 8), range(0, 1024, 2)), gap=100)
+    >>> plan.chunks, plan.requests, plan.asked_bytes, plan.useful_bytes
+    (4, 8, 65472, 32768)
+    """
+
+    stored: Stored
+    """The array."""
+    axes: Axes
+    """What is taken along each axis."""
+    gap: float = 0.0
+    """Bytes: holes up to this length are read."""
+    buffer_bytes: int = BUFFER_BYTES
+    """Bytes of one buffer, of which there are `IN_FLIGHT` at most."""
+    packed: bool = True
+    """Whether the result lies in one piece, in C order, and takes what local files are asked for."""
+    costs: Costs = field(default_factory=Costs)
+    """What work costs."""
+
+    @cached_property
+    def kinds(self) -> list[Kind]:
+        """The kinds of chunks, by how they are cut."""
+        if not all(map(len, self.axes)):
+            return []
+        grid = self.stored.grid
+        along = [cuts(taken, n, c) for taken, n, c in zip(self.axes, grid.shape, grid.chunks, strict=True)]
+        return [Kind(self, each) for each in product(*along)]
+
+    def batches(self) -> Iterator[Batch]:
+        """What is read together, one after the other."""
+        for kind in self.kinds:
+            yield from kind.batches()
+
+    @cached_property
+    def chunks(self) -> int:
+        """Chunks that are touched."""
+        return sum(kind.count for kind in self.kinds)
+
+    @cached_property
+    def requests(self) -> int:
+        """Ranges that are asked for; chunks, where they are coded."""
+        if self.stored.coded:
+            return self.chunks
+        return sum(kind.count * times * part.sieve.requests for kind in self.kinds for part, times in kind.alike)
+
+    @cached_property
+    def asked_bytes(self) -> int:
+        """Stored bytes that are asked for: an estimate, where chunks are coded."""
+        if self.stored.coded:
+            return int(self.decoded_bytes * self.costs.stored_ratio(self.stored))
+        return sum(kind.count * times * part.sieve.asked_bytes for kind in self.kinds for part, times in kind.alike)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes that come out of codecs."""
+        return self.chunks * self.stored.chunk_bytes if self.stored.coded else 0
+
+    @cached_property
+    def coded_bytes(self) -> int:
+        """Coded bytes of local files that a batch reads at one time, at most; of more, a chunk's are mapped."""
+        return min(2 * self.decoded_at_once, self.buffer_bytes)
+
+    @cached_property
+    def decoded_at_once(self) -> int:
+        """Bytes of the chunks of a batch, where they are coded."""
+        return self.stored.chunk_bytes * max((min(kind.count, kind.at_once) for kind in self.kinds), default=0)
+
+    @property
+    def useful_bytes(self) -> int:
+        """Bytes of the elements that are wanted."""
+        return math.prod(lengths(self.axes)) * self.stored.itemsize
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """Bytes that are held beside the result, at most; a core decodes one chunk at a time.
+
+        Where requests go to a store, those that are under way and what they have brought are held too.
+        """
+        stored = self.stored
+        under_way = 0 if stored.local or not self.chunks else max(IN_FLIGHT * self.buffer_bytes, self.longest_bytes)
+        if stored.coded and stored.local:
+            threads = min(self.chunks, self.costs.cores)
+            return threads * (self.decoded_at_once + stored.decode_workspace) + IN_FLIGHT * self.coded_bytes
+        if stored.coded:
+            return min(self.chunks, 1) * (stored.chunk_bytes + stored.decode_workspace) + under_way
+        most = IN_FLIGHT if stored.local else 1
+        return sum(heapq.nlargest(most, (held for kind in self.kinds for held in kind.most_held(most)))) + under_way
+
+    @cached_property
+    def longest_bytes(self) -> int:
+        """Bytes of the longest request."""
+        if self.stored.coded:
+            return self.stored.chunk_bytes
+        return max((int(part.sieve.lengths.max()) for kind in self.kinds for part, _ in kind.alike), default=1)
+
+    @property
+    def most_ranges(self) -> int:
+        """Ranges of one round: where buffers are larger, they describe more of them."""
+        return max(MOST_RANGES, self.buffer_bytes // (4 * RANGE_BYTES))
+
+    @property
+    def scattered(self) -> bool:
+        """Whether ranges are shorter than what a system reads ahead."""
+        return self.asked_bytes < READ_AHEAD_BYTES * self.requests
+
+    def under_way(self, requests: int) -> int:
+        """Requests to a store that are under way at one time: as many as the buffers would hold, at least one."""
+        return max(min(requests, IN_FLIGHT * self.buffer_bytes // self.longest_bytes), 1)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of one processor, and of the way to a store that is not on this machine."""
+        costs, stored = self.costs, self.stored
+        request = costs.range_seconds if stored.local else costs.store_request_seconds
+        return (
+            self.requests * request
+            + self.chunks * costs.piece_seconds
+            + self.asked_bytes / costs.copy_bandwidth
+            + self.decoded_bytes / speed(costs.decode_bandwidth, stored.codec)
+            + self.asked_bytes / (costs.remote_bandwidth if stored.remote else math.inf)
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """What is asked of each kind of chunk, under a row of names."""
+        names = ("chunks", "way", "requests", "bytes asked", "bytes useful")
+        return [names, *(kind.row() for kind in self.kinds)]
+
+    def explain(self) -> str:
+        """What is read and held, and how: lines for whoever looks.
+
+        >>> from oocarrays.mapping.grid import ChunkGrid
+        >>> stored = Stored(grid=ChunkGrid.of((64, 1024), (16, 1024)), itemsize=8, local=True)
+        >>> print(SectionPlan(stored=stored, axes=(range(0, 64, 8), range(0, 1024, 2)), gap=100).explain())
+        8 requests for 65472 bytes, of which 32768 are wanted; 66496 bytes are held
+        chunks  way     requests  bytes asked  bytes useful
+        4       ranges  8         65472        32768
+        """
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            [
+                f"{self.requests} requests for {self.asked_bytes} bytes, of which {self.useful_bytes} are wanted; "
+                f"{self.held_bytes} bytes are held",
+                *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
+            ]
+        )
+
+
+class Kind:
+    """Chunks that are cut alike along every axis, and what is asked of each.
+
+    Parameters
+    ----------
+    cuts : tuple of Cut
+        One an axis.
+    """
+
+    def __init__(self, plan: SectionPlan, cuts: tuple[Cut, ...]) -> None:
+        self.plan = plan
+        self.cuts = cuts
+        self.inside = tuple(cut.inside for cut in cuts)
+        self.counts = tuple(len(cut.chunks) for cut in cuts)
+        self.count = math.prod(self.counts)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What is taken of each, in parts that a buffer holds; coded chunks are held whole."""
+        stored = self.plan.stored
+        if stored.coded:
+            whole = Sieve.whole(self.inside, stored.grid.chunks, stored.itemsize)
+            return (self._placed(whole, self.inside, (0,) * len(self.inside)),)
+        return tuple(self._parts(self.inside, (0,) * len(self.inside)))
+
+    @cached_property
+    def alike(self) -> tuple[tuple[Part, int], ...]:
+        """One of those of its parts that are alike, and how many they are."""
+        if self.plan.stored.coded:
+            return tuple((part, 1) for part in self.parts)
+        return tuple(self._alike(self.inside, 1))
+
+    def _parts(self, inside: Axes, at: tuple[int, ...]) -> Iterator[Part]:
+        long, most = self._cut(inside)
+        if long is None:
+            yield self._part(inside, at)
+            return
+        for low in range(0, len(inside[long]), most):
+            less = (*inside[:long], inside[long][low : low + most], *inside[long + 1 :])
+            yield from self._parts(less, (*at[:long], at[long] + low, *at[long + 1 :]))
+
+    def _alike(self, inside: Axes, times: int) -> Iterator[tuple[Part, int]]:
+        long, most = self._cut(inside)
+        if long is None:
+            yield self._part(inside, (0,) * len(inside)), times
+            return
+        taken = inside[long]
+        whole = len(taken) // most
+        pieces = [(taken[:most], whole), (taken[whole * most :], 1)]
+        if isinstance(taken, np.ndarray):  # of which no two pieces need be alike
+            pieces = [(taken[low : low + most], 1) for low in range(0, len(taken), most)]
+        for piece, many in pieces:
+            if len(piece):
+                yield from self._alike((*inside[:long], piece, *inside[long + 1 :]), times * many)
+
+    def _cut(self, inside: Axes) -> tuple[int | None, int]:
+        """The axis along which a buffer holds only some indices of what is taken of a chunk, and how many."""
+        long = next((axis for axis, taken in enumerate(inside) if len(taken) > 1), None)
+        if long is None or self._fits(inside):
+            return None, 0
+        return long, self._most(inside, long)
+
+    def _most(self, inside: Axes, axis: int) -> int:
+        """Indices along an axis that a buffer holds, at least one: nearly its share of all that they need."""
+        low, high = 1, len(inside[axis])
+        share = self.plan.most_ranges / self._requests(inside)
+        if share >= 1:
+            share = min(self.plan.buffer_bytes / max(self._part(inside, (0,) * len(inside)).buffer_bytes, 1), share)
+        probes = iter(range(int(share * high), high))
+        while high - low > 1:
+            middle = next(probes, 0) if high - low > 2 else 0
+            middle = middle if low < middle < high else (low + high) // 2
+            less = (*inside[:axis], inside[axis][:middle], *inside[axis + 1 :])
+            low, high = (middle, high) if self._fits(less) else (low, middle)
+        return low
+
+    def _part(self, inside: Axes, at: tuple[int, ...]) -> Part:
+        plan = self.plan
+        return self._placed(Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap), inside, at)
+
+    def _placed(self, sieve: Sieve, inside: Axes, at: tuple[int, ...]) -> Part:
+        return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.plan.axes)))
+
+    def _requests(self, inside: Axes) -> int:
+        return Sieve.count(inside, self.plan.stored.grid.chunks, self.plan.stored.itemsize, self.plan.gap)
+
+    def _fits(self, inside: Axes) -> bool:
+        if self._requests(inside) > self.plan.most_ranges:
+            return False
+        return self._part(inside, (0,) * len(inside)).buffer_bytes <= self.plan.buffer_bytes
+
+    def batches(self) -> Iterator[Batch]:
+        """Those that are read together."""
+        for first, last in self._boxes():
+            chunks = tuple(cut.chunks[i:j] for cut, i, j in zip(self.cuts, first, last, strict=True))
+            places = tuple(cut.first + i * len(cut.inside) for cut, i in zip(self.cuts, first, strict=True))
+            yield Batch(chunks, places, self.parts)
+
+    def _boxes(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        each = self.at_once
+        for low in range(0, self.count, each):
+            yield from boxes(range(low, min(low + each, self.count)), self.counts)
+
+    def most_held(self, batches: int) -> list[int]:
+        """Bytes that the largest batches hold; none is larger than the first one, and of many some are as large."""
+        sizes = [math.prod(b - a for a, b in zip(*box, strict=True)) for box in islice(self._boxes(), LISTED + 1)]
+        sizes = sizes[:1] * batches if len(sizes) > LISTED else heapq.nlargest(batches, sizes)
+        return [size * _held_bytes([part for part, _ in self.alike]) for size in sizes]
+
+    @cached_property
+    def at_once(self) -> int:
+        """Chunks of one batch, at most; coded ones come in some batches at least, for there are cores to share them."""
+        stored, sieve = self.plan.stored, self.alike[0][0].sieve
+        if sum(times for _, times in self.alike) > 1:
+            return 1
+        most = min(self.plan.buffer_bytes // sieve.held_bytes, self.plan.most_ranges // sieve.requests)
+        if stored.coded:
+            most = min(most, max(ceil_div(self.count, IN_FLIGHT), FEW_BYTES // stored.chunk_bytes))
+        in_a_file = max(self.count // stored.shards, 1) if stored.shards else 1
+        return max(min(most, MOST_FILES * in_a_file), 1)
+
+    def row(self) -> tuple[str, ...]:
+        """How many, in what way they are read, and what that asks for."""
+        stored, useful = self.plan.stored, math.prod(lengths(self.inside)) * self.plan.stored.itemsize
+        if stored.coded:
+            asked = int(stored.chunk_bytes * self.plan.costs.stored_ratio(stored))
+            return _texts(self.count, "decoded", self.count, self.count * asked, self.count * useful)
+        requests = sum(part.sieve.requests * times for part, times in self.alike)
+        asked = sum(part.sieve.asked_bytes * times for part, times in self.alike)
+        way = "sieve" if requests == sum(times for _, times in self.alike) else "ranges"
+        way = "whole" if useful == stored.chunk_bytes else "direct" if asked == useful else way
+        return _texts(self.count, way, self.count * requests, self.count * asked, self.count * useful)
+
+
+def _texts(*row: object) -> tuple[str, ...]:
+    return tuple(map(str, row))

@@ -1,0 +1,259 @@
+"""How many requests it takes when every rank reads its own part, each contiguous run of a file for itself.
+
+    (block, block) on 2 × 2      the file by columns, and the ranks' runs in it
+    ┌───────┬───────┐
+    │ 0   0 │ 1   1 │            0 0 2 2  0 0 2 2  1 1 3 3  1 1 3 3      R_dist = 8, S_dist = 2
+    │ 0   0 │ 1   1 │            ─── ───  ─── ───  ─── ───  ─── ───
+    │ 2   2 │ 3   3 │            0 0 2│2  0 0│2 2  1│1 3 3│ 1 1 3│3      R_trans = 11, in stripes of 3
+    │ 2   2 │ 3   3 │            ─── ─ ─  ─── ───  ─ ─ ───  ─── ─ ─
+    └───────┴───────┘
+
+The runs of a part come of one-axis answers, from the slowest axis to the fastest: what a rank holds along an axis is
+some pieces, and where it holds all of the axis, the next line goes on where the one before ended. As in
+`Section.runs`, and where ranks really read, the end of one line and the beginning of the next are not joined where what
+is between them in the line is another's. del Rosario, Bordawekar and Choudhary 1993, section 2.3, Table 1 and
+equation (1); exact also where their N, P and stripes do not divide each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from operator import mul
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.errors import ChunksError
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.lattice import floor_sum
+from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.section import axis_order
+
+MOST_STRIPES = 2**26
+"""Stripes of a file whose edges are gone through, at most: who has what lies on both sides is looked at."""
+EDGES = 2**20
+"""Edges of stripes that are looked at together: each takes some tens of bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """What it takes when each rank reads its part of one file directly."""
+
+    layout: Layout
+    """Which rank reads what."""
+    orientation: tuple[int, ...]
+    """The axes of the file from the slowest to the fastest."""
+    chunk: int | tuple[int, ...] | None
+    """Elements of a stripe, or of a chunk along each axis; None where nothing cuts the file."""
+    distribution_requests: int
+    """R_dist: contiguous runs of all ranks' parts in the uncut file."""
+    distribution_elements: int
+    """S_dist: elements of the longest of them."""
+    rank_requests: tuple[int, ...]
+    """Requests of each rank where the file is cut: those of R_trans."""
+
+    @property
+    def transaction_requests(self) -> int:
+        """R_trans: requests of all ranks where runs end at the edges of stripes or chunks too."""
+        return sum(self.rank_requests)
+
+    def __repr__(self) -> str:
+        named = f"in {'stripes' if isinstance(self.chunk, int) else 'chunks'} of {self.chunk}"
+        return (
+            f"<oocarrays.RequestCounts {self.layout}: R_dist {self.distribution_requests}, "
+            f"S_dist {self.distribution_elements}, R_trans {self.transaction_requests} "
+            f"{'uncut' if self.chunk is None else named}, at most {max(self.rank_requests)} a rank>"
+        )
+
+
+def requests_of(
+    layout: Layout, *, orientation: str | Sequence[int] = "row", chunk: int | Sequence[int] | None = None
+) -> RequestCounts:
+    """Count the requests of a layout's ranks.
+
+    Parameters
+    ----------
+    orientation : str or sequence of int
+        How the array is stored: ``"row"``, ``"column"``, or its axes from the slowest to the fastest.
+    chunk : int or sequence of int, optional
+        Elements of a stripe of the file (the paper's S_stripe), or the lengths of the chunks in which it is stored,
+        each in the same orientation and whole: an array file as Zarr keeps it.
+
+    Raises
+    ------
+    LayoutError
+        Where the orientation is no order of the axes.
+    ChunksError
+        Where chunks do not fit the array, or a stripe has no element.
+
+    Examples
+    --------
+    >>> halves = Layout.of((8, 8), "(block, *)", ranks=2)
+    >>> requests_of(halves, orientation="column", chunk=2)
+    <oocarrays.RequestCounts (block, *) on 2 × 1: R_dist 16, S_dist 4, R_trans 32 in stripes of 2, at most 16 a rank>
+    >>> requests_of(halves, chunk=(4, 4)).rank_requests
+    (2, 2)
+    """
+    order = axis_order(orientation, len(layout.shape))
+    if isinstance(chunk, Sequence):
+        chunk = ChunkGrid.of(layout.shape, tuple(chunk)).chunks
+    elif chunk is not None and chunk < 1:
+        raise ChunksError(f"chunk={chunk!r}: a stripe has at least one element")
+    whole = tuple(max(n, 1) for n in layout.shape)
+    uncut = _parts(layout, order, whole)
+    runs = np.array([_product(lines).runs for lines in uncut])
+    if isinstance(chunk, tuple):
+        cut = np.array([_product(lines).runs for lines in _parts(layout, order, chunk)])
+    else:
+        cut = runs if chunk is None else runs + _crossed(layout, order, uncut, chunk)
+    return RequestCounts(
+        layout=layout,
+        orientation=order,
+        chunk=chunk,
+        distribution_requests=int(runs.sum()),
+        distribution_elements=max(map(_longest, uncut)),
+        rank_requests=tuple(cut.tolist()),
+    )
+
+
+class Blocks(NamedTuple):
+    """Blocks of one length, as far apart."""
+
+    first: int
+    """The first element of the first one."""
+    length: int
+    """Elements of each."""
+    period: int
+    """Elements from the first of one to the first of the next."""
+    times: int
+    """How many they are."""
+
+    def runs(self, chunk: int) -> int:
+        """Pieces, where they are cut every ``chunk``."""
+        ends = floor_sum(self.times, self.period, self.first + self.length - 1, chunk)
+        return ends - floor_sum(self.times, self.period, self.first, chunk) + self.times
+
+    def wholes(self, chunk: int) -> int:
+        """Chunks that lie in one of them."""
+        if self.length < chunk:
+            return 0
+        ends = floor_sum(self.times, self.period, self.first + self.length, chunk)
+        return ends - floor_sum(self.times, self.period, self.first + chunk - 1, chunk)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What a rank holds along one axis, or of a product of axes, summed over the chunks that it touches."""
+
+    elements: int = 1
+    """Elements."""
+    runs: int = 1
+    """Contiguous pieces, those of different chunks apart."""
+    wholes: int = 1
+    """Chunks of which it holds every element."""
+    longest: int = 1
+    """Elements of the longest piece of an uncut line."""
+
+    @classmethod
+    def of(cls, blocks: Sequence[Blocks], chunk: int) -> Line:
+        """Of blocks that do not touch each other, cut every ``chunk``.
+
+        >>> Line.of([Blocks(0, 2, 3, 2), Blocks(6, 3, 3, 1)], 4)
+        Line(elements=7, runs=5, wholes=0, longest=3)
+        """
+        lengths = [each.length for each in blocks if each.times]
+        return cls(
+            elements=sum(each.times * each.length for each in blocks),
+            runs=sum(each.runs(chunk) for each in blocks),
+            wholes=sum(each.wholes(chunk) for each in blocks),
+            longest=max(lengths, default=0),
+        )
+
+    def times(self, inner: Line) -> Line:
+        """Of the product with a faster axis.
+
+        A piece begins anew with each element of this line, unless it goes on where the one before ended: which is
+        where elements follow each other here, and the inner line is whole.
+        """
+        followed = self.elements - self.runs
+        return Line(
+            elements=self.elements * inner.elements,
+            runs=self.elements * inner.runs - followed * inner.wholes,
+            wholes=self.wholes * inner.wholes,
+        )
+
+
+def _product(lines: Sequence[Line]) -> Line:
+    """Of all axes, from the slowest to the fastest."""
+    return reduce(Line.times, lines, Line())
+
+
+def _parts(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...]) -> list[list[Line]]:
+    """Each rank's part of a file in chunks, axis by axis from the slowest to the fastest."""
+    along = [
+        [Line.of(_held(axis, coordinate), chunk) for coordinate in range(axis.ranks)]
+        for axis, chunk in zip(layout.axes, chunks, strict=True)
+    ]
+    coordinates = map(layout.coordinates, range(layout.ranks))
+    return [[along[axis][each[axis]] for axis in order] for each in coordinates]
+
+
+def _held(axis: Axis, coordinate: int) -> list[Blocks]:
+    """The elements of an axis that are held at a coordinate of the grid."""
+    if not isinstance(axis, BlockCyclicAxis) or axis.ranks == 1:
+        return [Blocks(each.start, len(each), max(axis.extent, 1), 1) for each in axis.sections(coordinate) if each]
+    first, period = coordinate * axis.block, axis.ranks * axis.block
+    count = max(axis.extent - first - axis.block + period, 0) // period
+    rest = axis.extent - first - count * period
+    return [
+        Blocks(first, axis.block, period, count),
+        Blocks(first + count * period, max(rest, 0), period, int(rest > 0)),
+    ]
+
+
+def _longest(lines: Sequence[Line]) -> int:
+    """Elements of the longest run in an uncut file: whole lines of the fastest axes, and one piece of the next."""
+    if not all(line.elements for line in lines):
+        return 0
+    length = 1
+    for line in reversed(lines):
+        length *= line.longest
+        if not line.wholes:
+            break
+    return length
+
+
+def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Line]], stripe: int) -> np.ndarray:
+    """Edges of stripes that each rank's runs cross."""
+    crossed = np.zeros(layout.ranks, np.int64)
+    whole = np.array([list(accumulate((1, *(bool(line.wholes) for line in reversed(lines))), mul)) for lines in parts])
+    extents = [layout.shape[axis] for axis in order]
+    if math.prod(extents) // stripe > MOST_STRIPES:
+        raise ChunksError(
+            f"chunk={stripe} makes more than the {MOST_STRIPES} stripes that are counted: "
+            "give the lengths of chunks along each axis"
+        )
+    for edges in _edges(math.prod(extents), stripe):
+        before, after = (_owner(layout, order, extents, places) for places in (edges - 1, edges))
+        begun = sum(edges % math.prod(extents[axis:]) == 0 for axis in range(len(extents)))
+        crossed += np.bincount(after[(before == after) & (whole[after, begun] > 0)], minlength=layout.ranks)
+    return crossed
+
+
+def _edges(size: int, stripe: int) -> Iterator[np.ndarray]:
+    """Where stripes begin in a file, but for the first one, some at a time."""
+    for first in range(stripe, size, stripe * EDGES):
+        yield np.arange(first, min(first + stripe * EDGES, size), stripe)
+
+
+def _owner(layout: Layout, order: tuple[int, ...], extents: Sequence[int], places: np.ndarray) -> np.ndarray:
+    """The ranks of elements at places in the file."""
+    index: list[np.ndarray] = [places] * len(order)
+    for axis, along in zip(order, np.unravel_index(places, extents), strict=True):
+        index[axis] = along
+    return np.asarray(layout.owner(index))

@@ -1,0 +1,364 @@
+"""What writing a section does to the chunks that it touches, counted before it is done.
+
+    chunk       ▒▒█▒▒█▒▒█▒      sieve     read ▒▒▒▒▒▒▒▒▒▒, put █ in, write ▒▒█▒▒█▒▒█▒ under another name, rename
+    section       █  █  █       direct    write █, █ and █ where they are: not at once, so it must be asked for
+                ██████████      whole     nothing is read
+
+To sieve costs twice the requests of a read, for what lies between the strides is read first: 2 ⌈(u₂ − l₂ + 1) / n⌉ of
+a buffer of n columns. Thakur 1995, section 5.5.1 (writing array sections).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from oocarrays.errors import BudgetError, UnsupportedError
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.overlap import tile_shape
+from oocarrays.mapping.selection import Axes, Taken, within
+from oocarrays.plan.cost import Costs
+
+WriteMethod = Literal["auto", "direct", "sieve"]
+"""How chunks are written of which a part is written: ``"direct"`` each run where it is, which a reader, or a process
+that dies, can find half done; ``"sieve"`` read, changed and replaced at once. ``"auto"`` is ``"sieve"``."""
+WRITE_METHODS: tuple[WriteMethod, ...] = ("auto", "direct", "sieve")
+BUFFER_BYTES = 2**28
+"""Bytes that a write holds at most where nothing is said, unless one chunk needs more."""
+
+
+@dataclass(frozen=True, slots=True)
+class AxisPart:
+    """What is written of the chunks at one place of an axis."""
+
+    chunk: int
+    """Their index along the axis."""
+    count: int
+    """Elements."""
+    runs: int
+    """Contiguous runs of them."""
+    whole: bool
+    """Whether they are all that the chunk has of the array."""
+    full: bool
+    """Whether they are all that is stored of it: a chunk at the array's edge is stored longer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Along:
+    """What is written along an axis, chunk by chunk; how much that is, is known without going through them.
+
+    >>> rows = Along(range(2, 10**15 + 9), 10**15 + 10, 10)
+    >>> [(part.count, times) for part, times in rows.alike]
+    [(8, 1), (10, 99999999999999), (9, 1)]
+    """
+
+    taken: Taken
+    """What is taken of it."""
+    extent: int
+    """Elements of the axis."""
+    chunk: int
+    """Elements of a chunk along it."""
+
+    def __iter__(self) -> Iterator[AxisPart]:
+        return iter(axis_parts(self.taken, self.extent, self.chunk))
+
+    @property
+    def alike(self) -> list[tuple[AxisPart, int]]:
+        """One of each kind, and how many are like it; the last chunk of the axis is of its own."""
+        many: Counter[tuple[int, int, bool, bool, bool]] = Counter()
+        example: dict[tuple[int, int, bool, bool, bool], AxisPart] = {}
+        for taken, times in self._periods():
+            for part in axis_parts(taken, self.extent, self.chunk):
+                kind = (part.count, part.runs, part.whole, part.full, (part.chunk + 1) * self.chunk >= self.extent)
+                many[kind] += times
+                example.setdefault(kind, part)
+        return [(part, many[kind]) for kind, part in example.items()]
+
+    def _periods(self) -> Iterator[tuple[Taken, int]]:
+        """What is taken, up to a chunk's edge; a period that is repeated from there, how often; and the rest."""
+        taken, chunk = self.taken, self.chunk
+        if not isinstance(taken, range) or not taken or taken.step < 1:
+            yield taken, 1
+            return
+        period = math.lcm(taken.step, chunk)
+        head = len(range(taken[0], ceil_div(taken[0], chunk) * chunk, taken.step))
+        each = period // taken.step
+        times = max(len(taken) - head - 1, 0) // each
+        yield taken[:head], 1
+        if times:
+            yield taken[head : head + each], times
+        yield taken[head + times * each :], 1
+
+
+AxisParts = tuple[Along, ...]
+"""What is written along each axis, chunk by chunk."""
+
+
+def axis_parts(taken: Taken, extent: int, chunk: int) -> tuple[AxisPart, ...]:
+    """What is written along an axis, chunk by chunk, the untouched ones left out.
+
+    >>> [(part.chunk, part.count, part.runs, part.whole) for part in axis_parts(range(2, 10, 2), 10, 4)]
+    [(0, 1, 1, False), (1, 2, 2, False), (2, 1, 1, False)]
+    >>> [(part.chunk, part.runs, part.whole, part.full) for part in axis_parts(range(4, 10), 10, 4)]
+    [(1, 1, True, True), (2, 1, True, False)]
+    """
+    parts, number = [], 0
+    while number < len(taken):
+        index = int(taken[number]) // chunk
+        upper = min((index + 1) * chunk, extent)
+        there, inside = within(taken, index * chunk, upper)
+        count = there.stop - there.start
+        parts.append(AxisPart(index, count, _runs(inside, count), count == upper - index * chunk, count == chunk))
+        number = there.stop
+    return tuple(parts)
+
+
+def _runs(inside: slice | np.ndarray, count: int) -> int:
+    if isinstance(inside, slice):
+        return 1 if inside.step in (None, 1) else count
+    return 1 + int((np.diff(inside) > 1).sum())
+
+
+def runs_of(inside: Sequence[np.ndarray], chunks: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Where the contiguous runs of a product of indices start in a chunk, and how long they are, in elements.
+
+    >>> runs_of([np.array([0, 2, 3]), np.arange(4)], (5, 4))
+    (array([0, 8]), array([4, 8]))
+    >>> runs_of([np.array([0, 2]), np.array([1, 3])], (5, 4))
+    (array([ 1,  3,  9, 11]), array([1, 1, 1, 1]))
+    """
+    starts, lengths, size = np.zeros(1, np.int64), np.ones(1, np.int64), 1
+    for positions, extent in zip(reversed(inside), reversed(chunks), strict=True):
+        if len(lengths) == 1 and lengths[0] == size:
+            first = np.flatnonzero(np.diff(positions, prepend=-2) > 1)
+            starts, lengths = positions[first] * size, np.diff(first, append=len(positions)) * size
+        else:
+            starts, lengths = (positions[:, None] * size + starts).reshape(-1), np.tile(lengths, len(positions))
+        size *= extent
+    return starts, lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionWritePlan:
+    """What writing a section reads, writes and holds; the meter counts the same where nothing is missing or coded."""
+
+    stored: Stored
+    """The array, as it is written: its chunks are shards, where there are any."""
+    axes: AxisParts
+    """What is written along each axis, chunk by chunk."""
+    method: WriteMethod
+    """``"sieve"`` or ``"direct"``."""
+    window: tuple[int, ...]
+    """Elements in each axis that are read, changed and written at a time: those of a chunk, where the buffer holds
+    them."""
+    read_requests: int
+    """Calls that read."""
+    read_bytes: int
+    """Stored bytes that they bring; an estimate where they are coded."""
+    decoded_bytes: int
+    """Bytes that come out of codecs."""
+    encoded_bytes: int
+    """Bytes that go into codecs."""
+    write_requests: int
+    """Calls that write."""
+    written_bytes: int
+    """Stored bytes that they write; an estimate where they are coded."""
+    at_once: int
+    """Chunks that are under way at one time."""
+    held_bytes: int
+    """Bytes that are held for them at most, beside the values."""
+
+    @property
+    def touched(self) -> int:
+        """Chunks of which something is written."""
+        return _count(self.axes)
+
+    @property
+    def whole(self) -> int:
+        """Chunks that are replaced and not read."""
+        return _count(self.axes, whole=True)
+
+    def units(self) -> Iterator[tuple[AxisPart, ...]]:
+        """The chunks in file order, each as what is written of it along each axis."""
+        return product(*self.axes)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What it does, and how, as names and values for a person."""
+        about = " (estimated)" if self.stored.coded else ""
+        unit = "shards" if self.stored.shard_chunks else "chunks"
+        return [
+            ("writes", f"{self.touched} {unit}: {self.whole} replaced, {self.touched - self.whole} changed"),
+            ("method", f"{self.method}: {self._reason()}"),
+            ("reads", f"{self.read_bytes} bytes{about} in {self.read_requests} requests"),
+            ("stores", f"{self.written_bytes} bytes{about} in {self.write_requests} requests"),
+            ("holds", f"{self.held_bytes} bytes at most, {self.at_once} {unit} at a time"),
+        ]
+
+    def explain(self) -> str:
+        """The same as text."""
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def _reason(self) -> str:
+        if self.method == "direct":
+            return "each run is written where it is; a reader, or a crash, can come between two of them"
+        return "what is left between the strides is read first, and each chunk replaced at once"
+
+
+def plan_section_write(
+    stored: Stored,
+    axes: Axes,
+    *,
+    method: WriteMethod = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = 1,
+    costs: Costs | None = None,
+) -> SectionWritePlan:
+    """What it is to write what is taken along each axis of a stored array.
+
+    Parameters
+    ----------
+    stored : Stored
+        The array as it is written.
+    method : str
+        See `WriteMethod`.
+    buffer_bytes : int, optional
+        Bytes to hold at most, beside the values; by default `BUFFER_BYTES`, or what one chunk needs.
+    requests : int
+        Chunks to have under way at one time, as far as the buffer goes.
+
+    Raises
+    ------
+    UnsupportedError
+        For ``"direct"`` where a chunk's bytes cannot be changed in place; for another method.
+    BudgetError
+        Where the buffer is too small for one chunk.
+
+    Examples
+    --------
+    >>> columns = Stored(grid=ChunkGrid.of((32, 2048), (16, 2048)), itemsize=4, local=True)
+    >>> plan = plan_section_write(columns, (range(0, 32, 2), range(0, 2048, 2)))
+    >>> plan.read_requests, plan.write_requests, plan.read_bytes // 4
+    (2, 2, 65536)
+    >>> direct = plan_section_write(columns, (range(0, 32, 2), range(0, 2048, 2)), method="direct")
+    >>> direct.read_requests, direct.write_requests
+    (0, 16384)
+    """
+    _check_method(stored, method)
+    parts = _parts(axes, stored.grid)
+    window, held = _held(stored, parts, method, buffer_bytes)
+    at_once = max(min(requests, _count(parts), (buffer_bytes or BUFFER_BYTES) // held), 1)
+    return SectionWritePlan(
+        stored=stored,
+        axes=parts,
+        method="direct" if method == "direct" else "sieve",
+        window=window,
+        at_once=at_once,
+        held_bytes=at_once * held,
+        **_moved(stored, axes, parts, method, window, (costs or Costs()).stored_ratio(stored)),
+    )
+
+
+def _moved(
+    stored: Stored, axes: Axes, parts: AxisParts, method: WriteMethod, window: tuple[int, ...], ratio: float
+) -> dict[str, int]:
+    """Requests and bytes of chunks that are replaced and not read, and of those that are changed."""
+    direct, whole = method == "direct", _count(parts, whole=True)
+    changed = _count(parts) - whole
+    rewritten = whole if direct else whole + changed
+    runs, run_elements = _runs_of_changed(parts) if direct else (0, 0)
+    inner = _parts(axes, ChunkGrid.of(stored.grid.shape, stored.shard_chunks or stored.grid.chunks))
+    inner_bytes = math.prod(stored.shard_chunks or stored.grid.chunks) * stored.itemsize
+    in_whole = _chunks_within(stored, parts, whole=True)
+    in_rewritten = in_whole if direct else _chunks_within(stored, parts)
+    windows = math.prod(map(ceil_div, stored.grid.chunks, window))
+    coded = inner_bytes if stored.coded else 0
+    return {
+        "read_requests": (rewritten - whole) * windows,
+        "read_bytes": int((in_rewritten - in_whole) * inner_bytes * ratio) + (rewritten - whole) * stored.index_bytes,
+        "decoded_bytes": (_count(inner) - _count(inner, whole=True)) * coded,
+        "encoded_bytes": _count(inner) * coded,
+        "write_requests": rewritten * windows + runs,
+        "written_bytes": int(in_rewritten * inner_bytes * ratio)
+        + rewritten * stored.index_bytes
+        + run_elements * stored.itemsize,
+    }
+
+
+def _check_method(stored: Stored, method: str) -> None:
+    if not isinstance(method, str) or method not in WRITE_METHODS:
+        raise UnsupportedError(f"method={method!r} is not one of {', '.join(WRITE_METHODS)}")
+    if method == "direct" and not can_change(stored):
+        what = (
+            "in shards" if stored.shard_chunks else f"coded by {stored.codec}" if stored.coded else "in no local file"
+        )
+        raise UnsupportedError(
+            f"method='direct' changes uncompressed chunks of local files in place; these are {what}: take 'auto'"
+        )
+
+
+def can_change(stored: Stored) -> bool:
+    """Whether a part of a stored chunk can be written, or read, by itself: uncompressed, alone in a local file."""
+    return stored.local and not stored.made
+
+
+def _parts(axes: Axes, grid: ChunkGrid) -> AxisParts:
+    return tuple(map(Along, axes, grid.shape, grid.chunks))
+
+
+def _count(axes: AxisParts, *, whole: bool = False) -> int:
+    """Chunks of which something is written, or all."""
+    return math.prod(sum(n for part, n in along.alike if part.whole or not whole) for along in axes)
+
+
+def _chunks_within(stored: Stored, axes: AxisParts, *, whole: bool = False) -> int:
+    """Chunks stored in all units of which something is written, or all: a unit is one chunk, or a shard of them."""
+    inner, grid = stored.shard_chunks or stored.grid.chunks, stored.grid
+    return math.prod(
+        sum(
+            times * ceil_div(min(unit, n - part.chunk * unit), c)
+            for part, times in along.alike
+            if part.whole or not whole
+        )
+        for along, n, unit, c in zip(axes, grid.shape, grid.chunks, inner, strict=True)
+    )
+
+
+def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None) -> tuple[tuple[int, ...], int]:
+    """What is written at a time, in elements along each axis, and the bytes that it takes."""
+    chunks, itemsize = stored.grid.chunks, stored.itemsize
+    least = stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
+    if can_change(stored):
+        piece = math.prod(max((part.count for part, _ in along.alike), default=0) for along in axes) * itemsize
+        least = max(piece if method == "direct" else itemsize, itemsize)
+    if buffer_bytes is not None and buffer_bytes < least:
+        raise BudgetError(buffer_bytes, least, "writing this section")
+    if not can_change(stored):
+        return chunks, least
+    window = tile_shape(chunks, itemsize, buffer_bytes or max(BUFFER_BYTES, least))
+    return window, max(math.prod(window) * itemsize, least)
+
+
+def _runs_of_changed(axes: AxisParts) -> tuple[int, int]:
+    """Runs, and elements, of the chunks of which only a part is written."""
+    total, elements = 0, 0
+    for each in product(*(along.alike for along in axes)):
+        parts, times = [part for part, _ in each], math.prod(many for _, many in each)
+        if not all(part.whole for part in parts):
+            total += times * _runs_of_one(parts)
+            elements += times * math.prod(part.count for part in parts)
+    return total, elements
+
+
+def _runs_of_one(parts: Sequence[AxisPart]) -> int:
+    runs, full = 1, True
+    for part in reversed(parts):
+        runs, full = part.runs if full else part.count * runs, full and part.full
+    return runs

@@ -1,0 +1,207 @@
+"""Sweeps of a stencil, fused: how far they reach, and in which tiles and steps they are made.
+
+    halo 3     ░░░███████░░░        sweep 1: right in all but the outermost neighbours
+               ·░░███████░░·        sweep 2: the region in which values are right shrinks by the depth
+               ··░███████░··        sweep 3: what is left is the slab, as three plain sweeps make it, bit for bit
+
+A part of an array is swept tile by tile; each tile goes down the first axis in steps of a few rows, a sweep `depth`
+rows behind the one before it, so that no row is swept twice and everything stays in a second cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, product
+
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.layouts.boundary import Boundary
+
+BLOCK_BYTES = 2**18
+"""Bytes of a kernel's block, about: it holds a few such arrays at a time, in a second cache."""
+CALL_ELEMENTS = 2**12
+"""Elements that are swept in the time of a call of the kernel, ..."""
+WAITING_ELEMENTS = 2**15
+"""... and where threads sweep together: at the end of each numpy call a thread waits for the interpreter's lock."""
+LARGEST = 5
+"""Blocks of up to ``2**LARGEST * BLOCK_BYTES`` are looked at."""
+CACHES = 1 / 7
+"""The time of an element goes with this power of what a block has more than `BLOCK_BYTES`."""
+RUN_ELEMENTS = 2**6
+"""Elements that are swept in the time that each contiguous run of them adds."""
+PARTS = tuple(round(2 ** (step / 2)) for step in range(40))
+"""Tiles along an axis that are looked at."""
+Ends = Sequence[tuple[int, int]]
+"""Where something begins and ends along each axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step down a tile: rows of the first axis, by the number of sweeps that they have seen."""
+
+    made: tuple[tuple[int, int], ...]
+    """Rows that are read, and those that each sweep then adds."""
+    windows: tuple[tuple[int, int], ...]
+    """Rows of the kernel's block in each sweep, which may stand beyond the edges; what was read, before the first."""
+    first: bool
+    """Whether no step has come before it."""
+    last: bool
+    """Whether none follows."""
+
+    @property
+    def top(self) -> int:
+        """The first row of any block."""
+        return min(lower for lower, _ in self.windows)
+
+    @property
+    def bottom(self) -> int:
+        """The row behind the last one of any block."""
+        return max(upper for _, upper in self.windows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweeps:
+    """Sweeps of one kernel that are made in one pass."""
+
+    shape: tuple[int, ...]
+    """Extent of each axis of the whole array, in elements."""
+    count: int
+    """How many."""
+    depth: tuple[int, ...]
+    """Neighbours that one sweep needs on each side, in each axis."""
+    boundary: Boundary
+    """What stands beyond the edges."""
+    tile: tuple[int, ...]
+    """Rows of a step, and elements of a tile along each other axis."""
+
+    @classmethod
+    def of(
+        cls,
+        shape: tuple[int, ...],
+        count: int,
+        depth: tuple[int, ...],
+        boundary: Boundary,
+        itemsize: int,
+        *,
+        together: bool = False,
+    ) -> Sweeps:
+        """Sweeps in tiles that suit them: see `fitting_tile`."""
+        tile, _ = fitting_tile(shape, count, depth, itemsize, together=together)
+        return cls(shape=shape, count=count, depth=depth, boundary=boundary, tile=tile)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Neighbours that all sweeps together need on each side, in each axis."""
+        return tuple(self.count * depth for depth in self.depth)
+
+    def needed(self, axis: int, part: tuple[int, int], after: int) -> tuple[int, int]:
+        """The elements that must be right after so many sweeps, for a part to be right after the last.
+
+        >>> sweeps = Sweeps(shape=(9,), count=3, depth=(1,), boundary="none", tile=(9,))
+        >>> [sweeps.needed(0, (2, 5), after) for after in range(4)]
+        [(0, 8), (0, 7), (1, 6), (2, 5)]
+        """
+        reach = (self.count - after) * self.depth[axis]
+        lower, upper = part[0] - reach, part[1] + reach
+        return (lower, upper) if self.boundary == "periodic" else (max(lower, 0), min(upper, self.shape[axis]))
+
+    def span(self, axis: int, part: tuple[int, int]) -> tuple[int, int]:
+        """All that sweeps of a part go through along an axis, with what stands beyond the edges."""
+        return self._clipped(axis, part[0] - self.reach[axis], part[1] + self.reach[axis])
+
+    def _clipped(self, axis: int, lower: int, upper: int) -> tuple[int, int]:
+        """What a block has of a range that may go beyond the edges."""
+        if self.boundary == "periodic":
+            return lower, upper
+        beyond = 0 if self.boundary == "none" else self.depth[axis]
+        return max(lower, -beyond), min(upper, self.shape[axis] + beyond)
+
+    def tiles(self, core: Ends) -> Iterator[list[tuple[int, int]]]:
+        """A part of the array, cut evenly along each axis but the first.
+
+        >>> sweeps = Sweeps(shape=(9, 9), count=3, depth=(1, 1), boundary="none", tile=(9, 4))
+        >>> list(sweeps.tiles([(0, 9), (0, 9)]))
+        [[(0, 9), (0, 3)], [(0, 9), (3, 6)], [(0, 9), (6, 9)]]
+        """
+        for across in product(*(_even(ends, n) for ends, n in zip(core[1:], self.tile[1:], strict=True))):
+            yield [core[0], *across]
+
+    def steps(self, rows: tuple[int, int]) -> Iterator[Step]:
+        """The way down a tile; the last step is so long that none before it ends within reach of the edge.
+
+        >>> sweeps = Sweeps(shape=(12,), count=2, depth=(1,), boundary="none", tile=(4,))
+        >>> [step.made for step in sweeps.steps((0, 12))]
+        [((0, 6), (0, 5), (0, 4)), ((6, 10), (5, 9), (4, 8)), ((10, 12), (9, 12), (8, 12))]
+        """
+        start, stop = rows
+        starts = [start, *range(start + self.tile[0], stop - self.reach[0] - self.depth[0], self.tile[0])]
+        for lower, upper in zip(starts, [*starts[1:], stop], strict=True):
+            yield self._step(rows, lower, upper)
+
+    def _step(self, rows: tuple[int, int], lower: int, upper: int) -> Step:
+        first, last = lower == rows[0], upper == rows[1]
+        made, windows = [], []
+        for after in range(self.count + 1):
+            ends, ahead = self.needed(0, rows, after), (self.count - after) * self.depth[0]
+            made.append((ends[0] if first else lower + ahead, ends[1] if last else upper + ahead))
+            around = self.depth[0] if after else 0
+            windows.append(self._clipped(0, made[-1][0] - around, made[-1][1] + around))
+        return Step(made=tuple(made), windows=tuple(windows), first=first, last=last)
+
+    def block_bytes(self, itemsize: int) -> int:
+        """Bytes of the largest block that a kernel is given."""
+        rows = self.tile[0] + 3 * (self.reach[0] + self.depth[0])
+        most = (n + 2 * max(reach, 1) for n, reach in zip(self.shape, self.reach, strict=True))
+        sides = [rows, *(n + 2 * reach for n, reach in zip(self.tile[1:], self.reach[1:], strict=True))]
+        return math.prod(map(min, sides, most)) * itemsize
+
+    def held_bytes(self, itemsize: int) -> int:
+        """Bytes of the buffer of a step, and of the rows that are kept of each sweep; not what the kernel holds."""
+        wide = (n + 2 * reach for n, reach in zip(self.tile[1:], self.reach[1:], strict=True))
+        return self.block_bytes(itemsize) + 2 * self.reach[0] * math.prod(wide) * itemsize
+
+
+def _even(ends: tuple[int, int], most: int) -> list[tuple[int, int]]:
+    """A range in pieces of about the same length."""
+    (lower, upper), parts = ends, ceil_div(ends[1] - ends[0], most)
+    cuts = [lower + (upper - lower) * part // parts for part in range(parts + 1)]
+    return list(pairwise(cuts))
+
+
+@lru_cache(maxsize=256)
+def fitting_tile(
+    shape: tuple[int, ...], count: int, depth: tuple[int, ...], itemsize: int, *, together: bool = False
+) -> tuple[tuple[int, ...], float]:
+    """The tile that costs least, and what it costs: the sweeps of a plain element in cache are 1.
+
+    What counts is what is swept twice at its sides, the rows of a block's halo, calls, and what is not in cache.
+    Threads that sweep ``together`` hinder each other at every call: they take blocks of megabytes.
+
+    >>> fitting_tile((8192, 8192), 10, (1, 1), 8)[0], fitting_tile((8192, 8192), 10, (1, 1), 8, together=True)[0]
+    ((45, 1366), (93, 2731))
+    """
+    reach = [count * each for each in depth]
+    thinned = PARTS[:: max(len(shape) - 1, 1)]
+    lengths = [
+        sorted({max(ceil_div(n, parts), min(n, 2 * d + 2), 1) for parts in thinned})  # a block has a halo on one side
+        for n, d in zip(shape[1:], depth[1:], strict=True)
+    ]
+    best: tuple[float, tuple[int, ...]] | None = None
+    for widths in product(*lengths):
+        wide = [min(w + 2 * r, n) for w, r, n in zip(widths, reach[1:], shape[1:], strict=True)]
+        twice = math.prod(wide) / max(math.prod(widths), 1)
+        for size in (2**power for power in range(LARGEST + 1)):
+            fits = size * BLOCK_BYTES // (max(math.prod(wide), 1) * itemsize) - 2 * depth[0]
+            rows = max(min(fits, shape[0]), 2 * depth[0] + 1)
+            elements = (rows + 2 * depth[0]) * math.prod(wide)
+            far = max(elements * itemsize / BLOCK_BYTES, 1) ** CACHES
+            calls = (WAITING_ELEMENTS if together else CALL_ELEMENTS) / max(elements, 1) + RUN_ELEMENTS / (
+                [rows, *wide][-1] or 1
+            )
+            cost = twice * far * (1 + 3 * depth[0] / rows) * (1 + calls)
+            if best is None or cost < best[0]:
+                best = cost, (rows, *widths)
+    assert best is not None, "there is a tile of each shape"
+    return best[1], best[0]

@@ -1,0 +1,124 @@
+"""What a pass over slabs reads and writes, in requests and bytes, before it is done.
+
+slabs    ▐███▌███▌███▌███▌██▌      cut alike where they lie alike to chunks and edges: counted once for all
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache, reduce
+from itertools import zip_longest
+from operator import add
+
+import numpy as np
+
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, moved
+from oocarrays.plan.cost import Traffic
+from oocarrays.plan.sections.read import SectionPlan
+from oocarrays.plan.sections.write import plan_section_write
+from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
+from oocarrays.plan.slabs.kinds import alike
+from oocarrays.plan.slabs.reads import reading
+
+
+@lru_cache(8)
+def slab_traffic(plan: SlabGeometry) -> Traffic:
+    """What all ranks together read and write, in a run without faults.
+
+    >>> from oocarrays.plan.slabs.geometry import example_plan
+    >>> traffic = slab_traffic(example_plan(ranks=2))
+    >>> traffic.read_requests, traffic.read_bytes
+    (5, 288)
+    """
+    return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
+
+
+def _times(traffic: Traffic, n: int) -> Traffic:
+    return Traffic(**{name: n * getattr(traffic, name) for name in Traffic.__dataclass_fields__})
+
+
+def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
+    """What is read for one slab, and written."""
+    tasks = Traffic(tasks=3 + len(plan.givers(slab)) + len(plan.fetchers(slab)))  # as many are given as are taken
+    reads = (_read(each) for each in _readings(plan, slab))
+    return reduce(add, (*reads, *(_written(plan, slab, target) for target in plan.targets)), tasks)
+
+
+def _readings(plan: SlabGeometry, slab: Slab) -> Iterator[SectionPlan]:
+    section, window = plan.read(slab), plan.window(slab)
+    apart = [
+        (piece.owner.rank if piece.owner else slab.rank, tuple(map(_taken, piece.elements)))
+        for piece in plan.pieces(slab)
+        if piece.is_read
+    ]
+    for source, halo in zip_longest(plan.sources, plan.halos, fillvalue=()):
+        assert isinstance(source, Stored), "halos are those of sources"
+        if section.size:
+            packed = lies_packed(section, window)
+            yield reading(*_placed(plan, source, halo, slab.rank, section.axes), packed=packed)
+        yield from (reading(*_placed(plan, source, halo, rank, axes), packed=True) for rank, axes in apart)
+
+
+def _placed(plan: SlabGeometry, stored: Stored, halo: tuple[int, ...], rank: int, axes: Axes) -> tuple[Stored, Axes]:
+    """The array file in which a rank has elements of the array, and their places there."""
+    if plan.shared:
+        return stored, axes
+    region = plan.region(rank)
+    halo = halo or (0,) * len(axes)
+    shape = tuple(n + 2 * d for n, d in zip(region.shape, halo, strict=True))
+    chunks = tuple(max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True))
+    by = (d - start for d, start in zip(halo, region.lower, strict=True))
+    return replace(stored, grid=ChunkGrid.of(shape, chunks)), tuple(map(moved, axes, by))
+
+
+def _taken(elements: np.ndarray) -> np.ndarray:
+    return np.unique(elements)
+
+
+def lies_packed(part: Section, whole: Section) -> bool:
+    """Whether a part of an array in C order lies in it in one piece.
+
+    >>> [lies_packed(Section((1, 0), upper), Section((0, 0), (4, 4))) for upper in ((3, 4), (3, 2), (2, 2))]
+    [True, False, True]
+    """
+    cut = [axis for axis, (n, m) in enumerate(zip(part.shape, whole.shape, strict=True)) if n != m]
+    return not cut or math.prod(part.shape[: cut[-1]]) <= 1
+
+
+def _read(plan: SectionPlan) -> Traffic:
+    return Traffic(read_requests=plan.requests, read_bytes=plan.asked_bytes, decoded_bytes=plan.decoded_bytes)
+
+
+def _written(plan: SlabGeometry, slab: Slab, target: Stored) -> Traffic:
+    core = plan.core(slab)
+    if not core.size:
+        return Traffic()
+    stored, axes = _placed(plan, target, (), slab.rank, core.axes)
+    made = plan_section_write(stored, axes)
+    before = _begun(plan, slab, stored)
+    read = plan_section_write(*_placed(plan, target, (), slab.rank, before)) if all(map(len, before)) else None
+    return Traffic(
+        read_requests=read.read_requests if read else 0,
+        read_bytes=read.read_bytes if read else 0,
+        decoded_bytes=read.decoded_bytes if read else 0,
+        write_requests=made.write_requests,
+        written_bytes=made.written_bytes,
+        encoded_bytes=made.encoded_bytes,
+    )
+
+
+def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Axes:
+    """The elements of a slab that lie in chunks of which its rank has written a part before."""
+    axis, core, region, chunk = plan.axis, plan.core(slab), plan.region(slab.rank), target.grid.chunks[plan.axis]
+    start, stop, zero = core.lower[axis], core.upper[axis], 0 if plan.shared else region.lower[axis]
+    if plan.backwards(slab.rank):
+        edge = zero + (stop - zero) // chunk * chunk if stop < region.upper[axis] else stop
+        along = range(min(max(edge, start), stop), stop)
+    else:
+        edge = zero + ceil_div(start - zero, chunk) * chunk if start > region.lower[axis] else start
+        along = range(start, max(min(edge, stop), start))
+    return (*core.axes[:axis], along, *core.axes[axis + 1 :])

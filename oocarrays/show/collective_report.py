@@ -1,0 +1,68 @@
+"""What a person reads of a collective read: what it takes, and what other ways would."""
+
+from __future__ import annotations
+
+from dask.utils import format_bytes
+
+from oocarrays.plan.collective.read import CollectivePlan, Offer
+from oocarrays.show.report import seconds_text, table
+
+HEAD = ("method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds")
+
+
+def plan_rows(plan: CollectivePlan) -> list[tuple[str, str]]:
+    """A plan as rows of name and value."""
+    price = plan.price
+    if price is None:
+        return [("reads", repr(plan))]
+    about = " (estimate)" if plan.stored.coded else ""
+    each = "a worker" if plan.workers else "this process"
+    return [
+        ("method", _way(plan)),
+        ("reads", f"{price.read_requests} requests, {format_bytes(price.read_bytes)}{about}"),
+        *([("decodes", format_bytes(price.decoded_bytes))] if plan.stored.coded else []),
+        ("for others", _sent(plan, price)),
+        (f"{each} holds", format_bytes(price.held_bytes)),
+        ("predicted", seconds_text(price.seconds)),
+        ("why", why(plan)),
+    ]
+
+
+def _way(plan: CollectivePlan) -> str:
+    if plan.method == "independent":
+        return "independent: each rank reads for itself"
+    return (
+        f"two-phase, {plan.partition}: {len(plan.aggregators)} of {plan.ranks} ranks read for all, "
+        f"in {len(plan.rounds)} round{'s' * (len(plan.rounds) != 1)} of at most {format_bytes(plan.round_bytes)}"
+    )
+
+
+def _sent(plan: CollectivePlan, price: Offer) -> str:
+    if not plan.workers:
+        return f"{format_bytes(price.exchanged_bytes)}, without messages"
+    order = plan.schedule.name if plan.schedule else "all of a round at one time"
+    return f"{format_bytes(price.exchanged_bytes)} in {price.messages} messages, {order}"
+
+
+def why(plan: CollectivePlan) -> str:
+    """What speaks for this way."""
+    shared, alone = plan.table.are_shared, len({offer.method for offer in plan.offers}) == 1
+    if plan.method == "independent" and not shared:
+        return "no chunk is wanted by two ranks: requests conform"
+    if alone:
+        return "asked for"
+    if plan.method == "independent":
+        return "reading what others read too takes less time than waiting for it"
+    return "chunks are wanted by several ranks: each is read once" if shared else "what ranks want is dealt out evenly"
+
+
+def plan_text(plan: CollectivePlan) -> str:
+    """Every way that was looked at, the cheapest first."""
+    return table([HEAD, *(_row(offer, offer == plan.price) for offer in plan.offers)])
+
+
+def _row(offer: Offer, chosen: bool) -> tuple[str, ...]:
+    numbers = offer.aggregators, offer.rounds, offer.read_requests
+    sizes = format_bytes(offer.read_bytes), format_bytes(offer.decoded_bytes)
+    ends = str(offer.messages), format_bytes(offer.held_bytes), f"{offer.seconds:.3g}"
+    return (f"{offer.method}{' ◄' * chosen}", offer.partition or "–", *map(str, numbers), *sizes, *ends)

@@ -1,0 +1,388 @@
+"""What a store holds, as plain data, and as the tree that ``oocarrays info`` prints.
+
+    weather.zarr      group of 3 arrays, …
+    ├── air           720 × 721   float32  …
+    └── ocean         group of 2 arrays, …
+        ├── …
+
+Only metadata is read, and on request the sizes of what is stored.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import zarr
+from dask.utils import format_bytes
+from zarr.errors import GroupNotFoundError, ZarrUserWarning
+
+from oocarrays.errors import NotFoundError, StoreFailure
+from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import MARK, WRECKED, StoreLike, mark_of, said
+from oocarrays.storage.files.formats import DIMENSIONS, dimension_names
+from oocarrays.storage.files.group_file import is_consolidated
+from oocarrays.storage.files.presence import presence_of
+
+COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayFacts:
+    """What an array's metadata says."""
+
+    store: str
+    """Where it is."""
+    zarr_format: int
+    """2 or 3."""
+    shape: tuple[int, ...]
+    """Extent of each axis, in elements."""
+    dimension_names: tuple[str | None, ...] | None
+    """Names of the axes, where they have names."""
+    dtype: str
+    """Type of an element."""
+    itemsize: int
+    """Bytes of one element."""
+    chunks: tuple[int, ...] | None
+    """Chunk length in each axis, in elements; None where chunks are of unequal lengths."""
+    shards: tuple[int, ...] | None
+    """Shard length in each axis, in elements; None where there are no shards."""
+    codecs: tuple[str, ...]
+    """What makes a chunk's bytes of its elements, in that order."""
+    fill_value: str
+    """Value of what is not stored."""
+    nbytes: int
+    """Bytes of all elements."""
+    stored_bytes: int | None
+    """Bytes in the store; None where they have not been asked for."""
+    all_chunks: int
+    """Chunks that it has where none is missing; shards, where there are any."""
+    missing_chunks: int | None
+    """Those that are not stored; None where they have not been asked for, or counting them takes long."""
+    attributes: Mapping[str, Any]
+    """The user's attributes, without those that stand for something above or below."""
+    unfinished: str | None
+    """The run that has not written all of it; None where it is whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What a group's metadata says, and what is in it."""
+
+    store: str
+    """Where it is."""
+    zarr_format: int
+    """2 or 3."""
+    consolidated: bool
+    """Whether its metadata holds that of its members."""
+    attributes: Mapping[str, Any]
+    """The user's attributes."""
+    members: Mapping[str, ArrayFacts | GroupFacts]
+    """Arrays and groups in it, by name."""
+    unfinished: str | None
+    """The run that has not written all of it; None where it is whole."""
+
+    @property
+    def arrays(self) -> tuple[ArrayFacts, ...]:
+        """All arrays in it and in the groups below it."""
+        below = (m.arrays if isinstance(m, GroupFacts) else (m,) for m in self.members.values())
+        return tuple(array for arrays in below for array in arrays)
+
+
+def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
+    """What the metadata of an open array says.
+
+    Parameters
+    ----------
+    stored : bool
+        Whether to ask the store for the bytes that it holds, too.
+
+    Examples
+    --------
+    >>> z = zarr.create_array({}, shape=(6, 4), chunks=(2, 4), dtype="f4", dimension_names=("y", "x"))
+    >>> facts = array_facts(z)
+    >>> facts.shape, facts.dimension_names, facts.codecs, facts.nbytes
+    ((6, 4), ('y', 'x'), ('bytes', 'zstd'), 96)
+    """
+    attributes = dict(array.attrs.asdict())
+    unfinished = mark_of(attributes)
+    attributes.pop(MARK, None)
+    names = dimension_names(array)
+    if array.metadata.zarr_format == 2 and names:
+        del attributes[DIMENSIONS]
+    chunks, shards = _pieces(array)
+    there = presence_of(array, _place(array), read=False)
+    return ArrayFacts(
+        store=_place(array),
+        zarr_format=array.metadata.zarr_format,
+        shape=tuple(array.shape),
+        dimension_names=names or None,
+        dtype=str(array.dtype),
+        itemsize=array.dtype.itemsize,
+        chunks=chunks,
+        shards=shards,
+        codecs=codec_names(array),
+        fill_value=str(array.fill_value),
+        nbytes=int(array.size) * array.dtype.itemsize,
+        stored_bytes=int(array.nbytes_stored()) if stored else None,
+        all_chunks=there.chunks,
+        missing_chunks=there.count_missing() if stored else None,
+        attributes=attributes,
+        unfinished=unfinished,
+    )
+
+
+def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Chunks and shards, where they have one length each."""
+    try:
+        return tuple(array.chunks), tuple(array.shards) if array.shards else None
+    except NotImplementedError:
+        return None, None
+
+
+def codec_names(array: zarr.Array) -> tuple[str, ...]:
+    """The names of an array's codecs, in the order in which they encode.
+
+    >>> codec_names(zarr.create_array({}, shape=4, dtype="f4", zarr_format=2))
+    ('zstd',)
+    """
+    codecs: list[Any] = [*array.filters, array.serializer, *array.compressors]
+    return tuple(_codec_name(codec) for codec in codecs if codec is not None)
+
+
+def _codec_name(codec: Any) -> str:
+    """A codec of Zarr, or one of numcodecs, as format 2 has them."""
+    config: Mapping[str, Any] = codec.to_dict() if hasattr(codec, "to_dict") else codec.get_config()
+    return str(config.get("name", config.get("id", codec)))
+
+
+def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFacts:
+    """What a store holds: one array, or a group with all that is in it.
+
+    Parameters
+    ----------
+    stored : bool
+        Whether to ask the store for the bytes that it holds, too.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no store, or neither an array nor a group in it.
+    UnfinishedError
+        Where it is one array, and a run that died left it.
+
+    Examples
+    --------
+    >>> group = zarr.create_group(zarr.storage.MemoryStore(), attributes={"title": "demo"})
+    >>> _ = group.create_group("deep").create_array("x", shape=(4,), dtype="f4")
+    >>> facts = contents(group.store)
+    >>> facts.attributes, [array.shape for array in facts.arrays]
+    ({'title': 'demo'}, [(4,)])
+    """
+    try:
+        return array_facts(array_file.open_array(store), stored=stored)
+    except NotFoundError as no_array:
+        group = _open_group(store, no_array)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZarrUserWarning)  # of folders that are neither: they are passed over
+            found = dict(sorted(group.members(max_depth=None)))
+        return _group_facts(group, "", found, stored)
+    except OSError as error:
+        raise StoreFailure(f"cannot read {store}: {error}") from error
+    except WRECKED as error:
+        raise NotFoundError(f"{store} cannot be read as a Zarr group: {said(error)}") from error
+
+
+def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
+    """The group; of a local one the members' own metadata is read, which costs nothing and is never out of date."""
+    local = array_file.local_folder(store) is not None
+    try:
+        return zarr.open_group(store, mode="r", use_consolidated=False if local else None)  # type: ignore[arg-type]
+    except GroupNotFoundError:
+        raise NotFoundError(str(no_array).replace("no Zarr array in", "no Zarr array or group in")) from None
+    except (OSError, *WRECKED):
+        raise no_array from None
+
+
+def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored: bool) -> GroupFacts:
+    """A group and its members, out of all nodes that were found, by path from the outermost group."""
+    attributes = dict(group.attrs.asdict())
+    unfinished = mark_of(attributes)
+    attributes.pop(MARK, None)
+    here = {p.rpartition("/")[2]: (p, node) for p, node in found.items() if p.rpartition("/")[0] == path}
+    return GroupFacts(
+        store=_place(group),
+        zarr_format=group.metadata.zarr_format,
+        consolidated=is_consolidated(group),
+        attributes=attributes,
+        unfinished=unfinished,
+        members={
+            name: _group_facts(node, p, found, stored)
+            if isinstance(node, zarr.Group)
+            else array_facts(node, stored=stored)
+            for name, (p, node) in here.items()
+        },
+    )
+
+
+def _place(node: zarr.Array | zarr.Group) -> str:
+    """Where a node is, as a person writes it."""
+    path = node.store_path
+    return array_file.place_name(path.store, path.path) or str(path)
+
+
+# ---------------------------------------------------------------------- as text
+
+
+Line = tuple[str, str, "ArrayFacts | GroupFacts | tuple[str, ...] | str"]
+"""The branches before a label, the label, and what stands there."""
+
+
+def tree(group: GroupFacts, name: str) -> str:
+    """A group as a person reads it: one line for each array, and one for each attribute of a group.
+
+    Parameters
+    ----------
+    name : str
+        What the outermost group is called.
+
+    Examples
+    --------
+    >>> group = zarr.create_group(zarr.storage.MemoryStore())
+    >>> _ = group.create_array("x", shape=(4,), dtype="i2", compressors=None)
+    >>> print(tree(contents(group.store, stored=False), "g"))
+    g  group of 1 array, format 3, 8 B
+    │      shape  dimensions  dtype  chunks  shards  bytes  stored  codecs
+    └── x  4      –           int16  4       –       8 B    –       bytes
+    """
+    head: list[Line] = [("│", "", COLUMNS)] if group.arrays else []
+    top = f"{name}  {_group_text(group)}"
+    lines: list[Line] = [("", "", top), *_attributes(group, ""), *head, *_branches(group, "")]
+    rows = [_array_row(what) if isinstance(what, ArrayFacts) else what for _, _, what in lines]
+    cells = [row for row in rows if isinstance(row, tuple)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    labels = [len(branch + label) for branch, label, what in lines if not isinstance(what, str)]
+    indent = max(labels, default=0) + 2
+    return "\n".join(
+        f"{(branch + label).ljust(indent)}{_row_text(row, widths)}".rstrip()
+        if not isinstance(row, str)
+        else f"{branch}{row}"
+        for (branch, label, _), row in zip(lines, rows, strict=True)
+    )
+
+
+def _branches(group: GroupFacts, prefix: str) -> Iterator[Line]:
+    """The lines below a group, but its attributes."""
+    for place, (name, member) in enumerate(group.members.items(), 1):
+        last = place == len(group.members)
+        yield prefix + ("└── " if last else "├── "), name, member
+        below = prefix + ("    " if last else "│   ")
+        if isinstance(member, GroupFacts):
+            yield from _attributes(member, below)
+            yield from _branches(member, below)
+        else:
+            yield from _unfinished(member, below)
+
+
+def _unfinished(facts: ArrayFacts | GroupFacts, trunk: str) -> Iterator[Line]:
+    """What can be done about what a run has left."""
+    if facts.unfinished is not None:
+        yield trunk, "", f"  unfinished: run {facts.unfinished} did not write all of it; go on with:"
+        yield trunk, "", f"  oocarrays resume {shlex.quote(facts.store)}"
+
+
+def _attributes(group: GroupFacts, prefix: str) -> Iterator[Line]:
+    trunk = prefix + ("│ " if group.members else "  ")
+    yield from _unfinished(group, trunk)
+    yield from ((trunk, "", f"{key}: {shortened(value)}") for key, value in group.attributes.items())
+
+
+def _row_text(row: Any, widths: list[int]) -> str:
+    if isinstance(row, GroupFacts):
+        return _group_text(row)
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+
+
+def _group_text(group: GroupFacts) -> str:
+    arrays = group.arrays
+    stored = [array.stored_bytes for array in arrays if array.stored_bytes is not None]
+    parts = [
+        f"group of {len(arrays)} array{'' if len(arrays) == 1 else 's'}",
+        f"format {group.zarr_format}",
+        *(["consolidated"] if group.consolidated else []),
+        bytes_text(sum(array.nbytes for array in arrays)),
+        *([f"{format_bytes(sum(stored))} stored"] if stored else []),
+    ]
+    return ", ".join(parts)
+
+
+def _array_row(array: ArrayFacts) -> tuple[str, ...]:
+    names = array.dimension_names
+    return (
+        shape_text(array.shape),
+        ", ".join(str(name) for name in names) if names else "–",
+        shortened(array.dtype, quoted=False, most=24),
+        chunks_text(array),
+        shape_text(array.shards) if array.shards else "–",
+        bytes_text(array.nbytes),
+        "–" if array.stored_bytes is None else format_bytes(array.stored_bytes),
+        ", ".join(array.codecs) or "–",
+        f"lacks {missing_text(array.missing_chunks, array.all_chunks)} chunks" if array.missing_chunks else "",
+    )
+
+
+def chunks_text(array: ArrayFacts) -> str:
+    """The chunks of an array as a person writes them."""
+    return "of unequal length" if array.chunks is None else shape_text(array.chunks)
+
+
+def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
+    """An array as rows of name and value."""
+    names = array.dimension_names
+    stored = array.stored_bytes
+    return [
+        ("store", array.store),
+        ("format", str(array.zarr_format)),
+        ("shape", shape_text(array.shape)),
+        ("dtype", array.dtype),
+        ("chunks", chunks_text(array)),
+        ("shards", shape_text(array.shards) if array.shards else "none"),
+        ("codecs", ", ".join(array.codecs) or "none"),
+        ("fill value", array.fill_value),
+        ("dimension names", ", ".join(map(str, names)) if names else "none"),
+        ("bytes", f"{bytes_text(array.nbytes)} ({array.nbytes})"),
+        *([] if stored is None else [("bytes stored", f"{format_bytes(stored)} ({stored})")]),
+        *([] if stored is None else [("chunks missing", missing_text(array.missing_chunks, array.all_chunks))]),
+        *((f"attribute {name}", repr(value)) for name, value in array.attributes.items()),
+    ]
+
+
+# ---------------------------------------------------------------------- for machines
+
+
+def as_json(facts: ArrayFacts | GroupFacts) -> dict[str, Any]:
+    """The same as dicts, lists and plain values; numbers that JSON does not have are written as text.
+
+    >>> as_json(array_facts(zarr.create_array({}, shape=(4,), dtype="f4")))["chunks"]
+    [4]
+    """
+    kind = "group" if isinstance(facts, GroupFacts) else "array"
+    return {"kind": kind, **{field.name: _plain(getattr(facts, field.name)) for field in fields(facts)}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ArrayFacts | GroupFacts):
+        return as_json(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,209 @@
+"""Schedules as a person reads them: the thesis's table, the load of the busiest link, predicted seconds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+from dask.utils import format_bytes
+
+from oocarrays.errors import ScheduleError
+from oocarrays.graphs.settings import costs
+from oocarrays.plan.exchange.exchange import Exchange, Turn
+from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network, busiest
+from oocarrays.plan.exchange.prediction import DELTA, Constants, flat_constants, step_seconds
+from oocarrays.plan.exchange.schedule import Schedule, Step
+from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
+from oocarrays.show.report import LINE_WIDTH, seconds_text, table
+
+ACROSS = 8
+"""Steps that stand side by side at most; more stand one below the other."""
+NETWORKS = "mesh:4x8, fat-tree, flat, or flat:2x4 for 4 ranks on each of 2 hosts"
+SHARED_LANES = 2
+"""Ends of messages that a host is shown to work for at one time: what one rank that has it alone would need."""
+
+
+def parsed_network(text: str, ranks: int) -> Network:
+    """A network for so many ranks, as a person writes it.
+
+    >>> parsed_network("mesh:4x8", 32)
+    Mesh(rows=4, columns=8)
+    """
+    kind, _, shape = text.partition(":")
+    found = re.fullmatch(r"(\d+)x(\d+)", shape)
+    lengths = tuple(map(int, found.groups())) if found else ()
+    takes = {"mesh": bool(found), "fat-tree": not shape, "flat": bool(found) or not shape}
+    if not takes.get(kind):
+        raise ScheduleError(f"network={text!r} is unknown; there are {NETWORKS}")
+    if lengths and math.prod(lengths) != ranks:
+        raise ScheduleError(f"network={text!r} has {math.prod(lengths)} places, not one for each of {ranks} ranks")
+    if kind == "mesh":
+        return Mesh(rows=lengths[0], columns=lengths[1])
+    if kind == "fat-tree":
+        return FatTree(ranks=ranks)
+    return FlatCluster.of(*[lengths[1]] * lengths[0], lanes=SHARED_LANES) if lengths else FlatCluster.of(*[1] * ranks)
+
+
+def network_text(network: Network) -> str:
+    """A network in a few words.
+
+    >>> network_text(Mesh(rows=4, columns=8)), network_text(FatTree(ranks=16)), network_text(FlatCluster.of(2, 2))
+    ('a mesh of 4 × 8', 'a fat tree of 16 ranks', 'a flat cluster of 4 ranks')
+    """
+    match network:
+        case Mesh():
+            return f"a mesh of {network.rows} × {network.columns}"
+        case FatTree():
+            return f"a fat tree of {network.ranks} ranks"
+        case FlatCluster():
+            return f"a flat cluster of {network.ranks} ranks"
+    return f"a network of {network.ranks} ranks"
+
+
+BETWEEN_WORKERS = "the costs of messages between workers: see oocarrays calibrate"
+"""Whose constants those of a flat cluster are."""
+
+
+def constants_of(network: Network | None) -> tuple[Sequence[Constants], str]:
+    """The constants that predict seconds on a network, and what they are."""
+    match network:
+        case Mesh():
+            return MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"
+        case FatTree():
+            return DELTA, "the thesis's constants of the Touchstone Delta: it has none of the CM-5"
+    return flat_constants(costs()), BETWEEN_WORKERS
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is shown of a step."""
+
+    pairs: list[str]
+    """Each message, or two ranks that exchange, as the thesis prints them; as many as a line takes, at least."""
+    many: int
+    """Pairs that there are."""
+    messages: int
+    """Messages that there are."""
+    link: float = 0.0
+    """Messages on the busiest link."""
+    seconds: float = 0.0
+    """Predicted seconds."""
+
+
+def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
+    """The pairs of a step as the thesis prints them, or the first ``most``; and how many there are.
+
+    >>> pair_texts(Schedule.of("pex", 4).step(0)), pair_texts(Schedule.of("gen", 3).step(0), 1)
+    ((['0 ↔ 1', '2 ↔ 3'], 2), (['0 → 1'], 3))
+    """
+    sources = step.senders
+    targets = step.destinations[sources]
+    both = step.destinations[targets] == sources
+    shown = ~both | (sources < targets)
+    rows = zip(*(column[shown][:most].tolist() for column in (sources, targets, both)), strict=True)
+    return [f"{source} {'↔' if back else '→'} {to}" for source, to, back in rows], int(shown.sum())
+
+
+def schedule_json(schedule: Schedule) -> list[list[list[int]]]:
+    """Steps, each a list of [source, destination].
+
+    >>> schedule_json(Schedule.of("rex", 2))
+    [[[0, 1], [1, 0]]]
+    """
+    return [[list(pair) for pair in step.pairs] for step in schedule]
+
+
+def schedule_text(
+    schedule: Schedule,
+    *,
+    network: Network | None = None,
+    nbytes: int | None = None,
+    constants: Sequence[Constants] = (),
+) -> str:
+    """A schedule as a table: the thesis's, with steps side by side, or one below the other where they are many.
+
+    Parameters
+    ----------
+    network : Network
+        Where given, the load of the busiest link is shown with each step.
+    nbytes : int
+        Bytes that every pair exchanges; with a network, predicted seconds are shown with each step, and of all.
+    """
+    exchange = Exchange.of(schedule, nbytes or 1)
+    most = None if len(schedule) <= ACROSS else LINE_WIDTH
+    steps = [_shown(turn, most, network, constants if nbytes else ()) for turn in exchange]
+    facts, summary = {}, [_summary(schedule, steps)]
+    if nbytes and schedule.forwards:
+        summary.append(f"a rank holds {format_bytes(exchange.buffer_bytes)} more, of what it sends on")
+    if network is not None:
+        facts["busiest link"] = [f"{step.link:g}" for step in steps]
+    if network is not None and nbytes:
+        facts["predicted"] = [seconds_text(step.seconds) for step in steps]
+        summary.append(f"predicted {seconds_text(sum(step.seconds for step in steps))}")
+    lines = _steps(steps, facts)
+    return "\n".join([*lines, *[""][: len(lines)], *summary])
+
+
+def _shown(turn: Turn, most: int | None, network: Network | None, constants: Sequence[Constants]) -> Shown:
+    """What is shown of a step; a network of its links, constants of its seconds."""
+    senders = turn.step.senders
+    pairs, many = pair_texts(turn.step, most)
+    link = busiest(network, senders, turn.step.destinations[senders]) if network is not None else 0.0
+    seconds = step_seconds(turn, network, constants) if network is not None and constants else 0.0
+    return Shown(pairs, many, len(senders), link, seconds)
+
+
+def _summary(schedule: Schedule, steps: Sequence[Shown]) -> str:
+    """A schedule in a line."""
+    mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
+    messages = sum(step.messages for step in steps)
+    return f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages"
+
+
+def _steps(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
+    """The lines of a table of steps: side by side where a line takes them."""
+    if len(steps) <= ACROSS:
+        lines = _across([step.pairs for step in steps], facts)
+        if max(map(len, lines), default=0) <= LINE_WIDTH:
+            return lines
+    return _below(steps, facts)
+
+
+def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:
+    """Steps side by side, as the thesis prints them; what is said of each stands below."""
+    if not pairs:
+        return []
+    rows = [tuple(f"Step {number}" for number in range(1, len(pairs) + 1)), *zip_longest(*pairs, fillvalue="")]
+    if not facts:
+        return table(rows).splitlines()
+    blank = ("",) * (len(pairs) + 1)
+    return table([*(("", *row) for row in rows), blank, *((name, *said) for name, said in facts.items())]).splitlines()
+
+
+def _below(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
+    """A step a line, cut where the line is full."""
+    numbers = map(str, range(1, len(steps) + 1))
+    first, *others = table([("Step", *facts), *zip(numbers, *facts.values(), strict=True)]).splitlines()
+    width = max(map(len, [first, *others])) + 2
+    return [
+        first,
+        *(f"{text:{width}}{_cut(step, LINE_WIDTH - width)}" for text, step in zip(others, steps, strict=True)),
+    ]
+
+
+def _cut(step: Shown, width: int) -> str:
+    """As many pairs as a line takes, and how many more there are.
+
+    >>> _cut(Shown(["0 ↔ 1", "2 ↔ 3", "4 ↔ 5"], 3, 6), 30), _cut(Shown(["0 ↔ 1", "2 ↔ 3", "4 ↔ 5"], 9, 18), 18)
+    ('0 ↔ 1  2 ↔ 3  4 ↔ 5', '0 ↔ 1 … 8 more')
+    """
+    whole = "  ".join(step.pairs)
+    if len(step.pairs) == step.many and len(whole) <= width:
+        return whole
+    ends = np.cumsum([len(text) + 2 for text in step.pairs])
+    fit = max(int(np.searchsorted(ends, width - len(f" … {step.many} more") + 2, side="right")), 1)
+    return f"{'  '.join(step.pairs[:fit])} … {step.many - fit} more"

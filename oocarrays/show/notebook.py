@@ -1,0 +1,220 @@
+"""What a notebook shows of arrays, plans and jobs: tables, and chunks as Dask draws them.
+
+Every page is of bounded length, whatever it shows, has no colours of its own but the chunks', so that it is legible on
+light and dark grounds, and is well-formed XML as well as HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from typing import TypeVar
+
+from dask.utils import format_bytes
+
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.plan.lazy.blocks import BlockLengths, BlocksPlan
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.show.contents import ArrayFacts, chunks_text
+from oocarrays.show.report import bytes_text, considered_rows, plan_rows, shape_text, shortened
+
+SIZE = 120
+"""Pixels of the longest side of a picture."""
+MOST_PIECES = 24
+"""Pieces of an axis that are drawn at most: Dask draws as many lines at this size."""
+MOST_PIECES_OF_MANY_AXES = 8
+MOST_ATTRIBUTES = 24
+MOST_MEMBERS = 12
+T = TypeVar("T")
+CELL = "text-align:left;padding:0 .5em"
+TOP = "text-align:left;vertical-align:top"
+
+
+def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
+    """The chunks of an array, or its blocks, as an SVG image; empty where there is nothing to draw.
+
+    >>> picture(ChunkGrid.of((4, 6), (2, 6))).count("<line"), picture(ChunkGrid.of((), ()))
+    (5, '')
+    """
+    if not grid.shape or 0 in grid.shape:
+        return ""
+    from dask.array.svg import svg
+
+    most = MOST_PIECES if len(grid.shape) <= 3 else MOST_PIECES_OF_MANY_AXES
+    chunks = (_pieces(n, c, most) for n, c in zip(grid.shape, grid.chunks, strict=True))
+    lengths = tuple(chunks if blocks is None else (_merged(axis, most) for axis in blocks))
+    drawn: str = svg(lengths, size=SIZE)
+    lines = (line.strip() for line in drawn.splitlines() if line.strip() and "<!--" not in line)
+    ink = "stroke:currentColor;fill:currentColor;max-width:none"
+    label = escape(f"{shape_text(grid.shape)} in chunks of {shape_text(grid.chunks)}")
+    return (
+        "\n".join(lines)
+        .replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+        .replace("stroke:rgb(0,0,0)", ink)
+        .replace("<text ", '<text stroke="none" ')
+    )
+
+
+def _pieces(extent: int, chunk: int, most: int) -> tuple[int, ...]:
+    """The lengths in which an axis is drawn: its chunks, or where they are many, as many chunks together as need be.
+
+    >>> _pieces(10, 4, 24), _pieces(1_000_000, 1, 4)
+    ((4, 4, 2), (250000, 250000, 250000, 250000))
+    """
+    length = chunk * ceil_div(ceil_div(extent, chunk), most)
+    return tuple(min(length, extent - start) for start in range(0, extent, length))
+
+
+def _merged(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Blocks of any lengths, where they are many as many together as need be.
+
+    >>> _merged((1, 2, 3, 4, 5), 2)
+    (6, 9)
+    """
+    together = ceil_div(len(lengths), most)
+    return tuple(sum(lengths[i : i + together]) for i in range(0, len(lengths), together))
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def array_html(array: ArrayFacts) -> str:
+    """An array: what it is in a table, its chunks beside it, its attributes to be unfolded."""
+    body = _table(_array_rows(array), head=_array_head(array))
+    image = picture(ChunkGrid(array.shape, array.chunks)) if array.chunks is not None else ""
+    return (
+        f"<div><div><strong>oocarrays.OutOfCoreArray</strong> {escape(array.store)}</div>"
+        f"{_beside(body, image)}{_attributes(array)}</div>"
+    )
+
+
+def _array_head(array: ArrayFacts) -> tuple[str, ...]:
+    return ("", "Array", "Chunk", *(["Shard"] if array.shards else []))
+
+
+def _array_rows(array: ArrayFacts) -> list[tuple[str, ...]]:
+    grids = [ChunkGrid(array.shape, piece) for piece in (array.chunks, array.shards) if piece is not None]
+    names = array.dimension_names
+    return [
+        ("Bytes", bytes_text(array.nbytes), *(format_bytes(grid.chunk_size * array.itemsize) for grid in grids)),
+        ("Shape", shape_text(array.shape), chunks_text(array), *([shape_text(array.shards)] if array.shards else [])),
+        ("Count", "", *(str(grid.count) for grid in grids)),
+        *([("Dimensions", ", ".join(map(str, names)))] if names else []),
+        ("Data type", shortened(array.dtype, quoted=False)),
+        ("Codecs", ", ".join(array.codecs) or "none"),
+        ("Fill value", shortened(array.fill_value, quoted=False)),
+    ]
+
+
+def _attributes(array: ArrayFacts) -> str:
+    if not array.attributes:
+        return ""
+    shown = list(array.attributes.items())[:MOST_ATTRIBUTES]
+    rows = [(shortened(name, quoted=False), shortened(value)) for name, value in shown]
+    more = len(array.attributes) - len(shown)
+    return _folded(f"Attributes ({len(array.attributes)})", _table(rows + ([("…", f"{more} more")] if more else [])))
+
+
+# ---------------------------------------------------------------------- plans and jobs
+
+
+def plan_html(
+    plan: RechunkPlan,
+    *,
+    title: str = "oocarrays.RechunkPlan",
+    places: Sequence[str] = ("", ""),
+    measured: Sequence[tuple[str, ...]] = (),
+) -> str:
+    """A plan: source beside target, what will be done below, every strategy considered to be unfolded.
+
+    Parameters
+    ----------
+    places : pair of str
+        Where source and target are.
+    measured : sequence of rows
+        What the last run did; none where there was none.
+    """
+    source, target = (
+        _side(*each) for each in zip(("Source", "Target"), places, (plan.source, plan.target), strict=True)
+    )
+    done = f"<strong>Plan</strong>{_table(plan_rows(plan))}"
+    ran = f"<strong>Last run</strong>{_table(measured)}" if measured else ""
+    folded = _folded("Strategies considered", _table(considered_rows(plan))) if plan.considered else ""
+    return (
+        f"<div><div><strong>{escape(title)}</strong></div>{_beside(source, '→', target)}"
+        f"{_beside(done, ran)}{folded}</div>"
+    )
+
+
+def lazy_html(plan: BlocksPlan, rows: Sequence[tuple[str, ...]], *, title: str, places: Sequence[str]) -> str:
+    """A lazy array that will be written: its blocks beside the target's chunks, what will be done below."""
+    target = plan.rechunk.target
+    longest = ChunkGrid(plan.shape, tuple(max((*axis, 1)) for axis in plan.blocks))
+    text = [
+        ("Bytes", bytes_text(target.nbytes), format_bytes(longest.chunk_size * target.itemsize)),
+        ("Shape", shape_text(plan.shape), shape_text(longest.chunks)),
+        ("Count", "", str(plan.count)),
+    ]
+    what = f"<strong>Source</strong> {escape(places[0])}{_table(text, head=('', 'Array', 'Longest block'))}"
+    source = _beside(what, picture(longest, plan.blocks))
+    return rows_html(rows, title=title, above=_beside(source, "→", _side("Target", places[1], target)))
+
+
+def rows_html(rows: Sequence[tuple[str, ...]], *, title: str, above: str = "", below: str = "") -> str:
+    """A table below a title, with what stands above and below it."""
+    table = _table(rows) if rows else ""
+    return f"<div><div><strong>{escape(title)}</strong></div>{above}{table}{below}</div>"
+
+
+def members_html(members: Iterable[tuple[str, T]], page: Callable[[T], str]) -> str:
+    """The members of a group by name, the page of each to be unfolded; of many, the first."""
+    named = list(members)
+    pages = "".join(_folded(name, page(member)) for name, member in named[:MOST_MEMBERS])
+    more = len(named) - MOST_MEMBERS
+    return pages + (f"<div>… {more} more</div>" if more > 0 else "")
+
+
+def _side(word: str, place: str, stored: Stored) -> str:
+    """Source or target, its chunks drawn."""
+    shape, shards = stored.grid.shape, stored.shard_chunks is not None
+    grids = [ChunkGrid(shape, stored.shard_chunks or stored.grid.chunks), *([stored.grid] if shards else [])]
+    rows = [
+        ("Bytes", bytes_text(stored.nbytes), *(format_bytes(grid.chunk_size * stored.itemsize) for grid in grids)),
+        ("Shape", shape_text(shape), *(shape_text(grid.chunks) for grid in grids)),
+        ("Count", "", *(str(grid.count) for grid in grids)),
+        ("Codec", stored.codec or "none"),
+    ]
+    table = _table(rows, head=("", "Array", "Chunk", *(["Shard"] if shards else [])))
+    return _beside(f"<strong>{word}</strong> {escape(place)}{table}", picture(grids[0]))
+
+
+# ---------------------------------------------------------------------- HTML
+
+
+def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> str:
+    """A table, its cells escaped; the last cell of a short row spans the columns that are left."""
+    rows = list(rows)
+    width = max(map(len, [head, *rows]))
+    style = ' style="white-space:nowrap"' if head else ""
+    top = f"<thead>{_row(head, 'th', width)}</thead>" if head else ""
+    return f"<table{style}>{top}<tbody>{''.join(_row(row, 'td', width) for row in rows)}</tbody></table>"
+
+
+def _beside(*parts: str) -> str:
+    """Parts of a page side by side; what is empty takes no room."""
+    cells = "".join(f'<td style="{TOP}">{part}</td>' for part in parts if part)
+    return f"<table><tbody><tr>{cells}</tr></tbody></table>"
+
+
+def _row(cells: tuple[str, ...], tag: str, width: int) -> str:
+    spans = [1] * (len(cells) - 1) + [width - len(cells) + 1]
+    return f"<tr>{''.join(_cell(text, tag, span) for text, span in zip(cells, spans, strict=True))}</tr>"
+
+
+def _cell(text: str, tag: str, span: int) -> str:
+    wide = f' colspan="{span}"' if span > 1 else ""
+    return f'<{tag} style="{CELL}"{wide}>{escape(text)}</{tag}>'
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{body}</details>"

@@ -1,0 +1,183 @@
+"""Plans drawn with matplotlib: who has which part of source and target, in which order; and time by phase.
+
+Nothing here touches pyplot: figures need no display, and belong to who asked for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from dask.utils import format_bytes
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.rechunk.view import Box, Panel, View, view
+from oocarrays.show.report import PHASES, seconds_text, shape_text
+
+COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
+"""For ranks: Okabe and Ito's, which people tell apart however they see colours."""
+DARK = ("#0072B2",)
+"""Those on which black cannot be read."""
+PREDICTED, MEASURED = "#56B4E9", "#D55E00"
+MOST_LINES = 80
+"""Lines between chunks that are drawn at most along an axis."""
+LEAST_TEXT = 0.035
+"""Of an axis: narrower boxes carry no number."""
+
+
+def check_file(path: str) -> None:
+    """Refuse a file that a picture cannot be written to.
+
+    Raises
+    ------
+    InputError
+        Where its folder is not there, or its ending is none that matplotlib knows.
+    """
+    known = FigureCanvasBase.get_supported_filetypes()
+    ending = os.path.splitext(path)[1].lower().lstrip(".")
+    if ending not in known:
+        raise InputError(f"no picture can be written to {path}: its name must end in one of {', '.join(sorted(known))}")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise InputError(f"no picture can be written to {path}: no such folder")
+
+
+def draw(
+    plan: RechunkPlan, *, names: Sequence[str | None] | None = None, measured: Mapping[str, float] | None = None
+) -> Figure:
+    """A plan in one figure.
+
+    Parameters
+    ----------
+    names : sequence of str, optional
+        Names of the axes.
+    measured : mapping of float, optional
+        Seconds of each phase, all ranks together, and of the whole run (``"wall"``).
+
+    Returns
+    -------
+    Figure
+        With an axes for each array, and one for the seconds.
+    """
+    seen = view(plan)
+    figure = Figure(figsize=(3.2 * len(seen.panels) + 4.4, 4.4), layout="constrained", facecolor="white")
+    panels = figure.subplots(1, len(seen.panels) + 1, squeeze=False, width_ratios=[1.0] * len(seen.panels) + [1.25])[0]
+    for axes, panel in zip(panels, seen.panels, strict=False):
+        _draw_panel(axes, panel, seen, plan.ranks, names)
+    _draw_seconds(panels[-1], plan, measured)
+    if plan.passes:
+        _draw_legend(figure, plan)
+    memory = f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}"
+    title = f"{plan.strategy} · {plan.ranks} ranks · {memory}" if plan.passes else "nothing to move"
+    figure.suptitle("\n".join([title, *seen.notes]), fontsize=10, x=0.01, ha="left")
+    return figure
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def _draw_panel(axes: Axes, panel: Panel, seen: View, ranks: int, names: Sequence[str | None] | None) -> None:
+    height, width = _two(panel.window)
+    for box in panel.boxes:
+        _draw_box(axes, box, (height, width), ranks)
+    lines = [*_lines(panel, (height, width), 0), *_lines(panel, (height, width), 1)]
+    axes.add_collection(LineCollection(lines, colors="black", linewidths=0.4, alpha=0.55))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    most = max(_chunks_a_line(panel, (height, width), axis) for axis in (0, 1))
+    thinned = f", 1 line in {most}" if most > 1 else ""
+    axes.set_title(f"{panel.name}\nchunks {shape_text(panel.chunks)}{thinned}", fontsize=10)
+    labels = [f"axis {a}" + (f" ({names[a]})" if names and names[a] else "") for a in seen.axes]
+    down, right = ("", *labels) if len(labels) == 1 else (*labels, "", "")[:2]
+    axes.set_xlabel(right, fontsize=9)
+    axes.set_ylabel(down, fontsize=9)
+    axes.set_xticks([0, width] if right else [])
+    axes.set_yticks([0, height] if down else [])
+    axes.tick_params(labelsize=8)
+
+
+def _two(lengths: tuple[int, ...]) -> tuple[int, int]:
+    """Lengths down and to the right; an axis that is not there is one element long.
+
+    >>> _two((4,)), _two(()), _two((2, 3))
+    ((1, 4), (1, 1), (2, 3))
+    """
+    down, right = (*(1 for _ in range(2 - len(lengths))), *lengths)
+    return down, right
+
+
+def _draw_box(axes: Axes, box: Box, window: tuple[int, int], ranks: int) -> None:
+    top, left = _two(box.lower) if box.lower else (0, 0)
+    top = 0 if len(box.lower) < 2 else top
+    bottom, right = (min(end, most) for end, most in zip(_two(box.upper), window, strict=True))
+    if bottom <= top or right <= left:
+        return
+    color = COLORS[box.rank % len(COLORS)]
+    size = (right - left, bottom - top)
+    axes.add_patch(Rectangle((left, top), *size, facecolor=color, edgecolor="white", linewidth=1.0))
+    narrow = size[0] / window[1]
+    if min(narrow, size[1] / window[0]) >= LEAST_TEXT:
+        text = str(box.turn) if ranks <= len(COLORS) else f"{box.rank}:{box.turn}"
+        middle = (left + size[0] / 2, top + size[1] / 2)
+        ink = "white" if color in DARK else "black"
+        upright = narrow < 0.03 * (len(text) + 1)
+        axes.text(
+            *middle, text, ha="center", va="center", fontsize=7, rotation=90 if upright else 0, clip_on=True, color=ink
+        )
+
+
+def _lines(panel: Panel, window: tuple[int, int], axis: int) -> list[list[tuple[float, float]]]:
+    """The lines between chunks along one axis; where they are many, some."""
+    step = _two(panel.grid.chunks)[axis] * _chunks_a_line(panel, window, axis)
+    places = range(step, window[axis], step)
+    if axis == 0:
+        return [[(0, y), (window[1], y)] for y in places]
+    return [[(x, 0), (x, window[0])] for x in places]
+
+
+def _chunks_a_line(panel: Panel, window: tuple[int, int], axis: int) -> int:
+    """Chunks from one line to the next."""
+    return max(ceil_div(ceil_div(window[axis], _two(panel.grid.chunks)[axis]), MOST_LINES), 1)
+
+
+def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
+    """Which colour is which rank, and what the numbers are."""
+    what = {"independent": "each rank's turns", "staged": "turns or partitions"}.get(plan.strategy, "partitions")
+    shown = [
+        Patch(facecolor=color, label=f"rank {rank}") for rank, color in zip(range(plan.ranks), COLORS, strict=False)
+    ]
+    several = f"{plan.ranks} ranks in all; numbers: rank:" if plan.ranks > len(COLORS) else "numbers: "
+    shown.append(Patch(facecolor="none", label=several + what))
+    figure.legend(handles=shown, loc="outside lower left", ncols=len(shown), fontsize=8, frameon=False)
+
+
+# ---------------------------------------------------------------------- seconds
+
+
+def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] | None) -> None:
+    """Bars: what was predicted, and under it what was measured."""
+    predicted = {name: getattr(plan.phases, name) for name in PHASES} | {"wall": plan.seconds}
+    sides = [("predicted", PREDICTED, predicted), *([("measured", MEASURED, measured)] if measured else [])]
+    thick = 0.8 / len(sides)
+    for number, (label, color, seconds) in enumerate(sides):
+        places = [place + (number - (len(sides) - 1) / 2) * thick for place in range(len(predicted))]
+        bars = axes.barh(places, [seconds[name] for name in predicted], thick * 0.94, color=color, label=label)
+        axes.bar_label(
+            bars, [seconds_text(seconds[name]) if seconds[name] else "0 s" for name in predicted], padding=3, fontsize=8
+        )
+    axes.set_yticks(range(len(predicted)), [f"{name},\nall ranks" for name in PHASES] + ["wall time"], fontsize=9)
+    axes.invert_yaxis()
+    axes.margins(x=0.3)
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=5)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_xlabel("seconds", fontsize=9)
+    axes.set_title("time by phase", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    if measured:
+        axes.legend(fontsize=8, frameon=False, loc="best")

@@ -1,0 +1,388 @@
+"""Redistributions drawn with matplotlib: who sends to whom in which step, what links carry, what each step takes.
+
+    ┌ messages ─────┐   ┌ links ────────┐   ┌ each step ────┐
+    │ source        │   │ 0 ━━ 1 ── 2   │   │ busiest link  │    a row for each transfer
+    │  × target     │   │ ┃    │    │   │   ├───────────────┤
+    │ by step       │   │ 3 ── 4 ── 5   │   │ seconds       │
+    └───────────────┘   └───────────────┘   └───────────────┘
+
+Steps have the same colours in both; nothing here touches pyplot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from dask.utils import format_bytes
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection, PatchCollection
+from matplotlib.colors import Colormap, ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
+from oocarrays.plan.exchange.schedule import IDLE
+from oocarrays.plan.exchange.trace import Trace, arrivals
+from oocarrays.plan.layouts.redistribution import Redistribution
+from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.show.exchanges import network_text
+from oocarrays.show.picture import COLORS
+from oocarrays.show.redistributions import NOTHING, Outlook
+from oocarrays.show.report import seconds_text
+
+STEPS = COLORS[:7]
+"""Of few steps: those that are told apart best, without the grey."""
+KEPT = "#DDDDDD"
+"""What stays with its rank."""
+LOAD = colormaps["cividis_r"]
+"""Of links: the darker, the more they carry."""
+MOST_NUMBERS = 16
+"""Ranks whose messages have the number of their step written in."""
+MOST_CELLS = 64
+"""Ranks whose messages are drawn each with a border; more are an image."""
+MOST_POINTS = 512
+"""Points along an axis of such an image; of more ranks, some together are one."""
+MOST_NAMES = 64
+"""Ranks that have their number written on a mesh."""
+
+
+def draw_plan(plan: Redistribution, *, network: Network | str | None = None, schedule: str | None = None) -> Figure:
+    """A plan, as `draw` does it: by one schedule, or by the one of least predicted time."""
+    return draw(Outlook.of(plan, network, schedule))
+
+
+def draw(outlook: Outlook) -> Figure:
+    """The cheapest of what was priced, in one figure.
+
+    Returns
+    -------
+    Figure
+        With four axes for each transfer: messages, links, and by step the busiest link and the seconds.
+    """
+    plan = outlook.plan
+    rows = len(plan.transfers) if outlook.priced else 0
+    figure = Figure(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr, call-arg]
+    figure.suptitle("\n".join(_title(outlook)), fontsize=11, x=0.01, ha="left")
+    if not outlook.priced:
+        return figure
+    parts = figure.subfigures(rows, 1, squeeze=False)[:, 0]
+    chosen = outlook.priced[0]
+    for part, transfer, trace in zip(parts, plan.transfers, chosen.traces, strict=True):
+        grid = part.add_gridspec(2, 3, width_ratios=[1.15, 1.15, 1.0])
+        colors = _step_colors(len(trace.numbers))
+        _draw_messages(part.add_subplot(grid[:, 0]), transfer, trace, colors)
+        _draw_links(part.add_subplot(grid[:, 1]), outlook.network, trace)
+        shared = part.add_subplot(grid[0, 2])
+        _draw_shared(shared, trace)
+        _draw_seconds(part.add_subplot(grid[1, 2], sharex=shared), trace, colors)
+    return figure
+
+
+def _title(outlook: Outlook) -> list[str]:
+    """What is drawn, in two lines."""
+    plan = outlook.plan
+    what = f"{plan.source} → {plan.target}"
+    if not outlook.priced:
+        return [what, NOTHING]
+    chosen = outlook.priced[0]
+    return [
+        what,
+        f"{plan.method} by {chosen.schedule.name} on {network_text(outlook.network)} · {chosen.messages} messages in "
+        f"{chosen.steps} steps · {seconds_text(chosen.seconds)} predicted",
+    ]
+
+
+def _step_colors(steps: int) -> Colormap:
+    """A colour for each step: of many, from dark to light."""
+    if steps <= len(STEPS):
+        return ListedColormap(list(STEPS[: max(steps, 1)]))
+    return ListedColormap(colormaps["viridis"](np.linspace(0, 1, steps)))
+
+
+# ---------------------------------------------------------------------- messages
+
+
+def _draw_messages(axes: Axes, transfer: Transfer, trace: Trace, colors: Colormap) -> None:
+    """Source × target: the step in which what one has for the other arrives."""
+    sizes = transfer.sizes()
+    sources, targets = sizes.shape
+    steps, rides = (each[:sources, :targets] for each in arrivals(trace.exchange.schedule))
+    order = np.searchsorted(trace.numbers, steps)
+    sent = (sizes > 0) & (steps != IDLE)
+    ranks = max(sources, targets)
+    each = ceil_div(ranks, MOST_POINTS)
+    shown = _thinned(np.where(sent, order, IDLE), each)
+    bottom, right = (length * each - 0.5 for length in shown.shape)
+    axes.imshow(
+        np.ma.masked_equal(shown, IDLE),
+        extent=(-0.5, right, bottom, -0.5),
+        cmap=colors,
+        norm=Normalize(-0.5, len(trace.numbers) - 0.5),
+        interpolation="none",
+        zorder=1,
+    )
+    _draw_kept(axes, sizes)
+    forwarded = sent & (rides > 1)
+    if ranks <= MOST_CELLS:
+        axes.set_xticks(np.arange(targets + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(sources + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="white", linewidth=min(16 / ranks, 1.5))
+        axes.tick_params(which="minor", length=0)
+        _mark_forwarded(axes, forwarded, ranks)
+    if ranks <= MOST_NUMBERS:
+        _number_cells(axes, order, sent, forwarded, colors)
+    thinned = f"; a point is {each} × {each} ranks, their last step" if each > 1 else ""
+    axes.set_title(f"messages, by the step in which they arrive\n{_sent_text(sizes, trace)}{thinned}", fontsize=10)
+    axes.set_xlabel(f"to rank, {transfer.target}", fontsize=9)
+    axes.set_ylabel(f"from rank, {transfer.source}", fontsize=9)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.tick_params(labelsize=8)
+    axes.set_anchor("N")
+    _draw_legend(axes, bool(forwarded.any()), ranks, int(forwarded.sum()))
+
+
+def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
+    """The last step of every ``each`` × ``each`` ranks, so that no message is lost between points.
+
+    >>> _thinned(np.array([[-1, 3, 1], [-1, -1, -1]]), 2).tolist()
+    [[3, 1]]
+    """
+    rows, columns = (ceil_div(length, each) for length in steps.shape)
+    padding = ((0, rows * each - steps.shape[0]), (0, columns * each - steps.shape[1]))
+    padded = np.pad(steps, padding, constant_values=IDLE)
+    thinned: np.ndarray = padded.reshape(rows, each, columns, each).max(axis=(1, 3))
+    return thinned
+
+
+def _sent_text(sizes: np.ndarray, trace: Trace) -> str:
+    """Bytes between different ranks."""
+    moved = int(trace.exchange.sizes.sum() - np.trace(trace.exchange.sizes))
+    pairs = int(np.count_nonzero(sizes) - np.count_nonzero(np.diagonal(sizes)))
+    return f"{pairs} pairs of ranks, {format_bytes(moved)}"
+
+
+def _draw_kept(axes: Axes, sizes: np.ndarray) -> None:
+    """What needs no message."""
+    kept = np.flatnonzero(np.diagonal(sizes))
+    axes.add_collection(
+        PatchCollection([Rectangle((rank - 0.5, rank - 0.5), 1, 1) for rank in kept], facecolor=KEPT, edgecolor="none")
+    )
+
+
+def _mark_forwarded(axes: Axes, forwarded: np.ndarray, ranks: int) -> None:
+    """A dot on all that other ranks send on; numbers are written over it."""
+    source, target = np.nonzero(forwarded)
+    across = 220 / max(ranks, 4) * (0.62 if ranks <= MOST_NUMBERS else 0.3)
+    axes.scatter(target, source, s=across**2, marker="o", facecolor="white", edgecolor="none", zorder=3)
+
+
+def _number_cells(axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np.ndarray, colors: Colormap) -> None:
+    """The number of its step in each cell, in ink that can be read there."""
+    for source, target in zip(*np.nonzero(sent), strict=True):
+        step = int(order[source, target])
+        dark = not forwarded[source, target] and _is_dark(colors(step))
+        ink, size = ("white" if dark else "black"), min(9, 90 / max(sent.shape))
+        axes.text(target, source, str(step + 1), ha="center", va="center", fontsize=size, color=ink, zorder=4)
+
+
+def _is_dark(color: tuple[float, float, float, float]) -> bool:
+    """Whether black cannot be read on a colour."""
+    red, green, blue, _ = color
+    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.45
+
+
+def _draw_legend(axes: Axes, is_forwarded: bool, ranks: int, pairs: int) -> None:
+    """What grey is, and what a dot."""
+    handles: list[Patch | Line2D] = [Patch(facecolor=KEPT, label="stays with its rank")]
+    if is_forwarded:
+        dot = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "black", "linestyle": "none"}
+        none = {"linestyle": "none"}
+        is_marked = ranks <= MOST_CELLS
+        label = "rides through other ranks" if is_marked else f"{pairs} pairs' data rides through other ranks"
+        handles.append(Line2D([], [], label=label, **(dot if is_marked else none)))  # type: ignore[arg-type]
+    _put_legend_below(axes, handles)
+
+
+def _put_legend_below(axes: Axes, handles: Sequence[Patch | Line2D] | None = None) -> None:
+    """Below the label of the axis, whatever the picture's height."""
+    known = axes.get_legend_handles_labels()[0] if handles is None else handles
+    axes.legend(
+        handles=known,
+        fontsize=8,
+        frameon=False,
+        ncols=3,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        borderaxespad=4.4,
+    )
+
+
+# ---------------------------------------------------------------------- links
+
+
+def _draw_links(axes: Axes, network: Network, trace: Trace) -> None:
+    """What each link carries, all steps together."""
+    axes.set_title(
+        f"bytes on each link, all steps together\nthe busiest: {format_bytes(int(trace.link_bytes.max(initial=0)))}",
+        fontsize=10,
+    )
+    match network:
+        case Mesh():
+            _draw_mesh(axes, network, trace.link_bytes)
+        case FatTree():
+            _draw_tree(axes, network, trace.link_bytes)
+        case FlatCluster():
+            _draw_ways(axes, network, trace.link_bytes)
+        case _:
+            _draw_bars(axes, [("link", trace.link_bytes)], "bytes")
+
+
+def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
+    """Links side by side in both directions, the wider and darker the more they carry."""
+    links = list(_mesh_links(mesh, loads))
+    carried = np.array([load for _, load in links])
+    most = max(float(carried.max(initial=0)), 1.0)
+    wide = 200 / max(mesh.rows, mesh.columns, 4)
+    lines = LineCollection(
+        [ends for ends, _ in links],
+        array=carried,
+        cmap=LOAD,
+        norm=Normalize(0, most),
+        linewidths=wide * (0.02 + 0.1 * carried / most),
+        capstyle="butt",
+    )
+    axes.add_collection(lines)
+    names = mesh.ranks <= MOST_NAMES
+    rank = np.arange(mesh.ranks)
+    row, column = divmod(rank, mesh.columns)
+    across = wide * (0.5 if names else 0.25)
+    axes.scatter(column, row, s=across**2, facecolor="white", edgecolor="#555555", linewidth=0.6, zorder=3)
+    for number in rank if names else []:
+        axes.text(
+            *(column[number], row[number], str(number)),
+            ha="center",
+            va="center",
+            fontsize=min(wide * 0.22, 9),
+            zorder=4,
+        )
+    axes.set(xlim=(-0.6, mesh.columns - 0.4), ylim=(mesh.rows - 0.4, -0.6), aspect="equal", xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    axes.set_anchor("N")
+    thick = 0.032 * max(mesh.rows, mesh.columns) / mesh.rows
+    below = axes.inset_axes((0.1, -0.2 / mesh.rows - 1.4 * thick, 0.8, thick))
+    bar = axes.figure.colorbar(lines, cax=below, orientation="horizontal")
+    _tick_bytes(bar.ax.xaxis, most)
+    bar.ax.tick_params(labelsize=8)
+    bar.set_label("each way of a link on its right-hand side, as on a road", fontsize=8)
+
+
+def _mesh_links(mesh: Mesh, loads: np.ndarray) -> Iterator[tuple[list[tuple[float, float]], float]]:
+    """Where every link begins and ends, and what it carries: right, left, down, up, as the mesh counts them."""
+    apart = 0.11
+    right, left, down, up = loads.reshape(4, mesh.ranks)
+    for row in range(mesh.rows):
+        for column in range(mesh.columns - 1):
+            at = row * mesh.columns + column
+            yield [(column, row + apart), (column + 1, row + apart)], right[at]
+            yield [(column + 1, row - apart), (column, row - apart)], left[at]
+    for column in range(mesh.columns):
+        for row in range(mesh.rows - 1):
+            at = column * mesh.rows + row
+            yield [(column - apart, row), (column - apart, row + 1)], down[at]
+            yield [(column + apart, row + 1), (column + apart, row)], up[at]
+
+
+def _draw_tree(axes: Axes, tree: FatTree, loads: np.ndarray) -> None:
+    """The busiest link of each level, up and down."""
+    nodes = [-(-tree.ranks // 4**level) for level in range(len(tree.links)) for _ in range(2)]
+    most = np.array([part.max(initial=0) for part in np.split(loads, np.cumsum(nodes)[:-1])])
+    levels = [f"{'rank' if level == 0 else f'level {level}'},\n{links} links" for level, links in enumerate(tree.links)]
+    _draw_bars(axes, [("up", most[::2]), ("down", most[1::2])], "bytes on the busiest link of a level")
+    axes.set_xticks(range(len(levels)), levels, fontsize=8)
+
+
+def _draw_ways(axes: Axes, cluster: FlatCluster, loads: np.ndarray) -> None:
+    """What leaves each rank, and what comes to it; and what its host works for, where it has so many lanes."""
+    leaves, comes, works = np.split(loads, [cluster.ranks, 2 * cluster.ranks])
+    _draw_bars(axes, [("out", leaves), ("in", comes)], "bytes")
+    axes.set_xlabel("rank's way", fontsize=9)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    if works.size:
+        ranks = np.arange(cluster.ranks)
+        axes.hlines(works[list(cluster.hosts)], ranks - 0.5, ranks + 0.5, color=COLORS[5], label="a lane of its host")
+        axes.set_ylim(0, float(loads.max()) * 1.05)
+        _tick_bytes(axes.yaxis, float(loads.max()))
+        _put_legend_below(axes)
+
+
+def _draw_bars(axes: Axes, sides: list[tuple[str, np.ndarray]], what: str) -> None:
+    """Bars side by side; of many, lines."""
+    for number, (label, carried) in enumerate(sides):
+        color, places = (COLORS[4], COLORS[0])[number], np.arange(len(carried))
+        if len(carried) <= MOST_CELLS:
+            axes.bar(places + (number - 0.5) * 0.4, carried, 0.38, color=color, label=label)
+        else:
+            axes.step(places, carried, where="mid", color=color, label=label, linewidth=0.8)
+    axes.set_ylabel(what, fontsize=9)
+    _plain(axes)
+    _tick_bytes(axes.yaxis, max(float(carried.max()) for _, carried in sides))
+    _put_legend_below(axes)
+
+
+# ---------------------------------------------------------------------- steps
+
+
+def _draw_shared(axes: Axes, trace: Trace) -> None:
+    """How many messages share the busiest link of each step."""
+    places = np.arange(len(trace.numbers) + 1) + 0.5
+    axes.stairs(trace.shared, places, baseline=None, color=COLORS[5], linewidth=1.6)
+    axes.fill_between(places, np.append(trace.shared, trace.shared[-1:]), step="post", color=COLORS[5], alpha=0.15)
+    axes.set_title("each step in which something is sent", fontsize=10)
+    axes.set_ylabel("messages that share\nthe busiest link", fontsize=9)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=trace.shared.max(initial=0) > 1))
+    _plain(axes)
+    axes.tick_params(labelbottom=False)
+
+
+def _draw_seconds(axes: Axes, trace: Trace, colors: Colormap) -> None:
+    """Predicted seconds of each step, in its colour."""
+    steps = np.arange(len(trace.numbers))
+    gap = 0.1 if len(steps) <= MOST_CELLS else 0.0
+    axes.bar(steps + 1, trace.seconds, 1 - gap, color=[colors(int(step)) for step in steps])
+    axes.set_ylabel("predicted time\nof the step", fontsize=9)
+    axes.set_xlabel(f"step, of {len(trace.numbers)}; {seconds_text(float(trace.seconds.sum()))} together", fontsize=9)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(seconds_text(value)) if value else "0"))
+    axes.set_xlim(0.5, len(steps) + 0.5)
+    _plain(axes)
+
+
+def _plain(axes: Axes) -> None:
+    axes.set_ylim(bottom=0)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _tick_bytes(axis: Axis, most: float) -> None:
+    """Some five ticks, at multiples of a power of two."""
+    axis.set_major_locator(MultipleLocator(2.0 ** max(math.ceil(math.log2(max(most, 1) / 5)), 0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _short(format_bytes(round(value))) if value else "0"))
+
+
+def _short(text: str) -> str:
+    """A number and its unit, without zeros that say nothing.
+
+    >>> _short("32.00 kiB"), _short("2.50 ms"), _short("100 B")
+    ('32 kiB', '2.5 ms', '100 B')
+    """
+    number, unit = text.split()
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"

@@ -1,0 +1,255 @@
+"""Redistributions as a person reads them: what a plan moves, and what each schedule makes of it on a network."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dask.utils import format_bytes, parse_bytes
+
+from oocarrays.errors import LayoutError, ScheduleError
+from oocarrays.mapping.given import element_type
+from oocarrays.mapping.layouts.hpf import parse_layout
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.exchange.network import Mesh, Network
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.exchange.trace import Ordered, in_order, ordered
+from oocarrays.plan.layouts.redistribution import Redistribution
+from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.show.exchanges import BETWEEN_WORKERS, constants_of, network_text, parsed_network
+from oocarrays.show.report import seconds_text, table
+
+# ---------------------------------------------------------------------- what is asked for
+
+
+def elements(text: str) -> int:
+    """A number of elements, with Dask's suffixes.
+
+    >>> elements("960"), elements("1M"), elements("1.5Gi")
+    (960, 1000000, 1610612736)
+
+    Raises
+    ------
+    LayoutError
+        Where it cannot be read, or is no whole number.
+    """
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?", text.strip(), re.IGNORECASE)
+    scale = parse_bytes(f"1{number[2]}B") if number and number[2] else 1
+    count = float(number[1]) * scale if number else math.nan
+    if not count.is_integer():
+        raise LayoutError(f"{text!r} is no number of elements; write 960, 1M (a million) or 1Mi (1048576)")
+    return int(number[1]) * scale if number and number[1].isdecimal() else int(count)
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """Extents as a person writes them.
+
+    >>> shape("1024x1k"), shape("8 × 6, 2")
+    ((1024, 1000), (8, 6, 2))
+    """
+    return tuple(map(elements, re.split("[x×,]", text, flags=re.IGNORECASE)))
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element.
+
+    >>> itemsize("float32"), itemsize("i2")
+    (4, 2)
+
+    Raises
+    ------
+    LayoutError
+        Where there is no such type, or its elements have no fixed size.
+    """
+    return element_type(dtype, error=LayoutError).itemsize
+
+
+def layouts(
+    extents: tuple[int, ...],
+    source: str,
+    target: str,
+    *,
+    ranks: tuple[int | None, int | None] = (None, None),
+    grids: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
+) -> tuple[Layout, Layout]:
+    """Who holds what before and afterwards; where nothing else is said, there are as many ranks afterwards.
+
+    >>> layouts((8, 8), "(block, *)", "(*, block)", ranks=(4, None))
+    (Layout.of((8, 8), '(block, *) on 4 × 1'), Layout.of((8, 8), '(*, block) on 1 × 4'))
+    """
+    before = Layout.of(extents, source, ranks=ranks[0], grid=grids[0])
+    named = ranks[1] is not None or grids[1] is not None or parse_layout(target)[1] is not None
+    return before, Layout.of(extents, target, ranks=ranks[1] if named else before.ranks, grid=grids[1])
+
+
+# ---------------------------------------------------------------------- what it comes to
+
+
+NOTHING = "nothing has to move from rank to rank"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """A redistribution on a network, before it is run: what each schedule makes of it."""
+
+    plan: Redistribution
+    """What moves."""
+    network: Network
+    """What carries it."""
+    whose: str
+    """Whose constants predict seconds."""
+    priced: list[Ordered]
+    """What schedules cost, the cheapest first; none where nothing has to move."""
+    left_out: list[Schedule]
+    """Schedules that would take too long to price."""
+
+    @classmethod
+    def of(cls, plan: Redistribution, network: Network | str | None = None, schedule: str | None = None) -> Outlook:
+        """A plan priced by every schedule that takes its ranks, or by one that is asked for.
+
+        Parameters
+        ----------
+        network : Network or str
+            What carries messages, or its text, such as ``"mesh:8x8"``; by default a flat cluster of as many ranks.
+
+        Raises
+        ------
+        ScheduleError
+            Where there is no such schedule or network, or it does not take this number of ranks.
+        """
+        there = _standing(plan, network)
+        constants, whose = constants_of(there)
+        columns = there.columns if isinstance(there, Mesh) else None
+        chosen = Schedule.of(schedule, there.ranks, columns=columns) if schedule else None
+        sizes = [each * plan.itemsize for each in plan.sizes()] if plan.price.messages else []
+        priced: list[Ordered] = []
+        left_out: list[Schedule] = []
+        if sizes and chosen is None:
+            priced, left_out = in_order(sizes, there, constants)
+        elif sizes and chosen is not None:
+            priced = [ordered(chosen, sizes, there, constants)]
+        return cls(plan=plan, network=there, whose=whose, priced=priced, left_out=left_out)
+
+    def text(self) -> str:
+        """Lines for whoever decides: methods, transfers, schedules."""
+        if not self.priced:
+            return f"{self.plan.explain()}\n\n{NOTHING}"
+        transfers = table([_TRANSFER_HEAD, *map(self._transfer_row, self.plan.transfers)])
+        schedules = table([_SCHEDULE_HEAD, *(self._schedule_row(each) for each in self.priced)])
+        names = ", ".join(each.name.lower() for each in self.left_out)
+        return "\n".join(
+            [
+                self.plan.explain(),
+                "",
+                transfers,
+                "",
+                f"on {network_text(self.network)}",
+                schedules,
+                *([f"not priced, as that takes long for so many: {names}; --schedule prices one"] if names else []),
+                "",
+                *self._priced_by(),
+            ]
+        )
+
+    def _priced_by(self) -> list[str]:
+        if self.whose == BETWEEN_WORKERS:
+            return [f"priced by {self.whose}"]
+        return [f"methods are priced by {BETWEEN_WORKERS}", f"schedules are priced by {self.whose}"]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        plan = self.plan
+        return {
+            "source": str(plan.source),
+            "target": str(plan.target),
+            "shape": list(plan.source.shape),
+            "itemsize": plan.itemsize,
+            "method": plan.method,
+            "methods": [asdict(offer) for offer in plan.offers],
+            "transfers": [self._transfer_facts(each) for each in plan.transfers],
+            "peak_bytes": plan.peak_bytes(),
+            "stored_bytes": plan.stored_bytes,
+            "network": network_text(self.network),
+            "constants": self.whose,
+            "schedules": [self._schedule_facts(each) for each in self.priced],
+            "not_priced": [each.name for each in self.left_out],
+        }
+
+    def _transfer_facts(self, transfer: Transfer) -> dict[str, Any]:
+        """What a transfer sends; the least and the most are of ranks that hold something before."""
+        work, ranks = transfer.work, transfer.source.ranks
+        sent = (work.held - work.kept)[:ranks] * self.plan.itemsize
+        return {
+            "source": str(transfer.source),
+            "target": str(transfer.target),
+            "messages": int(work.sends.sum()),
+            "moved_bytes": work.moved * self.plan.itemsize,
+            "least_sent_bytes": int(sent.min()),
+            "most_sent_bytes": int(sent.max()),
+            "most_messages_sent": int(work.sends.max()),
+            "most_messages_received": int(work.receives.max()),
+        }
+
+    def _transfer_row(self, transfer: Transfer) -> tuple[str, ...]:
+        facts = self._transfer_facts(transfer)
+        return (
+            f"{transfer.source} → {transfer.target}",
+            str(facts["messages"]),
+            format_bytes(facts["moved_bytes"]),
+            f"{format_bytes(facts['least_sent_bytes'])} to {format_bytes(facts['most_sent_bytes'])}",
+            f"{facts['most_messages_sent']}, takes {facts['most_messages_received']}",
+        )
+
+    def _schedule_facts(self, each: Ordered) -> dict[str, Any]:
+        return {
+            "schedule": each.schedule.name,
+            "columns": each.schedule.columns,
+            "steps": each.steps,
+            "messages": each.messages,
+            "busiest_link_messages": each.shared,
+            "busiest_link_bytes": each.link_bytes,
+            "buffer_bytes": each.buffer_bytes,
+            "peak_bytes": self.plan.peak_bytes(buffers=each.buffer_bytes),
+            "seconds": each.seconds,
+        }
+
+    def _schedule_row(self, each: Ordered) -> tuple[str, ...]:
+        cheapest = each is self.priced[0] and len(self.priced) > 1
+        steps = sum(len(each.schedule) for _ in each.traces)
+        return (
+            f"{each.schedule.name}{' ◄' * cheapest}",
+            f"{each.steps} of {steps}",
+            str(each.messages),
+            f"{each.shared:g}",
+            format_bytes(int(each.link_bytes)),
+            format_bytes(each.buffer_bytes) if each.schedule.forwards else "–",
+            format_bytes(self.plan.peak_bytes(buffers=each.buffer_bytes)),
+            seconds_text(each.seconds),
+        )
+
+
+def _standing(plan: Redistribution, network: Network | str | None) -> Network:
+    """A network with a place for each rank of a plan."""
+    layouts = [plan.source, plan.target, *(transfer.target for transfer in plan.transfers)]
+    ranks = max(layout.ranks for layout in layouts)
+    if network is None or isinstance(network, str):
+        return parsed_network(network or "flat", ranks)
+    if network.ranks != ranks:
+        raise ScheduleError(f"{network_text(network)} has {network.ranks} places, not one for each of {ranks} ranks")
+    return network
+
+
+_TRANSFER_HEAD = ("transfer", "messages", "between ranks", "a rank sends", "messages at most")
+_SCHEDULE_HEAD = (
+    "schedule",
+    "steps",
+    "messages",
+    "share a link",
+    "busiest link",
+    "to send on",
+    "a rank holds",
+    "predicted",
+)

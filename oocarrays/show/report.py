@@ -1,0 +1,305 @@
+"""What a person reads: lines, tables, a bar."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from dask.utils import format_bytes, format_time
+
+from oocarrays.plan.files.scatter import FilesPlan
+from oocarrays.plan.files.shift import ShiftPlan
+from oocarrays.plan.lazy.blocks import BlocksPlan, DatasetPlan
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.storage.meter import Meter
+
+BAR_WIDTH = 30
+LINE_WIDTH = 100
+
+
+def bytes_text(nbytes: int) -> str:
+    """Show a size of any number of bytes: arrays may be named that have more than a float can hold.
+
+    >>> bytes_text(2**20), bytes_text(2**1261 + 1)
+    ('1.00 MiB', '2**1261 B')
+    """
+    return format_bytes(nbytes) if nbytes < 2**512 else f"2**{nbytes.bit_length() - 1} B"
+
+
+def cache_text(past_cache: bool) -> str:
+    """How local files are read and written.
+
+    >>> cache_text(True)
+    "past the system's cache"
+    """
+    return f"{'past' if past_cache else 'through'} the system's cache"
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds with a unit.
+
+    >>> seconds_text(0.25), seconds_text(12.34)
+    ('250.00 ms', '12.34 s')
+    """
+    return format_time(seconds)
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Extents as a person writes them.
+
+    >>> shape_text((3, 4)), shape_text(())
+    ('3 × 4', 'scalar')
+    """
+    return " × ".join(map(str, shape)) or "scalar"
+
+
+def missing_text(missing: int | None, chunks: int) -> str:
+    """How many chunks an array lacks.
+
+    >>> missing_text(3, 12), missing_text(0, 12), missing_text(None, 10**9)
+    ('3 of 12', 'none of 12', 'not counted')
+    """
+    return "not counted" if missing is None else f"{missing or 'none'} of {chunks}"
+
+
+def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
+    """Rows with aligned columns.
+
+    >>> print(table([("a", "bb"), ("ccc", "d")]))
+    a    bb
+    ccc  d
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(indent + line.rstrip() for line in lines)
+
+
+def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
+    """A value in one line of at most ``most`` characters.
+
+    >>> shortened("a\\nb"), shortened(list(range(100)), most=12)
+    ("'a\\\\nb'", '[0, 1, 2, 3…')
+    """
+    text = repr(value) if quoted else str(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
+    """The first rows, and how many more there are.
+
+    >>> first_rows([("a", "b")] * 22, 20)[-1]
+    ('… 2 more', '')
+    """
+    if len(rows) <= most:
+        return rows
+    return [*rows[:most], (f"… {len(rows) - most} more", *[""] * (len(rows[0]) - 1))]
+
+
+# ---------------------------------------------------------------------- plans
+
+
+ACCESS_WORDS = {
+    "mapped": "mapped files",
+    "ranges": "byte ranges",
+    "sieved": "one byte range a chunk",
+    "chunks": "whole chunks",
+}
+
+
+def pass_text(step: Pass) -> str:
+    """What one pass does, in a few words."""
+    reads = ACCESS_WORDS[step.access]
+    unit = "regions" if step.method == "independent" else "partitions"
+    return (
+        f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} target chunks "
+        f"({shape_text(step.target.grid.chunks)} each), {reads}, {step.ranks} ranks"
+        + (f", {step.schedule.name}" if step.method != "independent" else "")
+        + (f", {step.requests} requests a rank under way" if step.requests > 1 else "")
+    )
+
+
+def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
+    """A plan as rows of name and value."""
+    t = plan.traffic
+    each = " in each worker" if plan.processes else ""
+    about = " (estimate)" if plan.source.coded or plan.target.coded else ""
+    return [
+        *([("workers", f"{plan.processes}, {plan.ranks} ranks")] if plan.processes else []),
+        ("strategy", plan.strategy if plan.passes else "nothing to move"),
+        ("chunks", f"{shape_text(plan.source.grid.chunks)} → {shape_text(plan.target.grid.chunks)}"),
+        *((f"pass {i}", pass_text(step)) for i, step in enumerate(plan.passes, 1)),
+        ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}"),
+        ("decodes", format_bytes(t.decoded_bytes)),
+        ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+        ("messages", f"{t.messages}, {format_bytes(t.exchanged_bytes)}"),
+        ("scratch", format_bytes(plan.scratch_bytes)),
+        ("tasks", str(t.tasks)),
+        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
+        ("predicted", seconds_text(plan.seconds)),
+    ]
+
+
+def considered_rows(plan: RechunkPlan) -> list[tuple[str, ...]]:
+    """Every strategy that was looked at, a row each, below a head."""
+    rows = [
+        (
+            c.strategy,
+            str(c.ranks),
+            "–" if c.seconds is None else f"{c.seconds:.2f}",
+            format_bytes(c.peak_bytes),
+            c.reason,
+        )
+        for c in plan.considered
+    ]
+    return [("strategy", "ranks", "seconds", "memory", ""), *rows]
+
+
+def explain(plan: RechunkPlan) -> str:
+    """The plan, and every strategy that was looked at."""
+    considered = table(considered_rows(plan), indent="  ") if plan.considered else "  none: the array is empty"
+    return f"{table(plan_rows(plan))}\n\nconsidered\n{considered}"
+
+
+def number_text(value: float | Mapping[str, float]) -> str:
+    """A constant of the cost model, or one for each codec.
+
+    >>> number_text(1.234e9), number_text({"zstd": 7e8, "other": 5e8})
+    ('1.23e+09', 'zstd 7e+08, other 5e+08')
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {number_text(part)}" for name, part in value.items())
+    return f"{value:.3g}"
+
+
+PHASES = {
+    "read": ("read",),
+    "exchange": ("exchange", "take", "send", "receive", "carry", "taken"),
+    "write": ("write", "put"),
+}
+"""Phases of a plan, and what its tasks count their seconds under."""
+
+
+def phase_seconds(meter: Meter) -> dict[str, float]:
+    """Seconds that all ranks of a run together spent in each phase of its plan."""
+    return {name: sum(meter.seconds.get(verb, 0.0) for verb in verbs) for name, verbs in PHASES.items()}
+
+
+def seconds_outside(meter: Meter) -> float:
+    """Seconds of all ranks together in what is no phase: making files, marking, syncing, and cleaning up."""
+    inside = {verb for verbs in PHASES.values() for verb in verbs}
+    return sum(seconds for verb, seconds in meter.seconds.items() if verb not in inside)
+
+
+COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
+    "read requests": ("read_requests", str),
+    "read": ("read_bytes", format_bytes),
+    "decoded": ("decoded_bytes", format_bytes),
+    "write requests": ("write_requests", str),
+    "written": ("written_bytes", format_bytes),
+    "messages": ("messages", str),
+}
+"""What is planned and counted under the same name, and how it is shown."""
+READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
+
+
+def counted_rows(planned: Any, meter: Meter, names: Sequence[str] = READ_AND_WRITTEN) -> list[tuple[str, str, str]]:
+    """Some of what is counted, beside what was planned.
+
+    >>> from types import SimpleNamespace
+    >>> counted_rows(SimpleNamespace(messages=3), Meter(), ["messages"])
+    [('messages', '3', '0')]
+    """
+    wanted = ((name, *COUNTED[name]) for name in names)
+    return [(name, show(getattr(planned, of)), show(getattr(meter, of))) for name, of, show in wanted]
+
+
+def measured_rows(
+    plan: RechunkPlan | BlocksPlan | DatasetPlan | FilesPlan | ShiftPlan, meter: Meter, seconds: float
+) -> list[tuple[str, str, str]]:
+    """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
+    phases = [
+        (f"  {name}, all ranks", f"{getattr(plan.phases, name):.2f}", f"{measured:.2f}")
+        for name, measured in phase_seconds(meter).items()
+    ]
+    return [
+        ("", "planned", "measured"),
+        ("seconds", f"{plan.seconds:.2f}", f"{seconds:.2f}"),
+        *phases,
+        ("  begin and end, all ranks", "", f"{seconds_outside(meter):.2f}"),
+        *counted_rows(plan.traffic, meter, tuple(COUNTED)),
+    ]
+
+
+def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
+    """What became of the ranks of a lost worker."""
+    ranks, worker = move["moved"], move["worker"]
+    there = len(ranks) + sum(home == worker for home in placement.values())
+    several = f", whose budget now holds {there} ranks" if there > len(ranks) else ""
+    return f"worker {move['lost']} was lost: ranks {', '.join(map(str, ranks))} went to {worker}{several}"
+
+
+# ---------------------------------------------------------------------- the bar
+
+
+@contextmanager
+def progress_bar(
+    plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any, stream: TextIO | None = None
+) -> Iterator[None]:
+    """Show, while the block runs, how many of a plan's bytes have been read and written."""
+    out = stream or sys.stderr
+    stop = threading.Event()
+    start = time.perf_counter()
+    reads, writes = run.expected
+    t = plan.traffic
+    to_read = t.read_bytes * reads / max(t.read_requests, 1)
+    to_write = t.written_bytes * writes / max(t.write_requests, 1)
+
+    def show() -> None:
+        read = done_share(run.meter.read_requests, reads) * to_read
+        written = done_share(run.meter.write_requests + run.meter.skipped_chunks, writes) * to_write
+        line = bar_line(read + written, to_read + to_write, time.perf_counter() - start)
+        out.write("\r" + line.ljust(LINE_WIDTH))
+        out.flush()
+
+    def show_again_and_again() -> None:
+        while not stop.wait(0.1):
+            show()
+
+    thread = threading.Thread(target=show_again_and_again, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        show()
+        out.write("\n")
+
+
+def done_share(made: int, expected: float) -> float:
+    """The share of the expected requests that have been made: what each brings is not known where data is coded.
+
+    >>> done_share(1, 4), done_share(5, 4), done_share(0, 0)
+    (0.25, 1.0, 1.0)
+    """
+    return min(made / expected, 1.0) if expected >= 1 else 1.0
+
+
+def bar_line(done: float, total: float, elapsed: float) -> str:
+    """One line of the bar, from bytes and seconds.
+
+    >>> bar_line(2**29, 2**30, 2.0)
+    '[███████████████               ]  50 %  512.00 MiB of 1.00 GiB, 2.0 s, 2.00 s left'
+    """
+    share = done / total if total else 1.0
+    left = f", {seconds_text(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
+    bar = f"[{'█' * int(share * BAR_WIDTH):<{BAR_WIDTH}}] {share:4.0%}".replace("%", " %")
+    return f"{bar}  {format_bytes(int(done))} of {format_bytes(int(total))}, {elapsed:.1f} s{left}"

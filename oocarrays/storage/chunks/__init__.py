@@ -1,0 +1,1 @@
+"""The chunks of one array file: read, written, changed in part, and copied."""

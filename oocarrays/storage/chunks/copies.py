@@ -1,0 +1,207 @@
+"""Stored arrays copied as they are: every object under an array's path, its metadata too, and nothing decoded.
+
+    source/air/  .zarray  0.0  0.1  1.0        target/air/  .zarray
+                    │      │    │    │    ─►                 0.0       part 0 of 2: by a digest of the key
+                    └──────┴────┴────┴──                     0.1  1.0  part 1 of 2
+
+Whoever copies a part lists the keys for himself: nobody has to hold a list of all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Callable, Container, Iterator
+from contextlib import suppress
+from hashlib import blake2b
+
+import numpy as np
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.common import concurrent_map
+from zarr.core.sync import sync
+from zarr.storage import StorePath
+
+from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.files.array_file import PARTIAL, StoreLike, local_folder, store_path
+from oocarrays.storage.journal.journal import FOLDER
+from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.durable import written
+from oocarrays.storage.stores.refused import write_error
+
+KEYS_AT_ONCE = 1000
+"""Keys of a store that are held at one time."""
+
+
+def copy_part(
+    source: zarr.Array,
+    target: StoreLike,
+    part: int,
+    parts: int,
+    *,
+    at_once: int,
+    meter: Meter,
+    receipts: Unkept = UNKEPT,
+    kept: Container[str] = (),
+    fresh: bool = True,
+) -> None:
+    """Copy one of ``parts`` of an array's objects; what is there already is replaced, each object at once.
+
+    Parameters
+    ----------
+    target : path or Store
+        Where the same array is to be.
+    at_once : int
+        Objects under way at one time, where they are no local files.
+    receipts : Unkept
+        Takes those of all objects of the part.
+    kept : container of str
+        Keys of objects that are there already, and are not copied again.
+    fresh : bool
+        Whether there is nothing yet where they go; where there may be, what the source has not is removed.
+
+    Raises
+    ------
+    DiskFullError
+        Where there is no room.
+    StoreFailure
+        Where a store refuses, or an object has gone since it was listed.
+    """
+    place = source.store_path
+    here, there = local_folder(place.store, place.path), local_folder(target)
+
+    def mine(key: str) -> bool:
+        return is_in_part(key, part, parts) and key not in kept
+
+    if here is not None and there is not None:
+        _copy_files(here, there, mine, meter, receipts)
+        if not fresh:
+            _remove_files(here, there, mine)
+    else:
+        sync(_copy_objects(place, store_path(target), mine, at_once, meter, receipts))
+        if not fresh:
+            sync(_remove_objects(place, store_path(target), mine, at_once))
+
+
+def is_in_part(key: str, part: int, parts: int) -> bool:
+    """Whether the object under ``key`` is in one of ``parts``, in every process and at any time.
+
+    >>> [[key for key in ("c/0", "c/1", "c/2", "c/3") if is_in_part(key, part, 2)] for part in range(2)]
+    [['c/3'], ['c/0', 'c/1', 'c/2']]
+    """
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) % parts == part
+
+
+def _is_of_array(key: str) -> bool:
+    """Whether a key is part of an array, and not of what a run has left there."""
+    return key.partition("/")[0] != FOLDER and not PARTIAL.search(key)
+
+
+def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter, receipts: Unkept) -> None:
+    for key in _files(here):
+        if mine(key):
+            nbytes = _copy_file(os.path.join(here, key), os.path.join(there, key))
+            meter.add(copied_objects=1, copied_bytes=nbytes)
+            receipts.stored(key, nbytes)
+
+
+def _remove_files(here: str, there: str, mine: Callable[[str], bool]) -> None:
+    """Remove what was copied once and has no original any more."""
+    for key in list(_files(there)) if os.path.isdir(there) else ():
+        copy = os.path.join(there, key)
+        if mine(key) and not os.path.lexists(os.path.join(here, key)):
+            try:
+                os.unlink(copy)
+            except OSError as error:
+                raise write_error(copy, error) from error
+            written(copy)
+
+
+def _files(folder: str) -> Iterator[str]:
+    """The keys of an array's files."""
+    try:
+        for root, folders, names in os.walk(folder, onerror=_refuse):
+            folders[:] = [name for name in folders if name != FOLDER]
+            keys = (os.path.relpath(os.path.join(root, name), folder) for name in names)
+            yield from filter(_is_of_array, keys)
+    except OSError as error:
+        raise StoreFailure(f"cannot read {folder}: {error.strerror or error}") from error
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def _copy_file(path: str, copy: str) -> int:
+    """Copy a file under another name first; returns its bytes."""
+    partial = f"{copy}.{uuid.uuid4().hex}.partial"
+    try:
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        shutil.copyfile(path, partial)
+        nbytes = os.path.getsize(partial)
+        os.replace(partial, copy)
+        written(copy)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(partial)
+        if error.filename == path:
+            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+        raise write_error(copy, error) from error
+    return nbytes
+
+
+async def _copy_objects(
+    source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int, meter: Meter, receipts: Unkept
+) -> None:
+    prefix = _prefix(source)
+
+    async def copy(key: str) -> None:
+        found = await source.store.get(prefix + key, default_buffer_prototype())
+        if found is None:
+            raise StoreFailure(f"cannot copy {key} of {source}: it has gone since it was listed")
+        await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
+        receipts.put(key, found.as_numpy_array().view(np.uint8))
+        meter.add(copied_objects=1, copied_bytes=len(found))
+
+    try:
+        async for keys in _listed(source, mine):
+            await concurrent_map([(key,) for key in keys], copy, at_once)
+    except OocError:
+        raise
+    except OSError as error:
+        raise StoreFailure(f"cannot copy {source}: {error}") from error
+
+
+async def _remove_objects(source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int) -> None:
+    """Remove what was copied once and has no original any more."""
+
+    async def remove(key: str) -> None:
+        if not await source.store.exists(_prefix(source) + key):
+            await target.store.delete(_prefix(target) + key)
+
+    try:
+        async for keys in _listed(target, mine):
+            await concurrent_map([(key,) for key in keys], remove, at_once)
+    except OSError as error:
+        raise StoreFailure(f"cannot remove what {target} has more than {source}: {error}") from error
+
+
+def _prefix(place: StorePath) -> str:
+    return f"{place.path}/" if place.path else ""
+
+
+async def _listed(source: StorePath, mine: Callable[[str], bool]) -> AsyncIterator[list[str]]:
+    """The keys of a part, some at a time."""
+    prefix = _prefix(source)
+    keys: list[str] = []
+    async for found in source.store.list_prefix(prefix):
+        key = found.removeprefix(prefix)
+        if _is_of_array(key) and mine(key):
+            keys.append(key)
+        if len(keys) == KEYS_AT_ONCE:
+            yield keys
+            keys = []
+    if keys:
+        yield keys

@@ -1,0 +1,153 @@
+"""Where chunks lie in local files: each in a file of its own, or many in a shard.
+
+box of chunks     ┌ shard ┬ shard ┐       an index is read once, and tells of all chunks of the box in its shard
+                  │ ▪ ▪ ▪ │ ▪ ▪   │
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.pages import want
+
+Index = tuple[int, ...]
+MISSING = -1
+"""What the index of a shard says of a chunk that is not stored, read with a sign."""
+
+
+class Found(NamedTuple):
+    """Of chunks that are stored, in their order."""
+
+    numbers: np.ndarray
+    """Which of those asked for they are."""
+    files: np.ndarray
+    """Their open files."""
+    offsets: np.ndarray
+    """Where they begin in them, in bytes."""
+    nbytes: np.ndarray
+    """Their bytes."""
+
+
+class Places:
+    """Where the chunks of an array file lie in local files.
+
+    Parameters
+    ----------
+    scattered : bool
+        Whether the device is to bring what is asked for only, and not as much again behind each range.
+    """
+
+    def __init__(self, file: ArrayFile, meter: Meter, *, scattered: bool = False) -> None:
+        self._file = file
+        self._scattered = scattered and hasattr(os, "posix_fadvise")
+        blobs = blobs_of(file.zarr)
+        assert isinstance(blobs, LocalBlobs), "what is in other stores is fetched"
+        self._root = blobs.root
+        self._expected = None if file.stored.coded else file.stored.chunk_bytes
+        self._shard = file.chain.shard
+        self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
+
+    def find(self, chunks: tuple[range, ...], files: dict[str, int]) -> Found:
+        """Those of a box of chunks that are stored.
+
+        Parameters
+        ----------
+        files : dict
+            Files that are open, by their keys, -1 where there is none; what is opened is added.
+        """
+        if self._shard and self._indices:
+            return self._in_shards(chunks, files, self._shard, self._indices)
+        found = []
+        for number, index in enumerate(product(*chunks)):
+            key = self._file.chunk_key(index)
+            files[key] = file = self._open(key)
+            if file >= 0:
+                found.append((number, file, 0, os.fstat(file).st_size))
+                self._check_chunk(f"{self._root}/{key}", found[-1][-1])
+        return Found(*np.array(found, np.int64).reshape(-1, 4).T)
+
+    def _in_shards(
+        self, chunks: tuple[range, ...], files: dict[str, int], layout: ShardLayout, indices: ShardedBlobs
+    ) -> Found:
+        """The same, a shard after the other: what the index says of all its chunks at once."""
+        numbers, boxes = _cut(chunks, layout)
+        opened, places = np.empty(numbers.shape, np.int64), np.empty((*numbers.shape, 2), np.int64)
+        keys = [self._file.chunk_key(shard) for shard, _ in boxes]
+        sizes = []
+        for key in keys:
+            files[key] = file = self._open(key)
+            sizes.append(0 if file < 0 else os.fstat(file).st_size)
+            if file >= 0:  # the device brings it while other shards are opened
+                want(file, max(sizes[-1] - layout.index_bytes, 0) if layout.at_end else 0, layout.index_bytes)
+        for key, size, (_, here) in zip(keys, sizes, boxes, strict=True):
+            opened[here] = files[key]
+            places[here] = entries = indices.index(key)[numbers[here]].view(np.int64)
+            self._check_shard(key, size, entries.reshape(-1, 2))
+        places = places.reshape(-1, 2)
+        stored = np.flatnonzero(places[:, 0] != MISSING)
+        return Found(stored, opened.reshape(-1)[stored], places[stored, 0], places[stored, 1])
+
+    def _check_shard(self, key: str, size: int, entries: np.ndarray) -> None:
+        """Refuse a shard that does not hold what its index says."""
+        stored = entries[entries[:, 0] != MISSING].view(np.uint64)
+        if not len(stored):
+            return
+        offsets, nbytes = stored.T
+        if max(int(offsets.max()), int(nbytes.max()), end := int((offsets + nbytes).max())) > size:
+            raise CorruptChunkError(f"{self._root}/{key} is cut short: it has {size} bytes, its index says {end}")
+        for each in (nbytes.min(), nbytes.max()):
+            self._check_chunk(f"a chunk in {self._root}/{key}", int(each))
+
+    def _check_chunk(self, name: str, nbytes: int) -> None:
+        if self._expected not in (None, nbytes):
+            raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self._expected}")
+
+    def _open(self, key: str) -> int:
+        """An open file; -1 where there is none."""
+        try:
+            file = os.open(f"{self._root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return -1
+        except OSError as error:
+            raise StoreFailure(f"cannot open {self._root}/{key}: {error.strerror}") from error
+        if self._scattered:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        return file
+
+
+def _cut(chunks: tuple[range, ...], layout: ShardLayout) -> tuple[np.ndarray, list[tuple[Index, tuple[slice, ...]]]]:
+    """The number of each chunk of a box in its shard; and each shard, with the part of the box that is in it."""
+    number = np.zeros((1,) * len(chunks), np.int64)
+    along = []
+    for axis, (indices, count) in enumerate(zip(chunks, layout.counts, strict=True)):
+        inside = np.arange(indices.start, indices.stop, indices.step) % count
+        step = math.prod(layout.counts[axis + 1 :])
+        number = number + (inside * step).reshape(-1, *(1,) * (len(chunks) - axis - 1))
+        along.append(list(_shards(indices, count)))
+    return number, [tuple(zip(*each, strict=True)) if each else ((), ()) for each in product(*along)]
+
+
+def _shards(indices: range, count: int) -> Iterator[tuple[int, slice]]:
+    """Each shard along one axis, and which of ascending indices of chunks are in it.
+
+    >>> list(_shards(range(3, 12, 2), 4))
+    [(0, slice(0, 1, None)), (1, slice(1, 3, None)), (2, slice(3, 5, None))]
+    """
+    low = 0
+    while low < len(indices):
+        shard = indices[low] // count
+        high = len(range(indices.start, min((shard + 1) * count, indices.stop), indices.step))
+        yield shard, slice(low, high)
+        low = high

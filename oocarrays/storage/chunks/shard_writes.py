@@ -1,0 +1,136 @@
+"""Writing a part of a shard: what nothing is written of goes along as it is stored, neither decoded nor coded again.
+
+stored     ┌─────────┬─────────┬─────────┬───────┐
+           │ chunk 0 │ chunk 2 │ chunk 1 │ index │      one request
+           └─────────┴─────────┴─────────┴───────┘
+written    ┌─────────┬───────────┬─────────┬───────┐
+           │ chunk 0 │ chunk 1 ░ │ chunk 2 │ index │    the shard is replaced at once
+           └─────────┴───────────┴─────────┴───────┘
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from oocarrays.errors import CorruptChunkError
+from oocarrays.mapping.section import Section
+from oocarrays.storage.chunks.access import fill_bits, is_fill
+from oocarrays.storage.chunks.chunk_locks import ChunkLocks
+from oocarrays.storage.chunks.write_units import Unit
+from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
+from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.presence import Missing
+from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.pool import Pool, numpy_bytes, shaped
+from oocarrays.storage.stores.blobs import LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.pages import can_map
+
+
+class Sharded:
+    """Reads, changes and replaces shards."""
+
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+        assert file.chain.shard is not None, "only shards are written chunk by chunk"
+        self.file, self.meter, self._layout, self._receipts = file, meter, file.chain.shard, receipts
+        self.missing = Missing(file.presence, meter)
+        self._blobs, self._locks = blobs_of(file.zarr), ChunkLocks(file)
+        self._box = Section((0,) * len(self._layout.chunks), self._layout.chunks)
+        self._pool, self._most = Pool(numpy_bytes), most_shard_bytes(file.chain, file.dtype.itemsize)
+        self._chunk_bytes = math.prod(self._layout.chunks) * file.dtype.itemsize
+        self._fill = fill_bits(file)
+
+    def __call__(self, unit: Unit) -> None:
+        """Write what is written of one shard."""
+        key = self.file.chunk_key(unit.index)
+        with self._locks.held(unit.index):
+            old = None if unit.whole else self._read(key)
+            if old is None and not unit.whole:
+                self.missing.add(unit.index)
+            out, memory = self._pool.take(self._most), self._pool.take(self._chunk_bytes)
+            chunk = shaped(memory, self._layout.chunks, self.file.dtype)
+            nbytes, stored = lay_out(self._layout, self._stored(unit, old, chunk), out)
+            if stored:
+                self._blobs.put(key, out[:nbytes].data)
+                self._receipts.put(key, out[:nbytes].data)
+                self.meter.add(write_requests=1, written_bytes=nbytes)
+            else:
+                self._blobs.remove(key)
+                self._receipts.absent(key)
+                self.meter.add(skipped_chunks=1)
+            self._pool.give(out)
+            self._pool.give(memory)
+
+    def _read(self, key: str) -> np.ndarray | None:
+        """A shard as it is stored, in one request; None where it is not."""
+        data = self._local(self._blobs, key) if isinstance(self._blobs, LocalBlobs) else self._fetched(key)
+        if data is not None:
+            self.meter.add(read_requests=1, read_bytes=len(data))
+        return data
+
+    def _local(self, blobs: LocalBlobs, key: str) -> np.ndarray | None:
+        try:
+            blob = blobs.open(key)
+        except MissingBlob:
+            return None
+        try:
+            return blob.pages() if can_map() else blob.read_all()
+        finally:
+            blob.close()
+
+    def _fetched(self, key: str) -> np.ndarray | None:
+        assert not isinstance(self._blobs, LocalBlobs), "local files are opened"
+        (data,) = self._blobs.fetched([(key, None)])
+        return data
+
+    def _stored(self, unit: Unit, old: np.ndarray | None, chunk: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """The stored chunks of a shard as they become, by their numbers; ``chunk`` is written again and again."""
+        changed = {self._layout.place(inner.index)[1]: inner for inner in unit.cut(self._layout.chunks)}
+        entries, name = self._entries(old, unit.index)
+        for number, (offset, nbytes) in enumerate(entries):
+            there = None if old is None or nbytes == NOT_STORED else old[offset : offset + nbytes]
+            if number in changed:
+                there = self._changed(changed[number], there, chunk, f"chunk {number} of {name}")
+            if there is not None:
+                yield number, there
+
+    def _entries(self, old: np.ndarray | None, index: tuple[int, ...]) -> tuple[list[list[int]], str]:
+        """Offset and length of each chunk of a shard, and what it is called."""
+        layout, name = self._layout, f"{self.file.chunk_key(index)} of {self.file.name}"
+        if old is None:
+            return [[NOT_STORED, NOT_STORED]] * layout.count, name
+        data = old[-layout.index_bytes :] if layout.at_end else old[: layout.index_bytes]
+        entries: list[list[int]] = layout.read_index(data.tobytes(), name).tolist()
+        end = max((offset + nbytes for offset, nbytes in entries if nbytes != NOT_STORED), default=0)
+        if end > len(old):
+            raise CorruptChunkError(f"{name} is cut short: it has {len(old)} bytes, its index says {end}")
+        return entries, name
+
+    def _changed(self, inner: Unit, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:
+        """The stored bytes of a chunk as it becomes; None where it holds the fill value only."""
+        if inner.whole or there is None:
+            chunk[...] = self.file.fill_value
+        else:
+            self._decode(there, chunk, name)
+        inner.put_in(chunk, self._box)
+        return None if is_fill(chunk, self._fill) else self._encode(chunk)
+
+    def _decode(self, there: np.ndarray, chunk: np.ndarray, name: str) -> None:
+        if self.file.chain.compressor is not None:
+            decode_into(self.file.chain.compressor, there, chunk, name)
+            self.meter.add(decoded_bytes=chunk.nbytes)
+            return
+        if len(there) != chunk.nbytes:
+            raise CorruptChunkError(f"{name} has {len(there)} bytes; a chunk has {chunk.nbytes}")
+        byte_view(chunk)[:] = there.data
+
+    def _encode(self, chunk: np.ndarray) -> np.ndarray:
+        if self.file.chain.compressor is None:
+            return np.frombuffer(byte_view(chunk), np.uint8)
+        self.meter.add(encoded_bytes=chunk.nbytes)
+        return np.frombuffer(encode(self.file.chain.compressor, chunk), np.uint8)

@@ -1,0 +1,73 @@
+"""What is written of one chunk, or shard: which of the values, and where they go.
+
+values      a b c d e f g h             what is written of a box of the chunk is put where it lies in it
+chunk           ░c░░d░░e░
+box              [░░d░]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, common, within
+from oocarrays.plan.sections.write import AxisPart, axis_parts
+
+
+class Unit:
+    """A chunk, or shard, of which something is written."""
+
+    def __init__(self, grid: ChunkGrid, parts: tuple[AxisPart, ...], axes: Axes, values: np.ndarray) -> None:
+        self.index = tuple(part.chunk for part in parts)
+        self.whole = all(part.whole for part in parts)
+        """Whether all that it has of the array is written."""
+        self.lower = tuple(i * c for i, c in zip(self.index, grid.chunks, strict=True))
+        """Its first element."""
+        self.extents = grid.shape
+        """Of the array."""
+        self._axes, self._values, self._chunks = axes, values, grid.chunks
+
+    def places(self, box: Section) -> tuple[Any, list[slice | np.ndarray]]:
+        """Of what is written in a box of the unit the places among all values, and in the box."""
+        there, inside = [], []
+        for taken, n, first, l, u in zip(self._axes, self.extents, self.lower, box.lower, box.upper, strict=True):
+            place, part = within(taken, first + l, min(first + u, n))
+            there.append(place)
+            inside.append(part)
+        return tuple(there), inside
+
+    def values(self, box: Section) -> np.ndarray:
+        """What is written in a box."""
+        there, _ = self.places(box)
+        return self._values[(*there, ...)]
+
+    def covers(self, box: Section) -> bool:
+        """Whether all of a box is written, what is beyond the array's edge too."""
+        return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self.extents, strict=True))
+
+    def put_in(self, data: np.ndarray, box: Section) -> None:
+        """Put what is written of a box in its elements."""
+        there, inside = self.places(box)
+        part = self._values[(*there, ...)]
+        if part.size:
+            data[_place(inside)] = part
+
+    def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
+        """What is written of a shard, chunk by chunk."""
+        upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self.extents, strict=True))
+        axes = common(self._axes, Section(self.lower, tuple(upper)))
+        values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self.extents, chunks)
+        for parts in product(*map(axis_parts, axes, self.extents, chunks)):
+            yield Unit(grid, parts, axes, values)
+
+
+def _place(inside: list[slice | np.ndarray]) -> Any:
+    """An index of a product of slices and sorted indices."""
+    if all(isinstance(part, slice) for part in inside):
+        return (*inside, ...)
+    return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

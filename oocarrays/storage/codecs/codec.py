@@ -1,0 +1,197 @@
+"""How the chunks of one array are coded, and the shortest way through it.
+
+plain       the elements in C order, as they are in memory: no codec at all
+numcodecs   one compressor over plain bytes: numcodecs decodes straight into our buffer
+zarrs       anything else that the optional `zarrs` pipeline takes, in local files
+zarr        the rest, through zarr-python
+
+The chunks of a shard (Zarr 3, ``sharding_indexed``) are read and made one by one where they are of the first two kinds.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numcodecs
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
+
+from oocarrays.errors import ChunksError, CorruptChunkError
+from oocarrays.storage.codecs.shards import ShardLayout, layout_of
+
+Pipeline = Literal["plain", "numcodecs", "zarrs", "zarr"]
+SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+DECODE_IN_PLACE = ("zstd", "blosc")
+"""Codecs that decode into a buffer of ours, and need none of their own."""
+MOST_BYTES = {"blosc": 2**31 - 17, "lz4": 0x7E000000, "numcodecs.lz4": 0x7E000000}
+"""Bytes of the largest chunk that a codec takes, where it counts with 32 bits."""
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """How the bytes of a chunk are made of its elements, and who does it."""
+
+    pipeline: Pipeline
+    """Who decodes and encodes."""
+    compressor: numcodecs.abc.Codec | None = None
+    """What numcodecs makes bytes with."""
+    shard: ShardLayout | None = None
+    """How chunks lie in a shard; None where each stands alone, or where Zarr handles the shard whole."""
+
+    @property
+    def name(self) -> str | None:
+        """The codec's name in the cost model, or None where there is none."""
+        if self.compressor is not None:
+            return str(self.compressor.codec_id)
+        return None if self.pipeline == "plain" else self.pipeline
+
+
+def chain_of(array: zarr.Array) -> Chain:
+    """How the chunks of ``array`` are coded."""
+    metadata: Any = array.metadata
+    if metadata.zarr_format == 2:
+        return _format_2(metadata)
+    codecs = tuple(metadata.codecs)
+    if not isinstance(codecs[0], ShardingCodec) or len(codecs) > 1:
+        return _format_3(codecs, array.dtype)
+    inner, layout = (
+        _format_3(tuple(codecs[0].codecs), array.dtype),
+        layout_of(codecs[0], tuple(array.shards or array.chunks)),
+    )
+    return replace(inner, shard=layout) if layout and inner.pipeline != "zarr" else Chain(pipeline="zarr")
+
+
+def _format_2(metadata: Any) -> Chain:
+    """In format 2 elements are stored in the byte order that they have in memory."""
+    if metadata.filters or (metadata.order != "C" and len(metadata.shape) > 1):
+        return Chain(pipeline="zarr")
+    compressor = metadata.compressor
+    return Chain(pipeline="plain" if compressor is None else "numcodecs", compressor=compressor)
+
+
+def _format_3(codecs: Sequence[Any], dtype: np.dtype) -> Chain:
+    if not _native_bytes(codecs[0], dtype) or len(codecs) > 2:
+        return Chain(pipeline="zarr")
+    if len(codecs) == 1:
+        return Chain(pipeline="plain")
+    compressor = numcodec_of(codecs[1])
+    if isinstance(codecs[1], BloscCodec) and codecs[1].typesize != dtype.itemsize:
+        compressor = None  # numcodecs shuffles elements of the size that they have
+    return Chain(pipeline="zarr" if compressor is None else "numcodecs", compressor=compressor)
+
+
+def _native_bytes(codec: Any, dtype: np.dtype) -> bool:
+    if not isinstance(codec, BytesCodec):
+        return False
+    endian = getattr(codec.endian, "value", codec.endian)
+    return dtype.itemsize == 1 or dtype.kind in "SV" or endian in (None, sys.byteorder)
+
+
+def numcodec_of(codec: Any) -> numcodecs.abc.Codec | None:
+    """The codec of numcodecs that does the same as one of Zarr's, or None."""
+    settings: Any = codec.to_dict().get("configuration", {})
+    if isinstance(codec, ZstdCodec):
+        return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
+    if isinstance(codec, GzipCodec):
+        return numcodecs.GZip(level=settings["level"])
+    if isinstance(codec, BloscCodec):
+        shuffle = SHUFFLES[settings["shuffle"]]
+        return numcodecs.Blosc(settings["cname"], settings["clevel"], shuffle, settings["blocksize"])
+    return None
+
+
+def most_coded_bytes(nbytes: int) -> int:
+    """The most bytes that a compressor makes of ``nbytes`` that do not compress, with room for its headers."""
+    return nbytes + nbytes // 128 + 2**16
+
+
+def most_shard_bytes(chain: Chain, itemsize: int) -> int:
+    """The most bytes of a stored shard."""
+    assert chain.shard is not None, "only shards have a most"
+    inner = math.prod(chain.shard.chunks) * itemsize
+    return chain.shard.count * (most_coded_bytes(inner) if chain.compressor else inner) + chain.shard.index_bytes
+
+
+def check_codecs(array: zarr.Array) -> None:
+    """Refuse chunks that are larger than a codec takes.
+
+    Raises
+    ------
+    ChunksError
+        It names the codec, and the most that it takes.
+    """
+    chunks, nbytes = array.chunks, math.prod(array.chunks) * array.dtype.itemsize
+    for codec in (*array.filters, *array.compressors):
+        name = codec.codec_id if isinstance(codec, numcodecs.abc.Codec) else codec.to_dict().get("name")
+        most = MOST_BYTES.get(name, nbytes)
+        if nbytes > most:
+            raise ChunksError(f"chunks={chunks} have {nbytes} bytes; {name} takes at most {most}: make them smaller")
+
+
+def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: object) -> None:
+    """Decode one chunk into ``out``.
+
+    Parameters
+    ----------
+    name : object
+        Its text names the chunk in errors.
+
+    Raises
+    ------
+    CorruptChunkError
+        Where it cannot be decoded, or holds another number of bytes; it names ``name``.
+    """
+    try:
+        length, decoded = decoded_length(codec, coded), None
+        if length is None and codec.codec_id not in DECODE_IN_PLACE:
+            decoded = np.frombuffer(codec.decode(coded), np.uint8)
+            length = len(decoded)
+        elif length in (None, out.nbytes):  # a frame that does not say its length is checked by zstd itself
+            codec.decode(coded, out=out.reshape(-1).view(np.uint8))
+            length = out.nbytes
+    except (RuntimeError, ValueError, OSError, EOFError) as error:
+        raise CorruptChunkError(f"{name} cannot be decoded by {codec.codec_id}: {error}") from error
+    if length != out.nbytes:
+        raise CorruptChunkError(f"{name} decodes to {length} bytes; a chunk has {out.nbytes}")
+    if decoded is not None:
+        out.reshape(-1).view(np.uint8)[:] = decoded
+
+
+def decoded_length(codec: numcodecs.abc.Codec, coded: Any) -> int | None:
+    """Bytes that a coded chunk says it holds, or None where it does not say."""
+    head = bytes(memoryview(coded)[:18])
+    if codec.codec_id == "blosc":
+        return _blosc_length(head, len(coded))
+    if codec.codec_id == "zstd":
+        return _zstd_length(head)
+    return None
+
+
+def _blosc_length(head: bytes, coded_bytes: int) -> int:
+    """The length in a Blosc header; 0 where the chunk was cut, for Blosc itself would read past its end."""
+    complete = len(head) >= 16 and int.from_bytes(head[12:16], "little") == coded_bytes
+    return int.from_bytes(head[4:8], "little") if complete else 0
+
+
+def _zstd_length(head: bytes) -> int | None:
+    """The content size in a Zstandard frame header (RFC 8878, section 3.1.1.1)."""
+    if head[:4] != ZSTD_MAGIC or len(head) < 6:
+        return None
+    descriptor = head[4]
+    single_segment = descriptor >> 5 & 1
+    width = (single_segment, 2, 4, 8)[descriptor >> 6]
+    if not width:
+        return None
+    start = 5 + (not single_segment) + (0, 1, 2, 4)[descriptor & 3]
+    return int.from_bytes(head[start : start + width], "little") + (256 if width == 2 else 0)
+
+
+def encode(codec: numcodecs.abc.Codec, chunk: np.ndarray) -> memoryview:
+    """The stored bytes of one chunk."""
+    return memoryview(codec.encode(chunk)).cast("B")

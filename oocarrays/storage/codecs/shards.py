@@ -1,0 +1,336 @@
+"""Shards: many chunks in one object, with an index that says where each lies (Zarr 3, ``sharding_indexed``).
+
+    ┌─────────┬─────────┬─────────┬───────┐
+    │ chunk 0 │ chunk 2 │ chunk 1 │ index │      index: offset and length of every chunk, and a checksum;
+    └─────────┴─────────┴─────────┴───────┘             all ones where a chunk holds the fill value only
+
+A chunk is read as a byte range of its shard. A shard is made whole, by its one owner.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numcodecs.checksum32 import CRC32C
+from zarr.abc.store import RangeByteRequest
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+
+from oocarrays.errors import CorruptChunkError
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob
+from oocarrays.storage.stores.store_blobs import StoreBlob, StoreBlobs
+from oocarrays.storage.stores.underway import Wanted
+
+ENTRY = np.dtype(("<u8", (2,)))
+"""Offset and length of a chunk in its shard, in bytes."""
+NOT_STORED = 2**64 - 1
+"""Offset and length of a chunk that is not stored."""
+CHECKSUM_BYTES = 4
+INDEX_BYTES = 2**24
+"""Bytes of indices that a process keeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLayout:
+    """How chunks lie in a shard."""
+
+    chunks: tuple[int, ...]
+    """Length of a chunk in each axis, in elements."""
+    counts: tuple[int, ...]
+    """Chunks of one shard along each axis."""
+    at_end: bool
+    """Whether the index stands behind the chunks, or before them."""
+    checksum: bool
+    """Whether a checksum follows it."""
+
+    @property
+    def count(self) -> int:
+        """Chunks of one shard."""
+        return math.prod(self.counts)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index."""
+        return self.count * ENTRY.itemsize + CHECKSUM_BYTES * self.checksum
+
+    def place(self, index: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+        """The shard of a chunk of the array, and the chunk's number in it.
+
+        >>> ShardLayout(chunks=(1, 1), counts=(2, 3), at_end=True, checksum=True).place((3, 4))
+        ((1, 1), 4)
+        """
+        shard = tuple(i // n for i, n in zip(index, self.counts, strict=True))
+        number = 0
+        for i, n in zip(index, self.counts, strict=True):
+            number = number * n + i % n
+        return shard, number
+
+    def read_index(self, data: bytes, name: str) -> np.ndarray:
+        """Offset and length of every chunk: ``shape == (count, 2)``.
+
+        Raises
+        ------
+        CorruptChunkError
+            Where ``data`` is not the index of such a shard; it names ``name``.
+        """
+        if len(data) != self.index_bytes:
+            raise CorruptChunkError(f"{name} is cut short: its index has {len(data)} bytes, not {self.index_bytes}")
+        entries = data[: self.count * ENTRY.itemsize]
+        if self.checksum and data[len(entries) :] != _checksum(entries):
+            raise CorruptChunkError(f"{name} cannot be decoded: the checksum of its index does not fit")
+        return np.frombuffer(entries, ENTRY)
+
+    def write_index(self, entries: np.ndarray) -> bytes:
+        """The bytes of an index of ``shape == (count, 2)``."""
+        data = entries.astype("<u8").tobytes()
+        return data + _checksum(data) if self.checksum else data
+
+    def sections(self) -> list[tuple[slice, ...]]:
+        """Where each chunk lies among the elements of its shard, by its number."""
+        ends = (range(0, n * c, c) for n, c in zip(self.counts, self.chunks, strict=True))
+        return [tuple(slice(at, at + c) for at, c in zip(low, self.chunks, strict=True)) for low in product(*ends)]
+
+
+def _checksum(data: bytes) -> bytes:
+    checksum: int = CRC32C.checksum(data)
+    return checksum.to_bytes(CHECKSUM_BYTES, "little")
+
+
+def layout_of(codec: ShardingCodec, shard: tuple[int, ...]) -> ShardLayout | None:
+    """How a sharding codec lays chunks out in a shard of that shape; None where its index is not as we know it."""
+    chunks = tuple(codec.chunk_shape)
+    index: tuple[Any, ...] = tuple(codec.index_codecs)
+    location: Any = codec.index_location  # text, or in older versions of zarr a member of an enumeration
+    checksum = len(index) == 2 and isinstance(index[1], Crc32cCodec)
+    if len(index) != 1 + checksum or not isinstance(index[0], BytesCodec):
+        return None
+    if getattr(index[0].endian, "value", index[0].endian) != "little":
+        return None
+    return ShardLayout(
+        chunks=chunks,
+        counts=tuple(s // c for s, c in zip(shard, chunks, strict=True)),
+        at_end=getattr(location, "value", location) == "end",
+        checksum=checksum,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKey:
+    """Where a chunk of a shard is."""
+
+    shard: str
+    """The key of the shard below the array."""
+    number: int
+    """The chunk's number in it."""
+
+
+class PartBlob:
+    """A chunk in a shard: a range of its bytes.
+
+    Parameters
+    ----------
+    blob : Blob
+        The shard, which is closed with this.
+    """
+
+    def __init__(self, blob: LocalBlob | StoreBlob, offset: int, nbytes: int) -> None:
+        self._blob = blob
+        self._offset = offset
+        self.size = nbytes
+        self.name = blob.name
+        self.local = blob.local
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill ``out`` from ``offset`` on, in one request."""
+        self._blob.read_into(self._offset + offset, out)
+
+    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
+        """Fill every one of ``outs`` from its offset on, a request each."""
+        self._blob.read_runs([self._offset + offset for offset in offsets], outs)
+
+    def read_all(self) -> np.ndarray:
+        """All bytes, in one request."""
+        data = np.empty(self.size, np.uint8)
+        if self.size:
+            self.read_into(0, data.data)
+        return data
+
+    def pages(self) -> np.ndarray:
+        """All bytes, in place; of local files only."""
+        assert isinstance(self._blob, LocalBlob), "only local files have pages"
+        return self._blob.pages(self._offset, self.size)
+
+    def close(self) -> None:
+        """Close the shard."""
+        self._blob.close()
+
+
+class ShardedBlobs:
+    """The chunks in the shards of one array, as blobs.
+
+    Parameters
+    ----------
+    blobs : Blobs
+        The shards.
+    """
+
+    def __init__(self, blobs: LocalBlobs | StoreBlobs, layout: ShardLayout, meter: Meter) -> None:
+        self._blobs = blobs
+        self._layout = layout
+        self._meter = meter
+        self._lock = threading.Lock()
+        self._indices: dict[str, Future[np.ndarray]] = {}
+
+    def open(self, key: ShardKey, read_ahead: bool = False) -> PartBlob:
+        """The chunk under ``key``, open for reading.
+
+        Raises
+        ------
+        MissingBlob
+            Where it, or its shard, is not stored.
+        """
+        place = self.place(key)
+        if place is None:
+            raise MissingBlob(key.shard)
+        offset, nbytes = place
+        blob = self._blobs.open(key.shard)
+        if isinstance(blob, LocalBlob):
+            self._check_inside(blob, offset + nbytes)
+            if read_ahead:
+                blob.want(offset, nbytes)
+        return PartBlob(blob, offset, nbytes)
+
+    def place(self, key: ShardKey) -> tuple[int, int] | None:
+        """Where a chunk begins in its shard, and how long it is, in bytes; None where it is not stored."""
+        offset, nbytes = map(int, self.index(key.shard)[key.number])
+        return None if offset == nbytes == NOT_STORED else (offset, nbytes)
+
+    def fetched(self, wanted: Iterable[tuple[ShardKey, RangeByteRequest | None]]) -> Iterator[np.ndarray | None]:
+        """The bytes of chunks in a store, or ranges of them, in their order; None for one that is not stored."""
+        assert isinstance(self._blobs, StoreBlobs), "local files are opened"
+        return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
+
+    def _in_shard(self, key: ShardKey, part: RangeByteRequest | None) -> Wanted | None:
+        place = self.place(key)
+        if place is None:
+            return None
+        start, nbytes = place
+        low, high = (0, nbytes) if part is None else (part.start, part.end)
+        return key.shard, RangeByteRequest(start + low, start + high)
+
+    def _check_inside(self, shard: LocalBlob, end: int) -> None:
+        size = shard.size
+        if end > size:
+            shard.close()
+            raise CorruptChunkError(f"{shard.name} is cut short: it has {size} bytes, its index says {end}")
+
+    def announce(self, keys: Iterable[ShardKey]) -> None:
+        """Ask the system to fetch the shards of chunks that will be wanted, and do not wait for them."""
+        self._blobs.announce(dict.fromkeys(key.shard for key in keys))
+
+    def index(self, shard: str) -> np.ndarray:
+        """Offset and length of every chunk of a shard. Ranks that ask at one time wait for one request."""
+        with self._lock:
+            known = self._indices.pop(shard, None)
+            wanted = known or Future()
+            self._indices[shard] = wanted  # the last one is the one that was used last
+            while len(self._indices) > most_indices(self._layout):
+                self._indices.pop(next(iter(self._indices)))
+        if known is None:
+            try:
+                wanted.set_result(self._read_index(shard))
+            except BaseException as error:  # noqa: BLE001  who waits for it is to be told, whatever it is
+                wanted.set_exception(error)
+        return wanted.result()
+
+    def _read_index(self, shard: str) -> np.ndarray:
+        layout = self._layout
+        try:
+            blob = self._blobs.open(shard)
+            try:
+                data = blob.read_tail(layout.index_bytes) if layout.at_end else blob.read_head(layout.index_bytes)
+            finally:
+                blob.close()
+        except MissingBlob:
+            return np.full((layout.count, 2), NOT_STORED, np.uint64)
+        self._meter.add(index_requests=1)
+        return layout.read_index(data, blob.name)
+
+
+def most_indices(layout: ShardLayout) -> int:
+    """Indices of shards that a process keeps."""
+    return max(INDEX_BYTES // layout.index_bytes, 1)
+
+
+def pack_shard(
+    layout: ShardLayout,
+    shard: np.ndarray,
+    encode: Callable[[np.ndarray], Any],
+    is_fill: Callable[[np.ndarray], bool],
+    out: np.ndarray,
+) -> tuple[int, int]:
+    """Lay the chunks of a shard out in ``out``, with their index.
+
+    Parameters
+    ----------
+    shard : numpy.ndarray
+        All elements of the shard.
+    encode : callable
+        The stored bytes of a chunk.
+    is_fill : callable
+        Whether a chunk holds the fill value only, and is left out.
+    out : numpy.ndarray
+        Bytes enough.
+
+    Returns
+    -------
+    tuple of int
+        Bytes of the shard, and elements of the chunks that are stored in it.
+    """
+    nbytes, stored = lay_out(layout, _coded(layout, shard, encode, is_fill), out)
+    return nbytes, stored * math.prod(layout.chunks)
+
+
+def _coded(
+    layout: ShardLayout, shard: np.ndarray, encode: Callable[[np.ndarray], Any], is_fill: Callable[[np.ndarray], bool]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The stored bytes of the chunks of a shard, by their numbers."""
+    for number, section in enumerate(layout.sections()):
+        place: Any = (*section, ...)
+        chunk = np.ascontiguousarray(shard[place])
+        if not is_fill(chunk):
+            yield number, np.frombuffer(encode(chunk), np.uint8)
+
+
+def lay_out(layout: ShardLayout, chunks: Iterable[tuple[int, np.ndarray]], out: np.ndarray) -> tuple[int, int]:
+    """Lay stored chunks out in ``out``, one behind the other, with their index.
+
+    Parameters
+    ----------
+    chunks : iterable of (int, numpy.ndarray)
+        The number of each chunk in the shard, and its bytes, which are copied before the next is asked for.
+    out : numpy.ndarray
+        Bytes enough.
+
+    Returns
+    -------
+    tuple of int
+        Bytes of the shard, and chunks that are stored in it.
+    """
+    entries = np.full((layout.count, 2), NOT_STORED, np.uint64)
+    at, stored = 0 if layout.at_end else layout.index_bytes, 0
+    for number, data in chunks:
+        out[at : at + len(data)] = data
+        entries[number] = at, len(data)
+        at, stored = at + len(data), stored + 1
+    index = np.frombuffer(layout.write_index(entries), np.uint8)
+    start = at if layout.at_end else 0
+    out[start : start + len(index)] = index
+    return at + layout.index_bytes * layout.at_end, stored

@@ -1,0 +1,110 @@
+"""Which chunks an array has, as their names say: nothing of them is read.
+
+folder    scandir, name after name, until enough is known
+store     one listing: of what lies right below the array, or of all where that is one page
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+
+from zarr.core.sync import sync
+from zarr.storage import StorePath
+
+from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.stores.remote import is_remote, reason
+
+CHUNK = re.compile(r"c$|c\.|\d")
+"""How names of chunks, and of folders of them, begin."""
+MOST_COUNTED = 100_000
+"""Chunks that are counted at most: about a fifth of a second of a local file system."""
+PAGE = 1000
+"""Names that an object store gives in one answer."""
+
+
+def holds_chunks(place: str | StorePath) -> bool:
+    """Whether there is any chunk of an array in its folder, or in its place in a store.
+
+    Raises
+    ------
+    StoreFailure
+        Where it cannot be listed.
+    """
+    if isinstance(place, str):
+        return any(True for _ in _files(place))
+    return any(map(CHUNK.match, _listed(place.store.list_dir(place.path), place)))
+
+
+def seems_to_hold_chunks(place: str | StorePath) -> bool:
+    """Whether a chunk is seen there: where it cannot be listed, none is."""
+    try:
+        return holds_chunks(place)
+    except OocError:
+        return False
+
+
+def count_chunks(place: str | StorePath, most: int) -> int | None:
+    """How many chunks are stored, each shard as one; None where that takes long, or cannot be told.
+
+    Parameters
+    ----------
+    most : int
+        Chunks that there can be.
+    """
+    try:
+        if isinstance(place, str):
+            count = sum(1 for _ in islice(_files(place), MOST_COUNTED + 1))
+            return count if count <= MOST_COUNTED else None
+        return None if most > (PAGE if is_remote(place.store) else MOST_COUNTED) else _count_listed(place)
+    except OocError:
+        return None
+
+
+def count_all(place: str | StorePath) -> int | None:
+    """The same however long that takes; None where the store lists nothing.
+
+    Raises
+    ------
+    StoreFailure
+        Where it cannot be listed.
+    """
+    return sum(1 for _ in _files(place)) if isinstance(place, str) else _count_listed(place)
+
+
+def _count_listed(place: StorePath) -> int | None:
+    prefix = f"{place.path}/".lstrip("/")
+    names = [name.removeprefix(prefix) for name in _listed(place.store.list_prefix(prefix), place)]
+    chunks = sum(1 for name in names if CHUNK.match(name))
+    return chunks if chunks < len(names) else None  # who does not even list the metadata lists nothing
+
+
+def _listed(names: AsyncIterator[str], place: StorePath) -> list[str]:
+    async def collected() -> list[str]:
+        return [name async for name in names]
+
+    try:
+        return sync(collected())
+    except OocError:
+        raise
+    except Exception as error:  # a store of a user's own raises what it likes
+        raise StoreFailure(f"cannot list {place}: {reason(error)}") from error
+
+
+def _files(folder: str) -> Iterator[str]:
+    """The files of chunks below the folder of an array."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not CHUNK.match(entry.name) or entry.name.endswith(".partial"):
+                    continue
+                if entry.is_file():
+                    yield entry.name
+                elif entry.is_dir():
+                    yield from _files(entry.path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreFailure(f"cannot list {folder}: {error.strerror}") from error

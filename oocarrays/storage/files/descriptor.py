@@ -1,0 +1,254 @@
+"""What an array file says of itself: readable JSON under one attribute of the Zarr array, or of the group.
+
+    "oocarrays": {                                            rows of the OCAD (Thakur 1995, Figure 5.5)
+      "version": 1, "placement": "local",
+      "shape": [8, 6],                                        5   global size
+      "rank": 1, "local_shape": [4, 6],                       6   local size, in the file of a rank
+      "ranks": [2, 1],                                        7   processors along each axis
+      "orientation": [1, 0],                                  8   storage order: axes from the slowest to the fastest
+      "distribution": ["block", "*"],                         9
+      "block": [4, 6],                                        10  block size
+      "depth": [1, 0]}                                        the width of the overlap area
+
+Rows 1 to 4, the bounds of what is in core, follow from a budget: `oocarrays.plan.files.in_core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import zarr
+
+from oocarrays.errors import DescriptorError, LayoutError
+from oocarrays.mapping.layouts.distribution import Collapsed, GenBlock
+from oocarrays.mapping.layouts.hpf import parse_distributions
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.local import Depth, LocalPart, check_depth, depths
+from oocarrays.mapping.orientation import runs_along
+from oocarrays.mapping.section import axis_order
+
+KEY = "oocarrays"
+"""The attribute that holds the descriptor."""
+VERSION = 1
+"""Of what is written; others are not read."""
+Placement = Literal["global", "local"]
+ROWS = ("shape", "rank", "local_shape", "ranks", "orientation", "distribution", "block", "depth")
+KNOWN = {"version", "placement", *ROWS, "folders", "workers"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """What an array file says of itself (OCAD)."""
+
+    placement: Placement
+    """One file for the whole array, or one for each rank."""
+    shape: tuple[int, ...]
+    """Global size: extent of each axis, in elements."""
+    layout: Layout | None = None
+    """Ranks along each axis, distribution and block size; a global file may have none."""
+    orientation: tuple[int, ...] | None = None
+    """The axes from the slowest to the fastest along a chunk; None where chunks run along none."""
+    depth: Depth = ()
+    """How many neighbours a rank sees along each axis, on either side."""
+    rank: int | None = None
+    """Whose file it is; None for a global file, and for the group of local ones."""
+    folders: str | None = None
+    """Where each rank's file is, with ``{rank}`` in it, where it is not in the group but on its worker's own disk."""
+    workers: tuple[str, ...] = ()
+    """The name of each rank's worker, where files are on workers' own disks."""
+
+    def of_rank(self, rank: int) -> Descriptor:
+        """The descriptor of one rank's file."""
+        return Descriptor(
+            placement="local",
+            shape=self.shape,
+            layout=self.layout,
+            orientation=self.orientation,
+            depth=self.depth,
+            rank=rank,
+        )
+
+    def part(self, rank: int) -> LocalPart:
+        """What the file of a rank has of the array."""
+        assert self.layout is not None, "local array files have a layout"
+        return LocalPart.of(self.layout, rank, self.depth)
+
+    # ------------------------------------------------------------------ written
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is written.
+
+        >>> layout = Layout.of((8, 6), "(block, cyclic(2))", grid=(2, 2))
+        >>> written = Descriptor(placement="local", shape=(8, 6), layout=layout, depth=(1, 0)).as_json()
+        >>> written["ranks"], written["distribution"], written["block"], written["depth"]
+        ([2, 2], ['block', 'cyclic(2)'], [4, 2], [1, 0])
+        """
+        written: dict[str, Any] = {"version": VERSION, "placement": self.placement, "shape": list(self.shape)}
+        if self.rank is not None and self.layout is not None:
+            written |= {"rank": self.rank, "local_shape": list(self.layout.local_shape(self.rank))}
+        if self.layout is not None:
+            written |= {
+                "ranks": list(self.layout.grid),
+                "distribution": list(map(str, self.layout.distributions)),
+                "block": _blocks(self.layout),
+            }
+        if self.orientation is not None:
+            written["orientation"] = list(self.orientation)
+        written["depth"] = list(self.depth)
+        return written | ({"folders": self.folders, "workers": list(self.workers)} if self.folders else {})
+
+
+def _blocks(layout: Layout) -> list[Any]:
+    """The size of a block along each axis; of blocks of any lengths all of them."""
+    dealt = zip(layout.distributions, layout.axes, strict=True)
+    return [list(d.sizes) if isinstance(d, GenBlock) else _block(d, axis) for d, axis in dealt]
+
+
+def _block(distribution: Any, axis: Any) -> int:
+    return int(axis.extent if isinstance(distribution, Collapsed) else axis.block)
+
+
+# ---------------------------------------------------------------------- read
+
+
+def descriptor_of(attributes: Mapping[str, Any], name: str) -> Descriptor | None:
+    """What an array file says of itself; None where it says nothing.
+
+    Parameters
+    ----------
+    name : str
+        Where it is, for the error.
+
+    Raises
+    ------
+    DescriptorError
+        Where what it says cannot be, in one line: what, and what it should be.
+    """
+    if KEY not in attributes:
+        return None
+    try:
+        return _read(attributes[KEY])
+    except (LayoutError, KeyError, TypeError, ValueError) as error:
+        told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise DescriptorError(f"the descriptor of {name} cannot be: {told}") from None
+
+
+def _read(said: Any) -> Descriptor:
+    if not isinstance(said, Mapping):
+        raise ValueError(f"{said!r} is no mapping")
+    if said["version"] != VERSION:
+        raise ValueError(f"version {said['version']!r} is not known; this version reads {VERSION}")
+    unknown = sorted(set(said) - KNOWN)
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no part of it")
+    placement, shape = said["placement"], _whole(said, "shape")
+    if placement not in ("global", "local"):
+        raise ValueError(f"placement {placement!r} is not 'global' or 'local'")
+    layout = _layout(said, shape) if placement == "local" or "distribution" in said else None
+    depth = depths(_whole(said, "depth"), len(shape))
+    if layout is not None:
+        check_depth(layout, depth)
+    order = axis_order(_whole(said, "orientation"), len(shape)) if "orientation" in said else None
+    described = Descriptor(
+        placement=placement,
+        shape=shape,
+        layout=layout,
+        orientation=order,
+        depth=depth,
+        rank=_rank(said, layout),
+        folders=_folders(said),
+        workers=tuple(map(str, said.get("workers", ()))),
+    )
+    _check_workers(described)
+    return described
+
+
+def _whole(said: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    numbers = said[name]
+    if not isinstance(numbers, Sequence) or not all(type(n) is int and n >= 0 for n in numbers):
+        raise ValueError(f"{name} {numbers!r} is not whole numbers, at least 0")
+    return tuple(numbers)
+
+
+def _layout(said: Mapping[str, Any], shape: tuple[int, ...]) -> Layout:
+    words = said["distribution"]
+    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"distribution {words!r} is not one word an axis")
+    dealt = tuple(each for word in words for each in parse_distributions(word))
+    layout = Layout.of(shape, dealt, grid=_whole(said, "ranks"))
+    _same(said, "ranks", list(layout.grid))
+    _same(said, "block", _blocks(layout))
+    return layout
+
+
+def _rank(said: Mapping[str, Any], layout: Layout | None) -> int | None:
+    rank = said.get("rank")
+    if rank is None:
+        return None
+    if layout is None or type(rank) is not int:
+        raise ValueError(f"rank {rank!r} of no layout")
+    _same(said, "local_shape", list(layout.local_shape(rank)))
+    return rank
+
+
+def _folders(said: Mapping[str, Any]) -> str | None:
+    folders = said.get("folders")
+    if folders is not None and "{rank}" not in folders:
+        raise ValueError(f"folders {folders!r} has no {{rank}} in it")
+    return folders
+
+
+def _check_workers(said: Descriptor) -> None:
+    due = said.layout.ranks if said.folders and said.layout else 0
+    if len(said.workers) != due:
+        raise ValueError(f"{len(said.workers)} workers are named; there must be {due}")
+
+
+def _same(said: Mapping[str, Any], name: str, due: list[Any]) -> None:
+    if said[name] != due:
+        raise ValueError(f"{name} {said[name]!r} does not fit the rest, which makes it {due}")
+
+
+# ---------------------------------------------------------------------- beside what is there
+
+
+def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:
+    """Refuse a descriptor that does not fit the Zarr array that it stands in.
+
+    Raises
+    ------
+    DescriptorError
+        It names what does not fit.
+    """
+    if said.placement == "local" and said.rank is None:
+        raise DescriptorError(f"the descriptor of {name} is that of a group of local array files, not of an array")
+    due = said.shape if said.rank is None else said.part(said.rank).shape
+    if tuple(array.shape) != due:
+        halo = f" with its halo of depth {said.depth}" if any(said.depth) and said.rank is not None else ""
+        raise DescriptorError(f"the descriptor of {name} says shape {due}{halo}; the array has {tuple(array.shape)}")
+    if said.orientation is not None and not runs_along(said.orientation, due, array.chunks):
+        raise DescriptorError(
+            f"the descriptor of {name} says orientation {said.orientation}; "
+            f"chunks {tuple(array.chunks)} of shape {due} do not run so"
+        )
+
+
+def check_same(said: Descriptor, of_rank: Descriptor | None, rank: int, name: str) -> None:
+    """Refuse a file of a rank that says something else than its group.
+
+    Raises
+    ------
+    DescriptorError
+        Where it says nothing, or something else.
+    """
+    due = said.of_rank(rank)
+    if of_rank is None:
+        raise DescriptorError(f"{name} has no descriptor: it is not the file of rank {rank}")
+    different: Callable[[str], bool] = lambda field: getattr(of_rank, field) != getattr(due, field)  # noqa: E731
+    wrong = next(filter(different, ("placement", "rank", "shape", "layout", "orientation", "depth")), None)
+    if wrong:
+        raise DescriptorError(
+            f"the descriptor of {name} says {wrong} {getattr(of_rank, wrong)}; that of its group {getattr(due, wrong)}"
+        )

@@ -1,0 +1,195 @@
+"""What an array says of itself, carried over to an array in other chunks, shards, or another Zarr format.
+
+format 3        codecs in one chain: transpose, bytes, a compressor     dimension names
+format 2        order C or F, byte order in the dtype, a compressor     the attribute _ARRAY_DIMENSIONS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numcodecs
+import zarr
+from zarr.abc.codec import Codec
+from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
+
+from oocarrays.errors import ChunksError, UnsupportedError
+from oocarrays.mapping.given import chosen
+from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
+from oocarrays.storage.files.descriptor import KEY
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""The attribute in which xarray keeps the names of axes, in format 2."""
+AUTOSHUFFLE = -1
+
+
+def target_settings(
+    source: zarr.Array,
+    chunks: tuple[int, ...],
+    *,
+    shards: tuple[int, ...] | None = None,
+    zarr_format: int | None = None,
+    compressors: Any = None,
+    filters: Any = None,
+    order: tuple[int, ...] | None = None,
+) -> dict[str, Any]:
+    """The arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks.
+
+    Parameters
+    ----------
+    shards : tuple of int, optional
+        Length of a shard in each axis, in elements.
+    zarr_format : 2 or 3, optional
+        None keeps that of the source.
+    compressors, filters
+        As ``zarr.create_array`` takes them, compressors in the words of either format; None carries over those of the
+        source.
+    order : tuple of int, optional
+        The order in which a chunk's axes are stored, the fastest last; None carries over that of the source.
+
+    Raises
+    ------
+    ChunksError
+        Where a shard is not made of whole chunks.
+    UnsupportedError
+        Where the format does not have what is asked for.
+    """
+    metadata: Any = source.metadata
+    asked = metadata.zarr_format if zarr_format is None else zarr_format
+    wanted = chosen(asked, "zarr_format", (2, 3), error=UnsupportedError)
+    _check_shards(chunks, shards, wanted)
+    stored = (stored_order(source) if filters is None else None) if order is None else order
+    settings = {
+        "shape": source.shape,
+        "chunks": chunks,
+        "compressors": compressors_in(
+            wanted, source.compressors if compressors is None else compressors, source.dtype.itemsize
+        ),
+        "fill_value": metadata.fill_value,
+        "attributes": {name: value for name, value in source.attrs.asdict().items() if name != KEY},
+        "zarr_format": wanted,
+    }
+    made = _format_2 if wanted == 2 else _format_3
+    return settings | made(source, settings["attributes"], filters, stored, shards)
+
+
+def _check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int) -> None:
+    if shards is None:
+        return
+    if zarr_format == 2:
+        raise UnsupportedError(f"shards={shards}: Zarr format 2 has none")
+    if len(shards) != len(chunks) or any(s % c for s, c in zip(shards, chunks, strict=True)):
+        raise ChunksError(f"shards={shards} are not whole chunks of {chunks}: in each axis a multiple is needed")
+
+
+def _format_2(
+    source: zarr.Array, attributes: dict[str, Any], filters: Any, order: tuple[int, ...] | None, shards: Any
+) -> dict[str, Any]:
+    metadata: Any = source.metadata
+    rows = tuple(range(source.ndim))
+    if order not in (None, rows, rows[::-1]):
+        raise UnsupportedError(f"axes stored in order {order}: Zarr format 2 has the first or the last axis fastest")
+    names = dimension_names(source)
+    if names and None not in names:
+        attributes[DIMENSIONS] = list(names)
+    same = metadata.zarr_format == 2
+    separator = metadata.dimension_separator if same else "."
+    return {
+        "dtype": metadata.dtype if same else metadata.data_type,
+        "filters": (_kept_filters(source, 2) if filters is None else filters) or None,
+        "order": "C" if order in (None, rows) else "F",
+        "chunk_key_encoding": {"name": "v2", "separator": separator},
+    }
+
+
+def _format_3(
+    source: zarr.Array, attributes: dict[str, Any], filters: Any, order: tuple[int, ...] | None, shards: Any
+) -> dict[str, Any]:
+    metadata: Any = source.metadata
+    same = metadata.zarr_format == 3
+    names = dimension_names(source)
+    if shards is not None and (source.dtype.names or not source.ndim):
+        raise UnsupportedError(
+            f"shards={shards}: zarr-python reads no elements with fields, or without axes, from shards"
+        )
+    if not same:
+        attributes.pop(DIMENSIONS, None)
+    kept = _kept_filters(source, 3) if filters is None else list(filters or ())
+    if order not in (None, tuple(range(source.ndim))):
+        kept.append(TransposeCodec(order=order))
+    return {
+        "dtype": metadata.data_type if same else source.dtype.newbyteorder("="),
+        "filters": kept,
+        "serializer": source.serializer if same else "auto",
+        "dimension_names": names,
+        "shards": shards,
+    }
+
+
+def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
+    """Names of the axes, where they have names: in format 2 as xarray keeps them."""
+    metadata: Any = array.metadata
+    if metadata.zarr_format == 3:
+        names: tuple[str | None, ...] | None = metadata.dimension_names
+        return names
+    found = array.attrs.get(DIMENSIONS)
+    return tuple(map(str, found)) if isinstance(found, Sequence) and len(found) == array.ndim else None
+
+
+def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
+    """The order in which the axes of a chunk are stored, the fastest last; None where that is their own."""
+    metadata: Any = array.metadata
+    if metadata.zarr_format == 2:
+        return tuple(reversed(range(array.ndim))) if metadata.order == "F" else None
+    orders = [f.order for f in array.filters if isinstance(f, TransposeCodec)]
+    if len(orders) > 1:
+        raise UnsupportedError(f"{array.store_path} transposes its chunks {len(orders)} times; once is taken")
+    return tuple(orders[0]) if orders else None
+
+
+def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
+    """The filters of an array but for its order, which no other format has a name for."""
+    kept = [f for f in source.filters if not isinstance(f, TransposeCodec)]
+    if kept and source.metadata.zarr_format != zarr_format:
+        names = ", ".join(map(str, kept))
+        raise UnsupportedError(f"filters {names} are not carried over to another Zarr format: give filters=()")
+    return kept
+
+
+def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
+    """Compressors in the words of either format, as a format has them; None for none."""
+    listed = (
+        list(compressors) if isinstance(compressors, Sequence) and not isinstance(compressors, str) else [compressors]
+    )
+    if zarr_format == 3:
+        return [_compressor_3(c, itemsize) if isinstance(c, numcodecs.abc.Codec) else c for c in listed] or None
+    return [_compressor_2(c) if isinstance(c, Codec) else c for c in listed] or None
+
+
+def _compressor_2(codec: Codec) -> numcodecs.abc.Codec:
+    compressor = numcodec_of(codec)
+    if compressor is None:
+        raise _unknown(codec, 2)
+    return compressor
+
+
+def _compressor_3(codec: Any, itemsize: int) -> Any:
+    settings = codec.get_config()
+    if codec.codec_id == "zstd":
+        return ZstdCodec(level=settings["level"], checksum=settings.get("checksum", False))
+    if codec.codec_id in ("gzip", "zlib"):
+        return GzipCodec(level=settings["level"])
+    if codec.codec_id == "blosc":
+        names = {number: name for name, number in SHUFFLES.items()}
+        auto = "bitshuffle" if itemsize == 1 else "shuffle"
+        shuffle: Any = auto if settings["shuffle"] == AUTOSHUFFLE else names[settings["shuffle"]]
+        return BloscCodec(
+            cname=settings["cname"], clevel=settings["clevel"], shuffle=shuffle, blocksize=settings["blocksize"],
+            typesize=itemsize,
+        )  # fmt: skip
+    raise _unknown(codec, 3)
+
+
+def _unknown(codec: Any, zarr_format: int) -> UnsupportedError:
+    return UnsupportedError(f"codec {codec} has no counterpart in Zarr format {zarr_format}: give compressors=")

@@ -1,0 +1,268 @@
+"""Group files: opening, looking through, creating and finishing Zarr groups, as xarray and Zarr write them.
+
+    group/  zarr.json            attributes; the consolidated metadata of all below, where somebody asked for that
+            air/  lat/  lon/     arrays
+            deep/  temp/         a group with an array of its own: its path is "deep/temp"
+
+A target carries the same mark as an unfinished array, in its own attributes, until all of it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import zarr
+from zarr.abc.store import Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
+from zarr.storage import StorePath
+
+from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError, UnfinishedError
+from oocarrays.mapping.given import flag
+from oocarrays.storage.files.array_file import (
+    ATTRIBUTES,
+    MARK,
+    METADATA,
+    WRECKED,
+    StoreLike,
+    document_store,
+    documents,
+    is_empty,
+    local_folder,
+    location,
+    place_name,
+    said,
+    store_path,
+)
+from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.stores.nested import lie_together
+from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.stores.urls import check_replaces
+
+NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFile:
+    """A Zarr group, with all that is in it and below."""
+
+    arrays: dict[str, zarr.Array]
+    """All arrays in it and in the groups below, by their paths."""
+    groups: dict[str, dict[str, Any]]
+    """Attributes of the groups below, by their paths, the outer ones first."""
+    consolidated: tuple[str, ...]
+    """Paths of the groups that keep the metadata of all below them, the inner ones first; "" for the group itself."""
+    zarr: zarr.Group
+    """The group."""
+    presences: dict[str, Presence]
+    """What tells whether each array is there still, by their paths."""
+
+    def with_policy(self, missing: Policy) -> GroupFile:
+        """The same; ``missing`` says what is made of chunks that its arrays lack where they are copied."""
+        asked = {name: replace(presence, missing=missing) for name, presence in self.presences.items()}
+        return replace(self, presences=asked)
+
+    @property
+    def missing(self) -> Policy | None:
+        """What is made of chunks that its arrays lack where they are copied; None where nobody has said."""
+        return next((presence.missing for presence in self.presences.values()), None)
+
+    @property
+    def name(self) -> str:
+        """Where the group is, as a person writes it."""
+        return group_location(self.zarr)
+
+    @property
+    def folder(self) -> str | None:
+        """The local directory that holds it, or None."""
+        return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
+
+
+def group_location(group: zarr.Group) -> str:
+    """Where a group is: its directory, or its store and path."""
+    place = group.store_path
+    return local_folder(place.store, place.path) or str(place)
+
+
+def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> zarr.Group:
+    """Open a Zarr group, as it is and not as its consolidated metadata may say.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no store, or no group in it.
+    UnfinishedError
+        Where a run that died left it, unless ``unfinished``.
+    """
+    place = store.store_path if isinstance(store, zarr.Group) else store
+    try:
+        group = zarr.open_group(place, mode="r", use_consolidated=False)
+    except NO_GROUP:
+        raise NotFoundError(f"no Zarr group in {store}") from None
+    except OSError as error:
+        raise StoreFailure(f"cannot open {store}: {error}") from error
+    except WRECKED as error:
+        raise NotFoundError(f"{store} cannot be opened as a Zarr group: {said(error)}") from error
+    if MARK in group.attrs and not unfinished:
+        raise UnfinishedError(
+            f"{group_location(group)} is unfinished: run {group.attrs[MARK]} did not write all of it; "
+            "resume that run, or write the group again with overwrite"
+        )
+    return group
+
+
+def holds_group(store: Any) -> bool:
+    """Whether a store holds a group, or this is one."""
+    if isinstance(store, zarr.Group | zarr.Array):
+        return isinstance(store, zarr.Group)
+    if not isinstance(store, str | os.PathLike | Store | StorePath):
+        return False
+    with suppress(OSError):
+        in_format_3, group, array = documents(store, (METADATA, ".zgroup", ".zarray"))
+        if in_format_3 is None:
+            return group is not None and array is None
+        return in_format_3.get("node_type") == "group"
+    return False
+
+
+def describe_group(group: zarr.Group) -> GroupFile:
+    """What is in a group.
+
+    Raises
+    ------
+    NotFoundError
+        Where what one of its arrays or groups says of itself cannot be read.
+    StoreFailure
+        Where the store does not let us look.
+    UnfinishedError
+        Where a run that died left one of its arrays.
+    """
+    try:
+        return _described(group)
+    except OocError:
+        raise
+    except WRECKED as error:
+        raise NotFoundError(f"{group_location(group)} holds what is no Zarr array or group: {said(error)}") from error
+    except OSError as error:
+        raise StoreFailure(f"cannot look into {group_location(group)}: {error}") from error
+
+
+def _described(group: zarr.Group) -> GroupFile:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # what is in the folder and no part of the group
+        found = sorted(group.members(max_depth=None, use_consolidated_for_children=False))
+    arrays = {name: node for name, node in found if isinstance(node, zarr.Array)}
+    groups = {name: node for name, node in found if isinstance(node, zarr.Group)}
+    for name, array in arrays.items():
+        if MARK in array.attrs:
+            raise UnfinishedError(f"{name} in {group_location(group)} is unfinished: resume its run, or remove it")
+    keeping = [name for name, node in {"": group, **groups}.items() if is_consolidated(node)]
+    return GroupFile(
+        zarr=group,
+        arrays=arrays,
+        groups={name: dict(node.attrs.asdict()) for name, node in groups.items()},
+        consolidated=tuple(sorted(keeping, key=lambda name: (-len(name.split("/")), name == ""))),
+        presences={name: presence_of(array, location(array), read=True) for name, array in arrays.items()},
+    )
+
+
+def is_consolidated(group: zarr.Group) -> bool:
+    """Whether it says what is below it: that is not read here, nor believed."""
+    in_format_3, in_format_2 = documents(group.store_path, (METADATA, ".zmetadata"))
+    if group.metadata.zarr_format == 2:
+        return in_format_2 is not None
+    return (in_format_3 or {}).get("consolidated_metadata") is not None
+
+
+def member_store(store: StoreLike, name: str) -> StoreLike:
+    """Where an array of a group is.
+
+    >>> member_store("/data/group", "deep/temp")
+    '/data/group/deep/temp'
+    """
+    folder = local_folder(store)
+    if folder is not None:
+        return os.path.join(folder, name)
+    return store_path(store) / name
+
+
+def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool) -> None:
+    """Refuse a target that would cost the user data.
+
+    Raises
+    ------
+    TargetError
+        Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
+        for; and where it is a directory that is no Zarr group, whatever is asked for.
+    """
+    overwrite = flag(overwrite, "overwrite")
+    check_replaces(store)
+    place = source.store_path
+    here, there = place_name(place.store, place.path), place_name(store)
+    if getattr(store, "read_only", False):
+        raise TargetError(f"the target {store} is opened read-only")
+    if there is None and not isinstance(store, str | os.PathLike):
+        target = store_path(store)
+        here, there = (place.path, target.path) if target.store == place.store else (None, None)
+    if here is not None and here == there:
+        raise TargetError(f"the target {store} is the source itself")
+    if here is not None and there is not None and lie_together(here, there):
+        raise TargetError(f"the target {store} and the source {group_location(source)} lie one inside the other")
+    if is_empty(store):
+        return
+    if not overwrite:
+        raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
+    if not holds_group(store):
+        raise TargetError(f"the target {store} exists and is not a Zarr group; it is not overwritten")
+
+
+def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool, durable: bool = True) -> None:
+    """Make the target and the groups below it, with their attributes; the target is marked unfinished.
+
+    Raises
+    ------
+    TargetError
+        Where it has appeared meanwhile.
+    DiskFullError, StoreFailure
+        Where it cannot be made.
+    """
+    format: Any = source.zarr.metadata.zarr_format
+    marked = dict(source.zarr.attrs.asdict()) | {MARK: run}
+    try:
+        place: Any = document_store(store, durable=durable)
+        group = zarr.create_group(place, zarr_format=format, attributes=marked, overwrite=overwrite)
+        for name, attributes in source.groups.items():
+            group.create_group(name, attributes=attributes)
+    except (ContainsArrayError, ContainsGroupError):
+        raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+    except OSError as error:
+        raise write_error(str(store), error) from error
+
+
+def finish_group(store: StoreLike, consolidated: tuple[str, ...], *, durable: bool = True) -> str:
+    """Write consolidated metadata where the source has it, then take the unfinished mark away; returns the place."""
+    store = document_store(store, durable=durable)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # format 3 has no word for it yet; the journal
+            for path in consolidated:
+                zarr.consolidate_metadata(store, path=path or None)  # type: ignore[arg-type]
+        group = zarr.open_group(store, mode="r+", use_consolidated="" in consolidated)  # type: ignore[arg-type]
+        _take_mark_away(group)
+    except OSError as error:
+        raise write_error(str(store), error) from error
+    return group_location(group)
+
+
+def _take_mark_away(group: zarr.Group) -> None:
+    """Write the group's documents without the mark, last the one that carried it."""
+    attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK}
+    metadata = replace(group.metadata, attributes=attributes)
+    documents = metadata.to_buffer_dict(default_buffer_prototype())
+    for key in sorted(documents, key=lambda key: key in ATTRIBUTES):
+        sync((group.store_path / key).set(documents[key]))

@@ -1,0 +1,237 @@
+"""Local array files: one Zarr array a rank, in a Zarr group whose attributes hold the descriptor of them all.
+
+    store/  zarr.json            the descriptor
+            rank-0000/           the part of rank 0, with its halo; its own attributes say whose it is
+            rank-0001/           …
+    or      /disk/of/0.zarr      the same, each on the disk of its worker
+
+Thakur 1995, section 5.3.2: the local placement model.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import zarr
+from zarr.errors import ContainsArrayError, ContainsGroupError, ZarrUserWarning
+
+from oocarrays.errors import DescriptorError, NotFoundError, TargetError
+from oocarrays.mapping.layouts.local import largest_rank
+from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
+from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
+from oocarrays.storage.files.group_file import NO_GROUP
+from oocarrays.storage.files.presence import Policy, Presence
+from oocarrays.storage.stores.refused import write_error
+
+RANK = "rank-"
+"""What the name of every rank's file begins with."""
+Settings = Mapping[str, Any]
+"""Arguments of ``zarr.create_array`` but shape and attributes, which a rank's part and the descriptor give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalFiles:
+    """The files of all ranks: where they are, and what they say."""
+
+    store: StoreLike
+    """Of the group."""
+    descriptor: Descriptor
+    """What the group says."""
+    name: str
+    """Where it is, as a person writes it."""
+    missing: Policy | None = None
+    """What is made of chunks that are missing where they are read."""
+    known: tuple[Presence, ...] = ()
+    """The file of each rank as it was when all were opened; empty where nobody has looked."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        assert self.descriptor.layout is not None, "local array files have a layout"
+        return self.descriptor.layout.ranks
+
+    def place(self, rank: int) -> StoreLike:
+        """Where the file of a rank is."""
+        if self.descriptor.folders:
+            return self.descriptor.folders.format(rank=rank)
+        return group_file.member_store(self.store, rank_name(rank))
+
+    def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
+        """The Zarr array of a rank, checked against what the group says.
+
+        Raises
+        ------
+        DescriptorError
+            Where it is not there, or does not fit.
+        """
+        try:
+            array = array_file.open_array(self.place(rank), mode=mode, unfinished=unfinished)
+        except NotFoundError as error:
+            own = f", on worker {self.descriptor.workers[rank]}'s own disk" if self.descriptor.folders else ""
+            raise DescriptorError(
+                f"the descriptor of {self.name} has {self.ranks} ranks; the file of rank {rank} is not there{own}: "
+                f"{error}"
+            ) from None
+        name = array_file.location(array)
+        check_same(self.descriptor, descriptor_of(array.attrs.asdict(), name), rank, name)
+        check_array(self.descriptor.of_rank(rank), array, name)
+        return array
+
+    def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
+        """How the file of a rank is read, or written."""
+        mode = "r+" if written else "r"
+        missing = None if written else self.missing
+        known = self.known[rank] if self.known and not written else None
+        if known:
+            known.check()
+        array = self.open(rank, mode=mode, unfinished=unfinished)
+        file = array_file.describe(array, written=written, missing=missing)
+        return replace(file, presence=known) if known else file
+
+
+def rank_name(rank: int) -> str:
+    """The name of a rank's file in its group.
+
+    >>> rank_name(3)
+    'rank-0003'
+    """
+    return f"{RANK}{rank:04}"
+
+
+def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> LocalFiles | None:
+    """The local array files in a group; None where the group is another.
+
+    Raises
+    ------
+    DescriptorError
+        Where the descriptor cannot be, or is not that of a group.
+    """
+    group = group_file.open_group(store, unfinished=unfinished)
+    name = group_file.group_location(group)
+    said = descriptor_of(group.attrs.asdict(), name)
+    if said is None:
+        return None
+    if said.placement != "local" or said.rank is not None:
+        raise DescriptorError(f"the descriptor of {name} is that of one array; a group there holds none")
+    return LocalFiles(store=_place(store), descriptor=said, name=name)
+
+
+def _place(store: StoreLike | zarr.Group) -> StoreLike:
+    """A group's store as others open it, in any folder: the one that is named, which may be written to."""
+    if isinstance(store, zarr.Group):
+        return array_file.local_folder(store.store_path.store, store.store_path.path) or store.store_path
+    return store
+
+
+def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict[str, Any]:
+    """The arguments of ``zarr.create_array`` for the file of a rank: chunks are no longer than it is."""
+    shape = descriptor.part(rank).shape
+    own = {"shape": shape, "attributes": {**settings["attributes"], KEY: descriptor.of_rank(rank).as_json()}}
+    if settings.get("shards") is None:
+        own["chunks"] = tuple(max(min(c, n), 1) for c, n in zip(settings["chunks"], shape, strict=True))
+    return {**settings, **own}
+
+
+def largest_settings(descriptor: Descriptor, settings: Settings) -> dict[str, Any]:
+    """The same for a rank whose file is the largest: what is refused for none is refused for this one."""
+    assert descriptor.layout is not None, "local array files have a layout"
+    return rank_settings(descriptor, settings, largest_rank(descriptor.layout))
+
+
+# ---------------------------------------------------------------------- made, and finished
+
+
+def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
+    """Refuse a place for local array files where something else is.
+
+    Raises
+    ------
+    TargetError
+        Where something is there and ``overwrite`` is not asked for, or it is no group of local array files.
+    """
+    if getattr(store, "read_only", False):
+        raise TargetError(f"the target {store} is opened read-only")
+    if array_file.is_empty(store):
+        return
+    if not overwrite:
+        raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
+    if not group_file.holds_group(store) or open_local_files(store, unfinished=True) is None:
+        raise TargetError(f"the target {store} exists and is no group of local array files; it is not overwritten")
+
+
+def create_group(
+    store: StoreLike,
+    descriptor: Descriptor,
+    settings: Settings,
+    run: str,
+    *,
+    overwrite: bool,
+    durable: bool = True,
+) -> None:
+    """Make the group, marked unfinished.
+
+    Raises
+    ------
+    TargetError
+        Where something has appeared there meanwhile.
+    """
+    attributes = {**settings["attributes"], KEY: descriptor.as_json(), MARK: run}
+    format: Any = settings["zarr_format"]
+    place: Any = array_file.document_store(store, durable=durable)
+    try:
+        if overwrite and _replaced(place, attributes, descriptor, format):
+            return
+        zarr.create_group(place, zarr_format=format, attributes=attributes, overwrite=overwrite)
+    except (ContainsArrayError, ContainsGroupError):
+        raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+    except OSError as error:
+        raise write_error(str(store), error) from error
+
+
+def _replaced(store: StoreLike, attributes: dict[str, Any], descriptor: Descriptor, format: int) -> bool:
+    """Put what a new group says over what an old one of the same format says, and then remove files of ranks that it
+    has not: being killed at any time leaves a group that is marked, and may be replaced."""
+    try:
+        group = zarr.open_group(store, mode="r+", use_consolidated=False)  # type: ignore[arg-type]
+    except NO_GROUP:
+        return False
+    if group.metadata.zarr_format != format:
+        return False
+    group.attrs.put(attributes)
+    assert descriptor.layout is not None, "local array files have a layout"
+    kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
+    with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):  # of the journal of a run that was stopped
+        names = [name for name in group.array_keys() if name.startswith(RANK) and name not in kept]
+    for name in names:
+        del group[name]
+    return True
+
+
+def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool, *, durable: bool = True) -> None:
+    """Make the file of one rank.
+
+    Raises
+    ------
+    TargetError
+        Where something is there.
+    """
+    folder = array_file.local_folder(place)
+    if folder is not None:
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+    try:
+        made: Any = array_file.document_store(place, durable=durable)
+        zarr.create_array(made, **settings, overwrite=overwrite)
+    except (ContainsArrayError, ContainsGroupError):
+        raise TargetError(f"the target {place} exists; ask for overwrite to replace it") from None
+    except OSError as error:
+        raise write_error(str(place), error) from error
+
+
+def finish_group(store: StoreLike, *, durable: bool = True) -> str:
+    """Take the unfinished mark away: every file is written."""
+    return group_file.finish_group(store, (), durable=durable)

@@ -1,0 +1,300 @@
+"""Whether the array that was opened is still there, so that what is missing of it is its fill value.
+
+    chunk "not found" ──► its metadata document is there, and says the same ──► fill value
+                      ──► gone, unreadable, another one                     ──► RunError, which names the array
+
+A folder that was moved, a disk that is not mounted and a prefix that was removed answer "not found" for every chunk,
+as an array does of which nothing has been written. Readers say here what they found missing, once a batch of chunks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import le
+from typing import Any, Literal, NamedTuple
+
+import zarr
+from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, StorePath
+
+from oocarrays.errors import RunError, StoreFailure
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.underway import got
+
+Index = tuple[int, ...]
+DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
+"""What says of a folder that it is an array, by the format of Zarr."""
+MAY_CHANGE = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")
+"""What an array may say anew, and is the same array still: it may also grow, and then none of its chunks moves."""
+Policy = Literal["fill", "warn", "error"]
+NAMED_CHUNKS = 3
+"""Chunks that an error names."""
+KNOWN_DOCUMENTS = 32
+"""Documents whose digests a process keeps."""
+
+
+class Identity(NamedTuple):
+    """What tells an array from another one."""
+
+    shape: tuple[int, ...]
+    """Elements along each axis."""
+    digest: str
+    """Of all else that chunks depend on."""
+
+    def holds_for(self, now: Identity) -> bool:
+        """Whether an array is this one, or this one grown.
+
+        >>> Identity((4,), "a").holds_for(Identity((5,), "a")), Identity((4,), "a").holds_for(Identity((3,), "a"))
+        (True, False)
+        """
+        return now.digest == self.digest and all(map(le, self.shape, now.shape))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """An array as it was opened: where it is, and what tells it from another one in the same place."""
+
+    name: str
+    """Where it is, as a person writes it."""
+    place: str | StorePath
+    """Its absolute folder on this machine, or where else it is."""
+    format: int
+    """Of Zarr: 2 or 3."""
+    identity: Identity
+    """What its metadata said that chunks depend on."""
+    chunks: int
+    """Chunks, or shards, that it has where none is missing."""
+    had_chunks: bool
+    """Whether it is known that a chunk was stored then."""
+    missing: Policy | None = None
+    """What is made of a chunk that is missing; None where nobody asks: of what a run writes itself."""
+
+    def check(self) -> None:
+        """Look at the metadata, in one small read, and for any chunk where there was one.
+
+        Raises
+        ------
+        RunError
+            Where the array has gone, is another one, or has lost all its chunks.
+        StoreFailure
+            Where that cannot be told.
+        """
+        self._check_document()
+        if self.had_chunks and not holds_chunks(self.place):
+            raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
+
+    def _check_document(self) -> None:
+        document = self._document()
+        if document is None:
+            self._check_bucket()
+            raise RunError(
+                f"{self.name} is gone, or this process does not see it: there is no {DOCUMENTS[self.format]}"
+            )
+        self._check_same(_identity_in(document, self.format))
+
+    def _check_same(self, now: Identity | None) -> None:
+        """Refuse an array that is not the one that was opened, nor that one grown."""
+        if now is None or not self.identity.holds_for(now):
+            raise RunError(
+                f"{self.name} is another array than when it was opened: its shape, chunks, type, codecs "
+                "or fill value have changed"
+            )
+
+    def found_missing(self, count: int, first: Sequence[Index], meter: Meter) -> None:
+        """Take chunks for the fill value that a reader found missing in one batch: all readers say so here.
+
+        Parameters
+        ----------
+        count : int
+            Chunks that are missing.
+        first : sequence of tuple of int
+            The indices of some of them.
+        meter : Meter
+            What counts for the run.
+
+        Raises
+        ------
+        RunError
+            Where the array itself is not there, as `check` has it; or where no chunk may be missing.
+        """
+        self.check() if isinstance(self.place, str) else self._check_document()  # a run lists a store at its end
+        if self.missing is None:
+            return
+        meter.add(missing_chunks=count, warned_chunks=count if self.missing == "warn" else 0)
+        if self.missing == "error":
+            named = ", ".join(f"({', '.join(map(str, index))})" for index in first)
+            more = f" and {count - len(first)} more" if first and count > len(first) else ""
+            which = f": {named}{more}" if first else ""
+            raise RunError(f"{self.name} lacks {count} chunk{'s' * (count > 1)}, and missing='error'{which}")
+
+    def look_for_missing(self, meter: Meter) -> None:
+        """Tell what is missing of what is copied by its names, and not read, where anybody asks for that.
+
+        Raises
+        ------
+        RunError
+            Where no chunk may be missing.
+        StoreFailure
+            Where the chunks cannot be listed.
+        """
+        if self.missing in (None, "fill") or not self.chunks:
+            return
+        stored = count_all(self.place)
+        if stored is not None and stored < self.chunks:
+            self.found_missing(self.chunks - stored, (), meter)
+
+    def count_missing(self) -> int | None:
+        """Chunks, or shards, that are not stored, as a listing has it; None where that takes long."""
+        stored = count_chunks(self.place, self.chunks) if self.chunks else None
+        return None if stored is None else max(self.chunks - stored, 0)
+
+    def _check_bucket(self) -> None:
+        """Refuse a store of which not even the bucket is there, which a listing tells; a get does not."""
+        if isinstance(self.place, StorePath) and isinstance(self.place.store, RemoteStore):
+            sync(self.place.store.is_empty(self.place.path))
+
+    def _document(self) -> bytes | None:
+        name = DOCUMENTS[self.format]
+        if isinstance(self.place, str):
+            return read_document(os.path.join(self.place, name))
+        data = sync(got(self.place.store, f"{self.place.path}/{name}".lstrip("/")))
+        return None if data is None else data.tobytes()
+
+
+class Missing:
+    """What a batch of chunks lacks, which several threads may read: it is told when the batch is at its end."""
+
+    def __init__(self, presence: Presence, meter: Meter) -> None:
+        self._presence, self._meter = presence, meter
+        self.count = 0
+        """Chunks that are missing."""
+        self.first: list[Index] = []
+        """The indices of the first of them."""
+        self._lock = threading.Lock()
+
+    def add(self, *indices: Index) -> None:
+        """Count more of them."""
+        with self._lock:
+            self.first += indices[: NAMED_CHUNKS - len(self.first)]
+            self.count += len(indices)
+
+    def tell(self) -> None:
+        """Tell of them all.
+
+        Raises
+        ------
+        RunError
+            Where chunks are missing because the array is.
+        """
+        if self.count:
+            self._presence.found_missing(self.count, self.first, self._meter)
+
+
+@contextmanager
+def noticing(presence: Presence, meter: Meter) -> Iterator[Missing]:
+    """Have what is missing of a batch of chunks told at its end, also where who takes them stops early.
+
+    Raises
+    ------
+    RunError
+        Where chunks are missing because the array is.
+    """
+    missing = Missing(presence, meter)
+    try:
+        yield missing
+    except GeneratorExit:
+        missing.tell()
+        raise
+    missing.tell()
+
+
+def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | None = None) -> Presence:
+    """An open array as it is now.
+
+    Parameters
+    ----------
+    name : str
+        Where it is, as a person writes it.
+    read : bool
+        Whether nobody here takes its chunks away, so that it keeps some where it has any.
+    missing : str, optional
+        What is made of chunks that are missing.
+    """
+    place = _place(array)
+    return Presence(
+        name=name,
+        place=place,
+        format=array.metadata.zarr_format,
+        identity=identity_of(array.metadata),
+        chunks=_chunks_of(array),
+        had_chunks=read and shows_chunks(array),
+        missing=missing,
+    )
+
+
+def _chunks_of(array: zarr.Array) -> int:
+    """Chunks, or shards, of an array; 0 where they are of unequal length, and nobody counts them."""
+    try:
+        lengths = array.shards or array.chunks
+    except NotImplementedError:
+        return 0
+    return math.prod(map(ceil_div, array.shape, lengths))
+
+
+def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
+    """What tells an array from one of other elements, other chunks, or other codecs."""
+    said = {name: value for name, value in metadata.to_dict().items() if name not in MAY_CHANGE}
+    text = json.dumps(said, sort_keys=True, default=str)
+    return Identity(tuple(metadata.shape), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+
+
+@lru_cache(KNOWN_DOCUMENTS)
+def _identity_in(document: bytes, format: int) -> Identity | None:
+    """The same of a stored document; None where it is not that of an array."""
+    kind: Any = ArrayV2Metadata if format == 2 else ArrayV3Metadata
+    try:
+        return identity_of(kind.from_dict(json.loads(document)))
+    except Exception:  # noqa: BLE001  Zarr refuses what is no array in ways of its own
+        return None
+
+
+def read_document(path: str) -> bytes | None:
+    """A local document; None where there is none.
+
+    Raises
+    ------
+    StoreFailure
+        Where that cannot be told.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+
+
+def _place(array: zarr.Array) -> str | StorePath:
+    place = array.store_path
+    if not isinstance(place.store, LocalStore):
+        return place
+    return os.path.abspath(os.path.join(str(place.store.root), place.path))
+
+
+def shows_chunks(array: zarr.Array) -> bool:
+    """Whether any chunk of an array is seen: of one that cannot be listed, or is not on this machine, none is."""
+    place = _place(array)
+    return isinstance(place, str) and seems_to_hold_chunks(place)

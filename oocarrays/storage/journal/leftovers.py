@@ -1,0 +1,323 @@
+"""What runs that died have left on a disk, and what of it may go.
+
+    data/  .oocarrays-0123456789ab/     scratch          of a run
+           .oocarrays-calibrate-…/      calibration      its work folder
+           a.zarr/  zarr.json           unfinished       the array or group, where it carries the mark
+                    .oocarrays/         journal          where the array does not carry the mark
+                    c/0/3.….partial     partial          a chunk that was being written
+
+What a living process holds by its lock is listed as alive and never removed. Where there is no lock to ask, what was
+written to in the last minute counts as alive.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from zarr.core.sync import sync
+
+from oocarrays.errors import NotFoundError, StoreFailure, TargetError
+from oocarrays.storage.files.array_file import (
+    METADATA,
+    PARTIAL,
+    StoreLike,
+    documents,
+    local_folder,
+    store_path,
+    unfinished_run,
+)
+from oocarrays.storage.journal.journal import FOLDER, LOCK
+from oocarrays.storage.journal.lock import Busy, Hold, try_lock
+from oocarrays.storage.journal.scratch import NAME, is_scratch_folder
+from oocarrays.storage.stores.blobs import remove_tree
+from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.stores.urls import check_path
+
+Kind = Literal["scratch", "calibration", "partial", "journal", "unfinished"]
+CHUNKS = "c"
+FORMAT_2 = {".zarray": "array", ".zgroup": "group"}
+"""The documents that make a folder an array or a group in Zarr format 2, which keeps attributes in another one."""
+CALIBRATION = re.compile(r"\.oocarrays-calibrate-.+")
+YOUNG_SECONDS = 60.0
+"""What was written to no longer ago may be at work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """Something that a run made for itself and did not remove."""
+
+    path: str
+    """Its full path."""
+    kind: Kind
+    """``"scratch"``: a folder of scratch arrays and kept messages. ``"calibration"``: a folder in which speeds were
+    measured. ``"partial"``: a file of an array, the beginning of a chunk. ``"journal"``: what a run had finished, in
+    an array that is finished or was written anew. ``"unfinished"``: a whole array, or group, that lacks parts; its
+    run can be resumed only while it is there."""
+    nbytes: int
+    """Bytes of all files in it; those of an unfinished array's partial files, which are listed too, are among them."""
+    alive: bool
+    """Whether a living run uses it, or may."""
+
+    def remove(self) -> None:
+        """Remove it from the disk, with all that is in it; fine where it has gone.
+
+        Raises
+        ------
+        TargetError
+            Where it is alive, or is no longer what it was when it was found.
+        StoreFailure
+            Where the file system does not let us.
+        """
+        if self.alive:
+            raise TargetError(f"{self.path} is not removed: a run is at work on it")
+        try:
+            _unlink(self.path) if self.kind == "partial" else self._remove_folder()
+        except Busy:
+            raise TargetError(f"{self.path} is not removed: a run is at work on it") from None
+        except OSError as error:
+            raise StoreFailure(f"cannot remove {self.path}: {error.strerror or error}") from error
+
+    def _remove_folder(self) -> None:
+        """Keep others out meanwhile, and look again before."""
+        file = try_lock(_lock_of(self.path, self.kind), fcntl.LOCK_EX)
+        try:
+            if file is None and _young(self.path):
+                raise Busy(self.path)
+            self._check_unchanged()
+            _remove_array(self.path) if self.kind == "unfinished" else remove_tree(self.path)
+        finally:
+            if file is not None:
+                os.close(file)
+
+    def _check_unchanged(self) -> None:
+        array = self.path if self.kind == "unfinished" else os.path.dirname(self.path)
+        marked = self.kind == "unfinished"
+        changed = self.kind in ("journal", "unfinished") and (unfinished_run(array) is not None) != marked
+        changed |= self.kind == "scratch" and not is_scratch_folder(self.path)
+        if os.path.lexists(self.path) and (changed or os.path.islink(self.path)):
+            raise TargetError(f"{self.path} is not removed: it has changed since it was found")
+
+
+def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
+    """All that runs have left in a folder and the folders below it, by path.
+
+    Symbolic links are not followed, and what may not be read is passed over. Chunks are not looked into.
+
+    Parameters
+    ----------
+    path : path
+        A local folder, for example that of one array, or one that holds many.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no such folder.
+    """
+    check_path(path, "the folder")
+    root = os.path.realpath(path)
+    if not os.path.isdir(root):
+        raise NotFoundError(f"no such folder: {path}")
+    return sorted(_leftovers(root, None), key=lambda leftover: leftover.path)
+
+
+def hold(folder: str) -> Hold:
+    """Say that this process uses ``folder``, until the result is closed or collected, or the process dies.
+
+    Raises
+    ------
+    DiskFullError, StoreFailure
+        Where the folder or its lock file cannot be made.
+    TargetError
+        Where it is being removed.
+    """
+    held = Hold(os.path.join(os.path.realpath(folder), LOCK))
+    try:
+        held.share(make=True)
+    except Busy:
+        raise TargetError(f"{folder} is being removed") from None
+    except OSError as error:
+        raise write_error(folder, error) from error
+    return held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Array:
+    """The array or group in which a folder lies."""
+
+    folder: str
+    """Where its metadata is."""
+    group: bool
+    """Whether it is a group."""
+    unfinished: bool
+    """Whether it carries the mark."""
+    held: bool | None
+    """Whether a living run holds it; None where there is no lock to ask."""
+
+
+def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
+    entries = _entries(folder)
+    found = _array_at(folder, {entry.name for entry in entries})
+    if array is None or not array.unfinished:  # what is in an unfinished group goes with it
+        yield from () if found is None else _of_array(found)
+        array = array if found is None or (found.group and not found.unfinished) else found
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            yield from _partial(entry, array)
+        elif kind := _kind(entry.name):
+            if kind != "scratch" or is_scratch_folder(entry.path):
+                yield _folder(entry.path, kind)
+        elif array is not None and found is not None and not found.group and entry.name == CHUNKS:
+            yield from _partials(entry.path, array)
+        elif entry.name != FOLDER:
+            yield from _leftovers(entry.path, array)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _kind(name: str) -> Kind | None:
+    """What a folder of this name is.
+
+    >>> _kind(".oocarrays-0123456789ab"), _kind(".oocarrays-calibrate-x1"), _kind(".oocarrays-mine")
+    ('scratch', 'calibration', None)
+    """
+    if NAME.fullmatch(name):
+        return "scratch"
+    return "calibration" if CALIBRATION.fullmatch(name) else None
+
+
+def _array_at(folder: str, names: set[str]) -> _Array | None:
+    kind = _node_kind(folder, names)
+    if kind is None:
+        return None
+    held = _held(os.path.join(folder, FOLDER, LOCK))
+    return _Array(folder=folder, group=kind == "group", unfinished=unfinished_run(folder) is not None, held=held)
+
+
+def _node_kind(folder: str, names: set[str]) -> str | None:
+    """Whether there is an ``"array"`` or a ``"group"`` in a folder, in Zarr format 3 or 2."""
+    if METADATA in names:
+        with suppress(OSError):
+            (document,) = documents(folder, [METADATA])
+            kind = (document or {}).get("node_type")
+            return kind if kind in ("array", "group") else None
+        return None
+    return next((kind for name, kind in FORMAT_2.items() if name in names), None)
+
+
+def _of_array(array: _Array) -> Iterator[Leftover]:
+    journal = os.path.join(array.folder, FOLDER)
+    if array.unfinished:
+        yield _folder(array.folder, "unfinished")
+    elif os.path.isdir(journal) and not os.path.islink(journal):
+        yield _folder(journal, "journal")
+
+
+def _folder(path: str, kind: Kind) -> Leftover:
+    nbytes, newest = _tree(path)
+    held = _held(_lock_of(path, kind))
+    return Leftover(path=path, kind=kind, nbytes=nbytes, alive=_is_young(newest) if held is None else held)
+
+
+def _lock_of(path: str, kind: Kind) -> str:
+    return os.path.join(path, FOLDER, LOCK) if kind == "unfinished" else os.path.join(path, LOCK)
+
+
+def _held(lock: str) -> bool | None:
+    """Whether a living process holds a lock; None where there is none, or it cannot be asked."""
+    try:
+        file = try_lock(lock, fcntl.LOCK_EX)
+    except Busy:
+        return True
+    except OSError:
+        return None
+    if file is None:
+        return None
+    os.close(file)
+    return False
+
+
+def _partials(folder: str, array: _Array) -> Iterator[Leftover]:
+    """The partial files among the chunks."""
+    for entry in _entries(folder):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _partials(entry.path, array)
+        else:
+            yield from _partial(entry, array)
+
+
+def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover]:
+    """The file, where it is partial and nobody seems to write it: a dead run does not, and others write on."""
+    if array is None or not PARTIAL.search(entry.name) or not entry.is_file(follow_symlinks=False):
+        return
+    with suppress(FileNotFoundError):
+        status = entry.stat(follow_symlinks=False)
+        dead = array.unfinished and array.held is False
+        if dead or not _is_young(status.st_mtime):
+            yield Leftover(path=entry.path, kind="partial", nbytes=status.st_size, alive=array.held is True)
+
+
+def _tree(folder: str) -> tuple[int, float]:
+    """Bytes of all files in a folder, and when something in it was last written to."""
+    nbytes, newest = 0, 0.0
+    with suppress(FileNotFoundError):
+        newest = os.lstat(folder).st_mtime
+    for entry in _entries(folder):
+        with suppress(FileNotFoundError):
+            status = entry.stat(follow_symlinks=False)
+            is_folder = entry.is_dir(follow_symlinks=False)
+            below, latest = _tree(entry.path) if is_folder else (status.st_size, status.st_mtime)
+            nbytes, newest = nbytes + below, max(newest, latest)
+    return nbytes, newest
+
+
+def _is_young(written: float) -> bool:
+    return time.time() - written < YOUNG_SECONDS
+
+
+def _young(folder: str) -> bool:
+    return _is_young(_tree(folder)[1])
+
+
+def remove_unfinished(store: StoreLike) -> None:
+    """Remove an array or a group that its own run has only begun.
+
+    Raises
+    ------
+    StoreFailure
+        Where the store does not let us.
+    """
+    folder = local_folder(store)
+    try:
+        if folder is not None:
+            _remove_array(folder)
+        else:
+            place = store_path(store)
+            sync(place.store.delete_dir(place.path))
+    except OSError as error:
+        raise StoreFailure(f"cannot remove {store}: {error.strerror or error}") from error
+
+
+def _remove_array(folder: str) -> None:
+    """Remove an array, its mark last: what is left by a removal cut short is still unfinished."""
+    last = ["", FOLDER, ".zgroup", ".zarray", ".zattrs", METADATA]
+    for entry in sorted(_entries(folder), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
+        remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else _unlink(entry.path)
+    remove_tree(folder)
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)

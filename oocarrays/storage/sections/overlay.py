@@ -1,0 +1,110 @@
+"""Writing boxes of chunks of which several ranks have something: the last one's elements stay where they overlap.
+
+    rank 0     ┌─────────┐               chunk    ┌───────────┐
+    rank 1     │    ┌────┼────┐    ──►            │ 0 0 1 1 1 │     read first only where ranks leave some of it out,
+               └────┼────┘    │                   │ 0 0 1 1 1 │     replaced at once
+                    └─────────┘                   │ · · 1 1 1 │
+
+Thakur 1995, section 6.3.2.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+import numpy as np
+
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes
+from oocarrays.plan.collective.coverage import Coverage
+from oocarrays.plan.collective.write import CollectiveWritePlan
+from oocarrays.plan.sections.write import axis_parts
+from oocarrays.storage.chunks.access import Index
+from oocarrays.storage.chunks.shard_writes import Sharded
+from oocarrays.storage.chunks.write_units import Unit
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections.write import Whole, each_of, replacing
+
+Piece = tuple[Axes, np.ndarray]
+"""What a rank writes of a box, and the values: an array of the lengths of the axes."""
+Needs = Callable[[Index], bool]
+"""Whether a chunk has to be read before it is written."""
+
+
+class Overlay(Unit):
+    """A chunk, or shard, of which several ranks write something.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+        Those of the ranks, the one last whose elements stay.
+    needs : callable
+        Whether a chunk of some index has to be read first; and one of those in a shard.
+    """
+
+    def __init__(self, units: Sequence[Unit], needs: Needs, inner: Needs) -> None:
+        self.index, self.lower = units[0].index, units[0].lower
+        self.whole = not needs(self.index)
+        self.extents = units[0].extents
+        self._units, self._inner = units, inner
+
+    def put_in(self, data: np.ndarray, box: Section) -> None:
+        """Put what is written of a box in its elements."""
+        for unit in self._units:
+            unit.put_in(data, box)
+
+    def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
+        """What is written of a shard, chunk by chunk."""
+        return overlays((inner for unit in self._units for inner in unit.cut(chunks)), self._inner, self._inner)
+
+
+def overlays(units: Iterator[Unit], needs: Needs, inner: Needs) -> Iterator[Overlay]:
+    """Units of the same chunk together, in their order."""
+    found: defaultdict[Index, list[Unit]] = defaultdict(list)
+    for unit in units:
+        found[unit.index].append(unit)
+    return (Overlay(each, needs, inner) for each in found.values())
+
+
+def write_box(
+    file: ArrayFile, plan: CollectiveWritePlan, pieces: Sequence[Piece], *, meter: Meter | None = None
+) -> None:
+    """Write what ranks have of a box of chunks, as it was planned: see `write_pieces`."""
+    write_pieces(file, pieces, plan.coverage, plan.inner, at_once=plan.at_once, meter=meter)
+
+
+def write_pieces(
+    file: ArrayFile,
+    pieces: Sequence[Piece],
+    coverage: Coverage,
+    inner: Coverage,
+    *,
+    at_once: int = 1,
+    meter: Meter | None = None,
+) -> None:
+    """Write pieces of an array file, each chunk once, and leave the rest as it is.
+
+    Parameters
+    ----------
+    file : ArrayFile
+        Described as written: the unit is a shard, where there are any.
+    pieces : sequence of axes and values
+        Each of what is written, the one last whose elements stay.
+    coverage, inner : Coverage
+        Of the units, and of the chunks in them, by these and all else that is written meanwhile.
+    at_once : int
+        Units that are under way at one time.
+    """
+    file, meter = replacing(file), meter or Meter()
+    writer = Sharded(file, meter) if file.chain.shard is not None else Whole(file, meter)
+    each_of(writer, overlays(_units(file, pieces), coverage.needs, inner.needs), at_once)
+
+
+def _units(file: ArrayFile, pieces: Sequence[Piece]) -> Iterator[Unit]:
+    grid = file.stored.grid
+    for axes, values in pieces:
+        for parts in product(*map(axis_parts, axes, grid.shape, grid.chunks)):
+            yield Unit(grid, parts, axes, values)

@@ -1,0 +1,342 @@
+"""What one rank sends to another, copied into one contiguous message and out of it, as strided copies.
+
+    local array of the source        message                       local array of the target
+    ▒▒·····▒▒·····▒▒·····   pack ►   ▒▒▒▒▒▒░░░░░░   unpack ►   ▒▒░░····▒▒░░····▒▒░░····
+    ··░░·····░░·····░░···
+
+A message holds the product of the runs along each axis, a combination of runs after the other. No index is computed for
+an element: what follows one another in memory on both sides is one wide element of a strided copy. Copies of narrow
+ones take turns over tiles of the local array, so that all take what they need while it is in the cache. Thakur 1995,
+section 3.2: all that goes from one processor to another goes in one packet; 3.3: the array is scanned once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise, product
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.errors import LayoutError, UnsupportedError
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.layouts.runs import Runs, Side
+from oocarrays.plan.layouts.transfer import Transfer
+
+TILE_BYTES = 2**19
+"""Of a local array, copied from or into at one time: with its part of the messages it fits in a core's second cache."""
+NARROW_BYTES = 256
+"""Wide elements of fewer bytes share cache lines with those of other copies, and are copied tile by tile."""
+WIDEST_BYTES = 2**20
+"""Wide elements are not made wider than this; numpy could not count those of 2 GiB."""
+
+
+Take = Callable[[int], np.ndarray]
+"""Memory of so many bytes."""
+
+
+def _new(nbytes: int) -> np.ndarray:
+    return np.empty(nbytes, np.uint8)
+
+
+def pack(local: np.ndarray, transfer: Transfer, source: int, target: int, take: Take = _new) -> np.ndarray:
+    """The message from ``source`` to ``target``: a contiguous array of one axis, ``transfer.size(source, target)``.
+
+    Parameters
+    ----------
+    local : array
+        What ``source`` holds, ``transfer.source.local_shape(source)``.
+    take : callable
+        Gives memory for the message.
+
+    Raises
+    ------
+    LayoutError
+        Where ``local`` has another shape.
+    UnsupportedError
+        Where its elements are Python objects.
+
+    Examples
+    --------
+    >>> transfer = Transfer(Layout.of((12,), "cyclic(3)", ranks=2), Layout.of((12,), "cyclic(2)", ranks=2))
+    >>> pack(np.array([0, 1, 2, 6, 7, 8]), transfer, 0, 1)
+    array([2, 6, 7])
+    """
+    return _packed(local, transfer, source, [target], take)[target]
+
+
+def pack_all(local: np.ndarray, transfer: Transfer, source: int) -> list[np.ndarray]:
+    """The messages from ``source`` to every target, itself too, in one scan of ``local``; see `pack`.
+
+    >>> transfer = Transfer(Layout.of((12,), "cyclic(3)", ranks=2), Layout.of((12,), "cyclic(2)", ranks=2))
+    >>> pack_all(np.array([0, 1, 2, 6, 7, 8]), transfer, 0)
+    [array([0, 1, 8]), array([2, 6, 7])]
+    """
+    return list(_packed(local, transfer, source, range(transfer.target.ranks)).values())
+
+
+def unpack(message: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
+    """Put a message from ``source`` where ``target`` holds it.
+
+    Parameters
+    ----------
+    local : array
+        What ``target`` holds, ``transfer.target.local_shape(target)``, contiguous; it is written.
+
+    Raises
+    ------
+    LayoutError
+        Where ``local`` has another shape or is not contiguous, or the message another size or type.
+
+    Examples
+    --------
+    >>> transfer = Transfer(Layout.of((12,), "cyclic(3)", ranks=2), Layout.of((12,), "cyclic(2)", ranks=2))
+    >>> local = np.zeros(6, int)
+    >>> unpack(np.array([2, 6, 7]), transfer, 0, 1, local)
+    >>> local
+    array([2, 0, 6, 7, 0, 0])
+    """
+    unpack_all({source: message}, transfer, target, local)
+
+
+def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: int, local: np.ndarray) -> None:
+    """Put the messages of several sources where ``target`` holds them, in one scan of ``local``; see `unpack`."""
+    _check(local, transfer.target, target, written=True)
+    recipes = _recipes(transfer, "target", target, local.itemsize, TILE_BYTES)
+    for source, message in messages.items():
+        _check_message(message, recipes[source].size, local.dtype)
+    data, in_turns = _bytes(local), []
+    for source, message in messages.items():
+        if message.size:
+            in_turns += _copy_wide(recipes[source].parts, data, _bytes(message))
+    _copy_in_turns(in_turns)
+
+
+def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
+    """The same without a message, where both arrays are in one process.
+
+    Parameters
+    ----------
+    held, local : array
+        What ``source`` holds, and what ``target`` is to hold; the latter is written.
+
+    Raises
+    ------
+    LayoutError
+        Where either has another shape, ``local`` is not contiguous, or they are of different types.
+    """
+    _check(held, transfer.source, source)
+    _check(local, transfer.target, target, written=True)
+    if held.dtype != local.dtype:
+        raise LayoutError(f"elements of {held.dtype} cannot be put in an array of {local.dtype}")
+    held = np.asarray(held, order="C")
+    runs = transfer.runs(source, target)
+    given = _combinations([_strips(each, "source") for each in runs], held.strides)
+    taken = _combinations([_strips(each, "target") for each in runs], local.strides)
+    bounds = _tiles(local.shape, TILE_BYTES // local.itemsize)
+    both = zip(given, taken, strict=True)
+    parts = [_part(strips, there, here, local.itemsize, bounds) for (_, here), (strips, there) in both]
+    _copy_in_turns(_copy_wide(parts, _bytes(local), _bytes(held)))
+
+
+Cut = slice | None
+"""Which times that runs come along an axis begin in a tile of the local array."""
+Copy = tuple[np.ndarray, np.ndarray, Iterator[tuple[Cut, ...]]]
+"""A strided copy: into, from, and what of it to make when it is its turn."""
+
+
+class _Strip(NamedTuple):
+    """A run along an axis, as it lies in a local array: all in elements."""
+
+    start: int
+    again: int
+    times: int
+    length: int
+
+
+class _Place(NamedTuple):
+    """Where elements lie: bytes from the start to the first, and from one to the next along each dimension."""
+
+    offset: int
+    strides: tuple[int, ...]
+
+
+class _Part(NamedTuple):
+    """A combination of strips as one strided copy: times that they come along each axis, and then their lengths."""
+
+    times: tuple[int, ...]
+    wide: np.dtype
+    into: _Place
+    taken: _Place
+    cuts: list[list[Cut]] | None
+
+
+class _Recipe(NamedTuple):
+    """A message: its elements, and the copies that it is made of."""
+
+    size: int
+    parts: list[_Part]
+
+
+def _packed(
+    local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int], take: Take = _new
+) -> dict[int, np.ndarray]:
+    _check(local, transfer.source, source)
+    recipes = _recipes(transfer, "source", source, local.itemsize, TILE_BYTES)
+    data, messages, in_turns = _bytes(np.asarray(local, order="C")), {}, []
+    for target in targets:
+        size, parts = recipes[target]
+        sent = take(size * local.itemsize)
+        messages[target] = sent.view(local.dtype)
+        if size:
+            in_turns += _copy_wide(parts, sent, data)
+    _copy_in_turns(in_turns)
+    return messages
+
+
+@lru_cache(maxsize=128)
+def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_bytes: int) -> list[_Recipe]:
+    """The messages between ``rank`` and every rank of the other side."""
+    layout, other = (transfer.source, transfer.target)[:: 1 if side == "source" else -1]
+    shape = layout.local_shape(rank)
+    steps, bounds = _steps(shape, itemsize), _tiles(shape, tile_bytes // itemsize)
+    axes = zip(transfer.axes, layout.coordinates(rank), other.grid, strict=True)
+    strips = [_by_partner(runs.of(side, place), side, partners) for runs, place, partners in axes]
+    found = []
+    for partner in range(other.ranks):
+        along = zip(strips, other.coordinates(partner), strict=True)
+        between = [axis[place] for axis, place in along]
+        found.append(_recipe(between, steps, itemsize, bounds, packed=side == "source"))
+    return found
+
+
+def _by_partner(runs: Runs, side: Side, partners: int) -> list[list[_Strip]]:
+    """A rank's strips along an axis, by the rank along it that gets them, or has them."""
+    strips: list[list[_Strip]] = [[] for _ in range(partners)]
+    others = runs.target if side == "source" else runs.source
+    for partner, strip in zip(others.tolist(), _strips(runs, side), strict=True):
+        strips[partner].append(strip)
+    return strips
+
+
+def _strips(runs: Runs, side: Side) -> list[_Strip]:
+    """A run that comes once is as many of one element: it can be cut where a tile ends."""
+    once = runs.count == 1
+    start, again = (runs.source_start, runs.source_stride)
+    if side == "target":
+        start, again = (runs.target_start, runs.target_stride)
+    again, times = np.where(once, 1, again), np.where(once, runs.length, runs.count)
+    lengths = np.where(once, 1, runs.length)
+    return list(map(_Strip, *(column.tolist() for column in (start, again, times, lengths))))
+
+
+def _recipe(
+    strips: list[list[_Strip]], steps: Sequence[int], itemsize: int, bounds: list[list[int]], *, packed: bool
+) -> _Recipe:
+    offset, parts = 0, []
+    for combination, held in _combinations(strips, steps):
+        shape = tuple(n for strip in combination for n in (strip.times, strip.length))
+        sent = _Place(offset, _steps(shape, itemsize))
+        places = (sent, held) if packed else (held, sent)
+        parts.append(_part(combination, *places, itemsize, bounds))
+        offset += math.prod(shape) * itemsize
+    return _Recipe(offset // itemsize, parts)
+
+
+def _combinations(strips: list[list[_Strip]], steps: Sequence[int]) -> Iterator[tuple[tuple[_Strip, ...], _Place]]:
+    """One strip along each axis, in all combinations, and where it lies in a local array."""
+    for combination in product(*strips):
+        pairs = list(zip(combination, steps, strict=True))
+        strides = tuple(n for strip, step in pairs for n in (strip.again * step, step))
+        yield combination, _Place(sum(strip.start * step for strip, step in pairs), strides)
+
+
+def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Bytes from one element to the next along each axis of a contiguous array."""
+    return tuple(accumulate(shape[:0:-1], int.__mul__, initial=itemsize))[::-1] if shape else ()
+
+
+def _part(
+    combination: tuple[_Strip, ...], into: _Place, taken: _Place, itemsize: int, bounds: list[list[int]]
+) -> _Part:
+    """A copy of elements that are as wide as they follow one another on both sides."""
+    width, times = itemsize, [n for strip in combination for n in (strip.times, strip.length)]
+    for axis in reversed(range(len(times))):
+        if times[axis] > 1:
+            if not into.strides[axis] == taken.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
+                break
+            width, times[axis] = width * times[axis], 1
+    cuts = list(map(_cuts, combination, times[::2], bounds)) if width < NARROW_BYTES else None
+    into, taken = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (into, taken))
+    return _Part((*times[::2], *times[1::2]), np.dtype((np.void, width)), into, taken, cuts)
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _copy_wide(parts: list[_Part], into: np.ndarray, taken: np.ndarray) -> list[Copy]:
+    """Make the copies of wide elements between the bytes of two arrays, and give those that are to be made in turns."""
+    in_turns: list[Copy] = []
+    for times, wide, here, there, cuts in parts:
+        views = np.ndarray(times, wide, into, *here), np.ndarray(times, wide, taken, *there)
+        if cuts is None:
+            views[0][...] = views[1]
+        else:
+            in_turns.append((*views, product(*cuts)))
+    return in_turns
+
+
+def _copy_in_turns(copies: list[Copy]) -> None:
+    """Make copies tile by tile, so that all take what they need of a tile while it is in the cache."""
+    while copies:
+        left = []
+        for copy in copies:
+            into, taken, turns = copy
+            part = next(turns, None)
+            if part is not None:
+                left.append(copy)
+                if None not in part:
+                    into[part] = taken[part]  # type: ignore[index]
+        copies = left
+
+
+def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
+    """Where tiles of at most so many elements end, along each axis: whole along the last axes, as far as they go.
+
+    >>> _tiles((5, 10), 40)
+    [[0, 4, 5], [0, 10]]
+    """
+    bounds = []
+    for extent in reversed(shape):
+        length = max(min(elements, extent), 1)
+        bounds.append([*range(0, extent, length), extent])
+        elements //= length
+    return bounds[::-1]
+
+
+def _cuts(strip: _Strip, times: int, bounds: list[int]) -> list[Cut]:
+    """Which of the times that a strip comes begin in each tile.
+
+    >>> _cuts(_Strip(3, 10, 4, 2), 4, [0, 20, 30, 33, 40])
+    [slice(0, 2, None), slice(2, 3, None), None, slice(3, 4, None)]
+    """
+    first = [min(max(-((strip.start - bound) // strip.again), 0), times) for bound in bounds]
+    return [slice(a, b) if a < b else None for a, b in pairwise(first)]
+
+
+def _check(local: np.ndarray, layout: Layout, rank: int, *, written: bool = False) -> None:
+    if local.dtype.hasobject or not local.itemsize:
+        raise UnsupportedError(f"elements of {local.dtype} cannot be copied as bytes: give a type of a fixed size")
+    if local.shape != layout.local_shape(rank):
+        raise LayoutError(f"rank {rank} of {layout} holds shape {layout.local_shape(rank)}, not {local.shape}")
+    if written and not (local.flags.c_contiguous and local.flags.writeable):
+        raise LayoutError(f"the array of rank {rank} must be writeable and contiguous in C order to be unpacked into")
+
+
+def _check_message(message: np.ndarray, size: int, dtype: np.dtype) -> None:
+    if message.dtype != dtype or message.size != size:
+        was, due = f"{message.size} elements of {message.dtype}", f"{size} of {dtype}"
+        raise LayoutError(f"a message of {was} was given where {due} must be")

@@ -1,0 +1,165 @@
+"""Sections of one array file: what is taken of it, whatever its shape and that of the chunks.
+
+    chunk       ░░█░░█░░█░░                 what is taken of a chunk is copied to its place in the result
+    result      ███
+
+Thakur 1995, section 5.5.1 (data sieving).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.selection import Axes, Taken, lengths, within
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.sections.read import BUFFER_BYTES, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections.sieve import Method
+from oocarrays.storage.chunks.access import ChunkReader
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections.coded import CodedReader
+from oocarrays.storage.sections.sieved import SectionReader
+
+KEPT_PLANS = 16
+"""Plans of sections that a process keeps, ..."""
+KEPT_ELEMENTS = 2**14
+"""... of up to so many elements: a range of one element takes 24 bytes in a plan."""
+
+
+def read_section(
+    file: ArrayFile,
+    axes: Axes,
+    out: np.ndarray | None = None,
+    *,
+    meter: Meter | None = None,
+    method: Method = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = 16,
+    threads: int = 2,
+    past_cache: bool = False,
+    costs: Costs | None = None,
+) -> np.ndarray:
+    """What is taken of an array file: ``result.shape == lengths(axes)``.
+
+    Parameters
+    ----------
+    axes : tuple of range or array
+        What is taken along each axis, as `oocarrays.mapping.selection.Selection` has it.
+    out : numpy.ndarray, optional
+        What is filled and returned.
+    method : str
+        ``"direct"`` asks for each contiguous run, ``"sieve"`` for all from the first to the last that is wanted,
+        ``"auto"`` for what costs least. Coded chunks are read whole.
+    buffer_bytes : int
+        Bytes of one buffer, of which there are four at most.
+    requests : int
+        Requests that are under way at one time, in stores that are not local files.
+    threads : int
+        Threads that read local files, and decode.
+    past_cache : bool
+        Whether what the system's cache lacks of plain local chunks is read past it.
+    """
+    out = _room(lengths(axes), file.dtype) if out is None else out
+    meter = meter or Meter()
+    plan = section_plan(file, axes, out, method=method, buffer_bytes=buffer_bytes, requests=requests, costs=costs)
+    if not plan.chunks:
+        return out
+    if file.stored.local:
+        if file.stored.coded:
+            CodedReader(file, plan, out, meter).read_local(threads)
+        else:
+            SectionReader(file, plan, out, meter, past_cache=past_cache).read_local(threads)
+    elif file.stored.coded:
+        _read_whole(file, axes, out, meter, plan.under_way(requests))
+    else:
+        SectionReader(file, plan, out, meter).read_store(requests)
+    return out
+
+
+def section_plan(
+    file: ArrayFile,
+    axes: Axes,
+    out: np.ndarray | None = None,
+    *,
+    method: Method = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = 16,
+    costs: Costs | None = None,
+) -> SectionPlan:
+    """How `read_section` reads a section."""
+    stored, costs = file.stored, costs or Costs()
+    gap = gap_bytes(method, stored, costs, requests)
+    packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
+    buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)
+    small = math.prod(lengths(axes)) <= KEPT_ELEMENTS and all(isinstance(taken, range) for taken in axes)
+    return (_kept if small else _plan)(stored, axes, gap, buffer_bytes, packed, costs)
+
+
+def _plan(stored: Stored, axes: Axes, gap: float, buffer_bytes: int, packed: bool, costs: Costs) -> SectionPlan:
+    return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)
+
+
+_kept = lru_cache(KEPT_PLANS)(_plan)
+"""The same plan again for the same small section, which takes as long to plan as to read."""
+
+
+def _room(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:  # numpy says the latter of more bytes than there are addresses
+        nbytes = math.prod(shape) * dtype.itemsize
+        raise InputError(f"a section of shape {shape} takes {nbytes} bytes of memory: read it in parts") from error
+
+
+def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int) -> None:
+    """Read coded chunks of a store, or through Zarr, each whole, and take what is wanted."""
+    reader, grid = ChunkReader(file, meter, requests=requests), file.stored.grid
+    places = {index: (there, inside) for index, there, inside in pieces(grid, axes)}
+    buffer = np.empty(grid.chunks, file.dtype) if file.chain.pipeline == "numcodecs" else np.empty(0)
+
+    def rooms() -> Iterator[np.ndarray]:
+        """Where each chunk is decoded: at its place, where it is wanted whole and lies there in one piece."""
+        for there, _ in places.values():
+            whole = out[there]
+            straight = whole.shape == grid.chunks and whole.flags.c_contiguous and out.dtype == file.dtype
+            yield whole if straight else buffer
+
+    for index, chunk in reader.whole(list(places), rooms()):
+        there, inside = places[index]
+        if chunk is None:
+            out[there] = file.fill_value
+        elif not np.shares_memory(chunk, out):
+            out[there] = chunk[inside]
+
+
+def pieces(grid: ChunkGrid, axes: Axes) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
+    """Each chunk of which something is taken: its index, and the places of that in the result and in the chunk."""
+    along = [list(_along(taken, n, c)) for taken, n, c in zip(axes, grid.shape, grid.chunks, strict=True)]
+    for each in product(*along):
+        index, there, inside = zip(*each, strict=True) if each else ((), (), ())
+        yield index, (*there, ...), _place(inside)
+
+
+def _along(taken: Taken, extent: int, chunk: int) -> Iterator[tuple[int, slice, slice | np.ndarray]]:
+    """The chunks along one axis of which something is taken."""
+    number = 0
+    while number < len(taken):
+        index = int(taken[number]) // chunk
+        there, inside = within(taken, index * chunk, min((index + 1) * chunk, extent))
+        yield index, there, inside
+        number = there.stop
+
+
+def _place(inside: tuple[slice | np.ndarray, ...]) -> Any:
+    """An index of a product of slices and sorted indices; a view, where all are slices."""
+    if all(isinstance(part, slice) for part in inside):
+        return (*inside, ...)
+    return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

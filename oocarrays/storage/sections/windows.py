@@ -1,0 +1,150 @@
+"""Windows of a pass over slabs: a band is read into the middle of each, and what it lacks comes from others.
+
+    read    ░░[──1──)░░        a band, and what no other slab has read
+    fill    ▒▒[──1──)▒▒        what others gave, what stands beyond an edge
+
+Thakur 1995, section 5.5.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes
+from oocarrays.plan.slabs.geometry import Piece, Slab
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.plan.slabs.reads import REQUESTS, buffer_bytes
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.rank_files import RankFiles, placed
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.pool import Pool
+from oocarrays.storage.sections.read import read_section
+
+Blocks = list[np.ndarray]
+"""One a source, or one a target."""
+
+
+class Windows:
+    """What is read into the windows of a plan, and put together there.
+
+    Parameters
+    ----------
+    sources : sequence of ArrayFile or RankFiles
+        Aligned: each window has a block of each.
+    pool : Pool, optional
+        What windows are made of.
+    """
+
+    def __init__(
+        self,
+        plan: SlabPlan,
+        sources: Sequence[ArrayFile | RankFiles],
+        meter: Meter,
+        pool: Pool | None = None,
+    ) -> None:
+        self.plan = plan
+        self.pool = pool or Pool()
+        self.sources = sources
+        self.meter = meter
+
+    def read(self, slab: Slab) -> Blocks:
+        """A window of each source: its band is read into the middle, and what only this window needs."""
+        window, section = self.plan.window(slab), self.plan.read(slab)
+        apart = [piece for piece in self._owned(slab, None) if piece.is_read]
+        blocks = []
+        for source in self.sources:
+            file, axes = placed(source, slab.rank, section.axes)
+            block = self.pool.lend(window.shape, file.dtype, elements=self.plan.window_elements)
+            self._section(file, axes, block[within(section, window)])
+            for piece in apart:
+                block[piece.place] = self._apart(source, slab.rank, piece)
+            blocks.append(block)
+        return blocks
+
+    def _apart(self, source: ArrayFile | RankFiles, rank: int, piece: Piece) -> np.ndarray:
+        """What stands beyond an edge and is read for one window alone."""
+        axes, back = zip(*(np.unique(each, return_inverse=True) for each in piece.elements), strict=True)
+        part: np.ndarray = self._section(*placed(source, rank, axes))[np.ix_(*back)]
+        return part
+
+    def _section(self, file: ArrayFile, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
+        most = buffer_bytes(file.stored, math.prod(map(len, axes)))
+        how: Any = {"threads": 1, "requests": REQUESTS, "past_cache": self.plan.past_cache}
+        return read_section(file, axes, out, meter=self.meter, buffer_bytes=most, **how)
+
+    def given(self, taker: Slab, slab: Slab, blocks: Blocks) -> list[Blocks]:
+        """Copies of what a window of another slab has of this band: one a source, for each piece."""
+        return [_taken(blocks, piece, self.plan.window(slab)) for piece in self._owned(taker, slab)]
+
+    def fetched(self, taker: Slab, rank: int) -> list[Blocks]:
+        """What a rank reads again for the window of another."""
+        pieces = self._fetched(taker, rank)
+        return [[self._apart(source, rank, piece) for source in self.sources] for piece in pieces]
+
+    def fill(self, slab: Slab, blocks: Blocks, given: Iterable[list[Blocks]]) -> None:
+        """Put into a window what it lacks: what its givers gave, in their order, and then what others fetched."""
+        lacking = [self._owned(slab, giver) for giver in self.plan.givers(slab)]
+        lacking += [self._fetched(slab, other) for other in self.plan.fetchers(slab)]
+        for pieces, came in zip(lacking, given, strict=True):
+            for piece, parts in zip(pieces, came, strict=True):
+                _put(blocks, piece, parts)
+        for piece in self._owned(slab, slab):
+            _put(blocks, piece, _taken(blocks, piece, self.plan.window(slab)))
+        for piece in self._owned(slab, None):
+            if not piece.is_read:
+                _put(blocks, piece, [np.asarray(self.plan.boundary)] * len(blocks))
+
+    def _owned(self, slab: Slab, owner: Slab | None) -> list[Piece]:
+        return [piece for piece in self.plan.pieces(slab) if piece.owner == owner and (piece.met or owner is None)]
+
+    def _fetched(self, slab: Slab, rank: int) -> list[Piece]:
+        return [piece for piece in self.plan.pieces(slab) if piece.owner and piece.owner.rank == rank and not piece.met]
+
+    def in_order(self) -> Iterator[tuple[Slab, Blocks]]:
+        """The windows of a plan of one rank, one after the other: each when all that it lacks has been read."""
+        waiting: dict[Slab, Blocks] = {}
+        given: dict[Slab, dict[Slab, list[Blocks]]] = defaultdict(dict)
+        for slab in self.plan.slabs(0):
+            waiting[slab] = self.read(slab)
+            for taker in self.plan.takers(slab):
+                given[taker][slab] = self.given(taker, slab, waiting[slab])
+            while waiting:
+                first, givers = next(iter(waiting)), self.plan.givers(next(iter(waiting)))
+                if len(given[first]) < len(givers):
+                    break
+                blocks, came = waiting.pop(first), given.pop(first)
+                self.fill(first, blocks, [came[giver] for giver in givers])
+                del came
+                yield first, blocks
+
+
+def within(part: Section, whole: Section) -> Any:
+    """Where a part lies in a whole, as a numpy index."""
+    return part.relative_to(whole.lower).slices
+
+
+def _taken(blocks: Blocks, piece: Piece, window: Section) -> Blocks:
+    """A copy of a piece out of each window that holds its elements."""
+    places = [each - start for each, start in zip(piece.elements, window.lower, strict=True)]
+    index = tuple(map(_straight, places))
+    if all(isinstance(each, slice) for each in index):
+        return [block[index].copy() for block in blocks]
+    return [block[np.ix_(*places)] for block in blocks]
+
+
+def _straight(places: np.ndarray) -> Any:
+    """Places as a slice, where they follow one another."""
+    first, last = int(places[0]), int(places[-1])
+    return slice(first, last + 1) if last - first == len(places) - 1 else places
+
+
+def _put(blocks: Blocks, piece: Piece, parts: Blocks) -> None:
+    """Put a piece into each window."""
+    for block, part in zip(blocks, parts, strict=True):
+        block[piece.place] = part

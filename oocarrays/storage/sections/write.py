@@ -1,0 +1,358 @@
+"""Writing sections of one array file: what is between the strides stays, and each chunk is replaced at once.
+
+    InWindows    uncompressed chunks in local files     read, changed and written a window of the buffer at a time
+    InPlace      the same, if asked for                 only what is written is written, where it is
+    Whole        coded chunks, and any other store      decoded, changed and coded again
+    Sharded      shards                                 what is not written goes along as it is stored
+
+Thakur 1995, section 5.5.1 (writing array sections).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Container, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from oocarrays.errors import CorruptChunkError, InputError, SelectionError
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod, plan_section_write, runs_of
+from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, Index, cut, fill_bits, is_fill
+from oocarrays.storage.chunks.chunk_locks import ChunkLocks
+from oocarrays.storage.chunks.shard_writes import Sharded
+from oocarrays.storage.chunks.write_units import Unit
+from oocarrays.storage.codecs.codec import Chain
+from oocarrays.storage.files.array_file import ArrayFile, open_array
+from oocarrays.storage.files.presence import Missing
+from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.pool import Pool, numpy_bytes, shaped
+from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view, on_sectors
+from oocarrays.storage.stores.pages import allocate
+
+
+def write_section(
+    file: ArrayFile,
+    axes: Axes,
+    values: np.ndarray,
+    *,
+    meter: Meter | None = None,
+    method: WriteMethod = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = 1,
+    past_cache: bool = False,
+    receipts: Unkept = UNKEPT,
+    kept: Container[str] = (),
+) -> SectionWritePlan:
+    """Write what is taken of an array file, and leave the rest as it is.
+
+    Others may write to the same chunks meanwhile: threads of this process to any store, other processes to local
+    files. A chunk that holds nothing but the fill value is not stored afterwards.
+
+    Parameters
+    ----------
+    file : ArrayFile
+        Described as written: the unit is a shard, where there are any.
+    values : numpy.ndarray
+        ``values.shape == lengths(axes)``; of another type they are cast, as numpy's assignment does.
+    method : str
+        ``"auto"`` and ``"sieve"`` replace each chunk at once; ``"direct"`` writes runs where they are.
+    buffer_bytes : int, optional
+        Bytes to hold at most, beside the values.
+    requests : int
+        Chunks to have under way at one time, as far as the buffer goes.
+    past_cache : bool
+        Whether plain local chunks are written past the system's cache.
+    receipts : Unkept
+        Takes those of all chunks of which something is written.
+    kept : container of str
+        Keys of chunks that stay as they are.
+
+    Returns
+    -------
+    SectionWritePlan
+        What was done, as it was planned.
+
+    Raises
+    ------
+    InputError
+        Where the array is open for reading.
+    SelectionError
+        For values of another shape.
+    UnsupportedError, BudgetError
+        As `plan_section_write` does.
+    """
+    check_writable(file)
+    if values.shape != lengths(axes):
+        raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
+    file = replacing(file)
+    plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
+    units: Iterable[Unit] = _units(file, plan, axes, values)
+    if kept:
+        units = (unit for unit in units if file.chunk_key(unit.index) not in kept)
+    each_of(_writer(file, plan, meter or Meter(), past_cache, receipts), units, plan.at_once)
+    return plan
+
+
+def check_writable(file: ArrayFile) -> None:
+    """Refuse an array that was opened for reading.
+
+    Raises
+    ------
+    InputError
+        It names the mode to open it with.
+    """
+    if file.zarr.read_only:
+        raise InputError(f"{file.name} is open for reading: open it with mode='r+' to write to it")
+
+
+def replacing(file: ArrayFile) -> ArrayFile:
+    """The same file, which is there, its chunks replaced at once: zarrs writes them where they are.
+
+    Raises
+    ------
+    RunError
+        Where an array on this machine has gone.
+    """
+    if file.folder is not None:
+        file.presence.check()
+    if file.chain.pipeline != "zarrs":
+        return file
+    place = file.zarr.store_path
+    return replace(file, zarr=open_array(place, mode="r+", unfinished=True), chain=Chain(pipeline="zarr"))
+
+
+def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarray) -> Iterator[Unit]:
+    return (Unit(file.stored.grid, parts, axes, values) for parts in plan.units())
+
+
+def each_of(work: Writer, units: Iterable[Unit], at_once: int) -> None:
+    """Do the work of each unit, so many of them at a time, and tell of chunks that were to be changed and are missing.
+
+    Raises
+    ------
+    RunError
+        Where they are missing because the array is.
+    """
+    if at_once == 1:
+        for unit in units:
+            work(unit)
+    else:
+        _together(work, units, at_once)
+    work.missing.tell()
+
+
+def _together(work: Writer, units: Iterable[Unit], at_once: int) -> None:
+    with ThreadPoolExecutor(at_once, "write") as pool:
+        under_way: deque[Future[None]] = deque()
+        for unit in units:
+            if len(under_way) == at_once:
+                under_way.popleft().result()
+            under_way.append(pool.submit(work, unit))
+        while under_way:
+            under_way.popleft().result()
+
+
+# ---------------------------------------------------------------------- the ways to write a chunk
+
+
+class Writer(Protocol):
+    """A way to write chunks."""
+
+    file: ArrayFile
+    """What is written."""
+    missing: Missing
+    """What was to be changed and was not there."""
+
+    def __call__(self, unit: Unit) -> None:
+        """Write what is written of one unit."""
+
+
+def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> Writer:
+    if plan.method == "direct":
+        return InPlace(file, plan.window, meter)
+    if file.chain.shard is not None:
+        return Sharded(file, meter, receipts)
+    if file.folder and file.chain.pipeline == "plain":
+        return InWindows(file, plan.window, meter, past_cache=past_cache, receipts=receipts)
+    return Whole(file, meter, receipts)
+
+
+class Whole:
+    """Decodes, changes and replaces chunks, of any codec in any store."""
+
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+        self.file, self._locks, self._receipts = file, ChunkLocks(file), receipts
+        self.missing = Missing(file.presence, meter)
+        self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
+        self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
+        self._pool, self._nbytes = Pool(numpy_bytes), math.prod(self._box.shape) * file.dtype.itemsize
+
+    def __call__(self, unit: Unit) -> None:
+        """Write what is written of one chunk."""
+        with self._locks.held(unit.index):
+            memory = self._pool.take(self._nbytes)
+            buffer = shaped(memory, self._box.shape, self.file.dtype)
+            if not unit.covers(self._box):
+                buffer[...] = self.file.fill_value
+            if not unit.whole:
+                self._read(unit, buffer)
+            unit.put_in(buffer, self._box)
+            self._writer.replace(unit.index, buffer, self._receipts)
+            self._pool.give(memory)
+
+    def _read(self, unit: Unit, buffer: np.ndarray) -> None:
+        ((_, chunk),) = self._reader.whole_or(self.missing, [unit.index], [buffer])
+        if chunk is not None:
+            buffer[tuple(slice(n) for n in chunk.shape)] = chunk
+
+
+class InWindows:
+    """Reads, changes and writes uncompressed chunks of local files a window at a time, and replaces them at once."""
+
+    def __init__(
+        self,
+        file: ArrayFile,
+        window: tuple[int, ...],
+        meter: Meter,
+        *,
+        past_cache: bool = False,
+        receipts: Unkept = UNKEPT,
+    ) -> None:
+        self.file, self.meter, self._locks, self._receipts = file, meter, ChunkLocks(file), receipts
+        self.missing = Missing(file.presence, meter)
+        self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
+        assert file.folder is not None, "only local files are read and written in part"
+        self.blobs = LocalBlobs(file.folder, past_cache=past_cache)
+        self._shape, self._nbytes = window, math.prod(window) * file.dtype.itemsize
+        self._pool = Pool(allocate if past_cache else numpy_bytes)
+        self._fill = fill_bits(file)
+
+    def __call__(self, unit: Unit) -> None:
+        """Write what is written of one chunk."""
+        with self._locks.held(unit.index):
+            self.rewrite(unit)
+
+    def rewrite(self, unit: Unit) -> None:
+        """Replace a chunk whose lock is held."""
+        key, memory = self.file.chunk_key(unit.index), self._pool.take(self._nbytes)
+        buffer = shaped(memory, self._shape, self.file.dtype)
+        old = None if unit.whole else self._open(unit.index)
+        try:
+            pieces = self._pieces(unit, old, buffer)
+            if len(self.windows) == 1:
+                pieces = self._kept(key, pieces)
+            if not self.blobs.put_pieces(key, pieces):
+                self.blobs.remove(key)
+                self._receipts.absent(key)
+                self.meter.add(skipped_chunks=1)
+            elif len(self.windows) > 1:
+                self._receipts.stored(key, self.file.stored.chunk_bytes)
+        finally:
+            if old is not None:
+                old.close()
+        self._pool.give(memory)
+
+    def _kept(self, key: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """The only piece of a chunk, and its receipt."""
+        for offset, data in pieces:
+            self._receipts.put(key, data)
+            yield offset, data
+
+    def _open(self, index: Index) -> LocalBlob | None:
+        key = self.file.chunk_key(index)
+        try:
+            blob = self.blobs.open(key)
+        except MissingBlob:
+            self.missing.add(index)
+            return None
+        nbytes, due = blob.size, self.file.stored.chunk_bytes
+        if nbytes != due:
+            blob.close()
+            raise CorruptChunkError(f"{blob.name} has {nbytes} bytes; a chunk has {due}")
+        return blob
+
+    def _pieces(self, unit: Unit, old: LocalBlob | None, buffer: np.ndarray) -> Iterator[Piece]:
+        """The windows of a chunk as they become; none where all hold the fill value only."""
+        held_back: list[tuple[int, int]] | None = []
+        for box, offset in self.windows:
+            data = self._window(unit, box, offset, old, buffer)
+            if held_back is not None and is_fill(data, self._fill):
+                held_back.append((offset, box.size))
+                continue
+            yield self._counted(offset, data)
+            if held_back:
+                buffer[...] = self.file.fill_value
+                yield from (self._counted(at, _first(buffer, (size,))) for at, size in held_back)
+            held_back = None
+
+    def _counted(self, offset: int, data: np.ndarray) -> Piece:
+        self.meter.add(write_requests=1, written_bytes=data.nbytes)
+        return offset, byte_view(data)
+
+    def _can_write(self, data: np.ndarray) -> bool:
+        """Whether elements can be written from where they are: past the cache from sectors only."""
+        return not self.blobs.past_cache or on_sectors(byte_view(data))
+
+    def _window(self, unit: Unit, box: Section, offset: int, old: LocalBlob | None, buffer: np.ndarray) -> np.ndarray:
+        """The elements of a window as they become: the values themselves, where they lie as they are stored."""
+        covered = unit.covers(box)
+        if covered:
+            given = unit.values(box)
+            if given.dtype == self.file.dtype and given.flags.c_contiguous and self._can_write(given):
+                return given
+        data = _first(buffer, box.shape)
+        if old is not None:
+            old.read_into(offset, byte_view(data))
+            self.meter.add(read_requests=1, read_bytes=data.nbytes)
+        elif not covered:
+            data[...] = self.file.fill_value
+        unit.put_in(data, box)
+        return data
+
+
+class InPlace(InWindows):
+    """Writes each run of an uncompressed chunk where it is; chunks that are wholly written or missing, or are another
+    file's, too, as others."""
+
+    def rewrite(self, unit: Unit) -> None:
+        """Change a chunk whose lock is held."""
+        key = self.file.chunk_key(unit.index)
+        if unit.whole or not self.blobs.is_its_own(key):
+            super().rewrite(unit)
+            return
+        old = self._open(unit.index)
+        if old is not None:
+            old.close()
+        starts, data, ends = self._runs(unit)
+        runs = zip(starts, [0, *ends], ends, strict=False)
+        self.blobs.change(key, ((at, data[start:stop]) for at, start, stop in runs))
+        self.meter.add(write_requests=len(starts), written_bytes=len(data))
+
+    def _runs(self, unit: Unit) -> tuple[list[int], memoryview, list[int]]:
+        """Where each run begins in the chunk, all their bytes, and where each ends in these."""
+        chunks, size = self.file.stored.grid.chunks, self.file.dtype.itemsize
+        box = Section((0,) * len(chunks), chunks)
+        _, inside = unit.places(box)
+        starts, lengths = runs_of([np.arange(n)[part] for part, n in zip(inside, chunks, strict=True)], chunks)
+        data = byte_view(np.ascontiguousarray(unit.values(box), self.file.dtype))
+        return (starts * size).tolist(), data, (np.cumsum(lengths) * size).tolist()
+
+
+def _windows(chunks: tuple[int, ...], window: tuple[int, ...], itemsize: int) -> Iterator[tuple[Section, int]]:
+    """A chunk cut in windows, and the byte at which each begins: they follow one another in it."""
+    offset = 0
+    for box in cut(Section((0,) * len(chunks), chunks), window):
+        yield box, offset
+        offset += box.size * itemsize
+
+
+def _first(buffer: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The first elements of a buffer, in a shape."""
+    return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)

@@ -1,0 +1,1 @@
+"""Bytes under keys, on local disks and in any Zarr store: places, blobs, pages, ranges, and durability."""

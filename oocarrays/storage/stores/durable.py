@@ -1,0 +1,390 @@
+"""Putting what was written on its device, before anything is said that relies on it.
+
+    chunks and entry written ─► synced ─► entry named ─► … ─► all synced ─► mark taken away ─► journal removed
+
+Where a file system can be asked to write out all that it holds, one such request serves all parts that are finished
+when it begins, as a database commits in groups; elsewhere every file is synced, and every folder that names it. An
+entry is written under another name before: it is on the device with its chunks, and gets its name then. Stores that are
+not folders keep what they have answered for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from zarr.core.buffer import Buffer
+from zarr.storage import LocalStore
+
+from oocarrays.storage.stores.pages import libc
+from oocarrays.storage.stores.refused import write_error
+
+Say = Callable[[], None]
+"""Writes down that something is on its device."""
+Prepare = Callable[[], Say]
+"""Writes what is to be said where nobody finds it yet."""
+GROUP_SECONDS = 1.0
+"""Seconds for which a run gathers what it has to say: threads end together, and so nobody asks before."""
+SYNCED_WHOLE = {
+    0xEF53: "ext4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0xF2F52010: "f2fs",
+    0x2FC12FC1: "zfs",
+    0x794C7630: "overlay",
+    0x01021994: "tmpfs",
+}
+"""File systems, by the number that Linux knows them by, of which ``syncfs`` puts all that it holds on the device."""
+START_WRITING = 2
+"""Linux: ``SYNC_FILE_RANGE_WRITE``."""
+
+
+def is_synced_whole(folder: str) -> bool:
+    """Whether one request puts all of a folder's file system on its device."""
+    if sys.platform != "linux":
+        return False
+    room = ctypes.create_string_buffer(256)
+    if libc().statfs(os.fsencode(folder), room):
+        return False
+    return ctypes.c_long.from_buffer(room).value & 0xFFFFFFFF in SYNCED_WHOLE
+
+
+def sync_path(path: str) -> None:
+    """Put a file, or the names in a folder, on the device; fine where it has gone."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def sync_file_system(folder: str) -> None:
+    """Put all of a folder's file system on its device.
+
+    Raises
+    ------
+    OSError
+        Where something could not be written: also what others wrote.
+    """
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        if libc().syncfs(file):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), folder)
+    finally:
+        os.close(file)
+
+
+def start_writing(file: int) -> None:
+    """Have the system begin to write out what an open file holds, and do not wait, where a run will sync it."""
+    if _SYNCERS and sys.platform == "linux":
+        whole = ctypes.c_int64(0), ctypes.c_int64(0)
+        libc().sync_file_range(ctypes.c_int(file), *whole, ctypes.c_uint(START_WRITING))
+
+
+def make_folder(folder: str, *, named: bool = True) -> None:
+    """Make a folder, and those above it, each named on its device; its own name may wait for what syncs all."""
+    if not os.path.isdir(folder):
+        above = os.path.dirname(folder)
+        make_folder(above)
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        if named:
+            sync_path(above)
+
+
+def replace(path: str, data: bytes, *, named: bool = True) -> None:
+    """Put a small file on its device under ``path``, at once: whoever looks, at any time, sees the old or the new.
+
+    Parameters
+    ----------
+    named : bool
+        Whether the name of its folder is on the device, too; where not, what syncs all puts it there.
+
+    Raises
+    ------
+    DiskFullError, StoreFailure
+        Where it cannot be written: what was there stays.
+    """
+    with told(path):
+        make_folder(os.path.dirname(path), named=named)
+        _rename(_beside(path, data, synced=True), path)
+        sync_path(os.path.dirname(path))
+    written(path)
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """Say in one line that something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _beside(path: str, data: bytes, *, synced: bool) -> str:
+    """Write what is to be under ``path`` under another name: that name."""
+    partial = f"{path}.{uuid.uuid4().hex}.partial"
+    try:
+        with open(partial, "xb") as file:
+            file.write(data)
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
+    written(partial)
+    return partial
+
+
+def _rename(partial: str, path: str) -> None:
+    try:
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+class DocumentStore(LocalStore):
+    """A local store through which documents of metadata are written: each is whole, and on its device."""
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Replace a document; it is small, and nothing else waits on this loop."""
+        replace(os.path.join(str(self.root), key), value.to_bytes())
+
+
+class PreparedStore(LocalStore):
+    """A local store through which documents are written where nobody finds them, until all is synced."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._prepared: list[tuple[str, str]] = []
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write a document beside the one that is there."""
+        path = os.path.join(str(self.root), key)
+        with told(path):
+            self._prepared.append((_beside(path, value.to_bytes(), synced=False), path))
+
+    def publish(self) -> None:
+        """Replace the documents that are there, which were synced before; that is on the device then."""
+        with told(str(self.root)):
+            for partial, path in self._prepared:
+                _rename(partial, path)
+            for folder in {os.path.dirname(path) for _, path in self._prepared}:
+                sync_path(folder)
+
+
+class Syncer:
+    """Puts what a run writes in this process on its devices.
+
+    Parameters
+    ----------
+    places : callable
+        The local folders in which the run writes.
+    active : bool
+        Whether anything is synced: where not, all is said at once.
+    patience : float
+        Seconds that what is to be said may wait for more, which is synced with it. A run that is over by then has
+        nothing to say: it is begun again where it dies before, in less time than it takes to say all.
+
+    Examples
+    --------
+    >>> said = []
+    >>> syncer = Syncer(lambda: ["."], active=True)
+    >>> syncer.then(lambda: lambda: said.append("a part"))
+    >>> syncer.wait()
+    >>> said
+    ['a part']
+    """
+
+    def __init__(self, places: Callable[[], Iterable[str]], *, active: bool, patience: float = 0.0) -> None:
+        self.active = active
+        self.patience = patience
+        self._places = places
+        self._changed = threading.Condition()
+        self._waiting: list[Prepare] = []
+        self._working = self._syncing = self._hurried = False
+        self._failure: BaseException | None = None
+        self._paths: set[str] = set()
+        """Files that were written, or removed, and have to be synced by themselves, and the folders above them."""
+        self._whole: dict[str, bool] = {}
+        if active:
+            _SYNCERS.add(self)
+
+    def begin_anew(self) -> None:
+        """Forget what failed."""
+        with self._changed:
+            self._failure, self._waiting = None, []
+
+    def note(self, path: str) -> None:
+        """Keep that a file was written, or removed, where it has to be synced by itself."""
+        for place in self._places():
+            if not self._is_whole(place) and (inside := os.path.realpath(path)).startswith(f"{place}{os.sep}"):
+                with self._changed:
+                    self._paths.update([*_up_to(inside, place), os.path.dirname(place)])
+
+    def _is_whole(self, place: str) -> bool:
+        if place not in self._whole and os.path.isdir(place):
+            self._whole[place] = is_synced_whole(place)
+        return self._whole.get(place, True)
+
+    def then(self, prepare: Prepare, *, ahead: int = 1) -> None:
+        """Have something said when all that is written now is on its device, and do not wait for that.
+
+        Parameters
+        ----------
+        prepare : callable
+            Writes what is to be said where nobody finds it; it is synced with the rest. What it returns says it.
+        ahead : int
+            What may wait beside this while something is synced: a process that dies loses no more, and what it wrote
+            in the last seconds of `patience`.
+
+        Raises
+        ------
+        StoreFailure
+            Where something could not be put there before.
+        """
+        if not self.active:
+            prepare()()
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._waiting) <= ahead or not self._syncing)
+            self._check()
+            self._waiting.append(prepare)
+            if not self._working:
+                self._working = True
+                threading.Thread(target=self._work, name="sync", daemon=True).start()
+
+    def wait(self) -> None:
+        """Wait until all has been said.
+
+        Raises
+        ------
+        StoreFailure
+            Where something could not be put on its device.
+        """
+        self.stop()
+        self._check()
+
+    def finish(self) -> None:
+        """Put all on its device, also what nobody waits to say; what is still to be said may be dropped then.
+
+        Raises
+        ------
+        StoreFailure
+            Where something could not be put there.
+        """
+        if not self.patience:
+            self.wait()
+        with self._alone():
+            self._check()
+            if self.active:
+                self._sync()
+
+    def drop(self) -> None:
+        """Say no more: nobody will ask."""
+        with self._changed:
+            self._waiting = []
+        self.stop()
+
+    def hurry(self) -> None:
+        """Have all said that waits, without more patience, and do not wait for that."""
+        with self._changed:
+            self._hurried = self._working
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Wait until all has been said that can be, after a failure."""
+        self.hurry()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._working)
+
+    def _check(self) -> None:
+        if self._failure:
+            raise self._failure
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Sync when nobody else does: who begins has taken what was written."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._syncing)
+            self._syncing = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._syncing = False
+                self._changed.notify_all()
+
+    def _work(self) -> None:
+        """Sync, and say what waited when that began, until nothing waits."""
+        while self._has_more():
+            with self._alone():
+                with self._changed:
+                    taken, self._waiting = self._waiting, []
+                try:
+                    prepared = [prepare() for prepare in taken]
+                    self._sync()
+                    for say in prepared:
+                        say()
+                except BaseException as error:  # noqa: BLE001  whoever waits is told
+                    self._failure = self._failure or error
+
+    def _has_more(self) -> bool:
+        """Wait for as much as can be said at once; whether there is anything."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._hurried, self.patience)
+            if self._waiting and not self._failure:
+                return True
+            self._working = self._hurried = False
+            self._changed.notify_all()
+            return False
+
+    def _sync(self) -> None:
+        with self._changed:
+            paths, self._paths = self._paths, set()
+        try:
+            for folder in _one_a_device(place for place in self._places() if self._is_whole(place)):
+                sync_file_system(folder)
+            for path in sorted(paths, key=len, reverse=True):  # a file before the folder that names it
+                sync_path(path)
+        except OSError as error:
+            raise write_error(f"what was written to {' and '.join(self._places())}", error) from error
+
+
+def _one_a_device(folders: Iterable[str]) -> Iterable[str]:
+    """One of the folders of each device, of those that are there."""
+    return {os.stat(folder).st_dev: folder for folder in folders if os.path.isdir(folder)}.values()
+
+
+def _up_to(path: str, place: str) -> Iterator[str]:
+    """A path and the folders above it, up to ``place``.
+
+    >>> list(_up_to("/data/a.zarr/c/0", "/data/a.zarr"))
+    ['/data/a.zarr/c/0', '/data/a.zarr/c', '/data/a.zarr']
+    """
+    yield path
+    while path != place:
+        path = os.path.dirname(path)
+        yield path
+
+
+_SYNCERS: weakref.WeakSet[Syncer] = weakref.WeakSet()
+"""Of the runs in this process that sync."""
+
+
+def written(path: str) -> None:
+    """Say that a chunk's file was written, or removed, under its name."""
+    for syncer in list(_SYNCERS) if _SYNCERS else ():
+        syncer.note(path)

@@ -1,0 +1,346 @@
+"""Stores that are not on this machine: known by a name, asked again when they fail, clear about what failed.
+
+    get ──► fails in passing (503, 429, a dropped connection, silence) ──► waits, twice as long each time ──► get …
+        ──► is refused (403, a 404 of the bucket, any other 4xx)       ──► StoreFailure: what, of which store, why
+
+Whatever library brings the bytes, it is told not to ask again by itself: there is one way to wait, and one setting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import WrapperStore
+
+from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.stores.shown import cleaned, shown
+
+T = TypeVar("T")
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+"""Seconds before the second attempt, and before any later one at most."""
+LAST_WAIT, LAST_WORD = 2.0, 0.05
+"""Seconds that the end of a process waits for requests at most, and for what libraries do after them."""
+PASSING = (408, 425, 429)
+"""Refusals of HTTP that are worth another attempt, beside all that begin with 5."""
+MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
+"""What libraries raise where there is nothing under a key."""
+LASTING = (*MISSING, PermissionError, ValueError, TypeError, NotImplementedError)
+"""What another attempt will not change."""
+STATUS = re.compile(r"\bstatus(?: code)?\D{0,16}([1-5]\d\d)\b", re.IGNORECASE)
+"""How obstore tells a status."""
+LONGEST_REASON = 160
+"""Characters of a library's own words in one of our lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a store is waited for."""
+
+    retries: int = 6
+    """Attempts after the first one that failed in passing."""
+    timeout: float = 60.0
+    """Seconds that one attempt may take."""
+
+    def waits(self) -> Iterator[float]:
+        """Seconds before each new attempt: twice as long each time, less up to a half by chance.
+
+        >>> [round(wait, 1) for wait in Patience(retries=3).waits()] <= [0.1, 0.2, 0.4]
+        True
+        """
+        for attempt in range(self.retries):
+            yield min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * random.uniform(0.5, 1.0)
+
+
+Details = list[tuple[str, int, str]]
+"""Of objects their keys, their bytes, and what changes when they are written again."""
+VERSIONS = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
+"""What fsspec's file systems call that."""
+
+
+class RemoteStore(WrapperStore[Store]):
+    """A Zarr store that is reached by requests over a network, whatever library makes them.
+
+    It can be pickled where the store in it can.
+
+    Parameters
+    ----------
+    name : str
+        What a person calls it: its URL; user, password and signature are not kept in it.
+    prefix : str
+        What stands before every key.
+    """
+
+    def __init__(self, store: Store, name: str, patience: Patience, prefix: str = "") -> None:
+        super().__init__(store)
+        self.name = shown(name)
+        self.patience = patience
+        self.prefix = prefix
+
+    def _with_store(self, store: Store) -> RemoteStore:
+        return RemoteStore(store, self.name, self.patience, self.prefix)
+
+    def below(self, folder: str) -> RemoteStore:
+        """What is below a prefix of this store, as a store."""
+        return RemoteStore(self._store, f"{self.name}/{folder}", self.patience, f"{self.prefix}{folder}/")
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"RemoteStore({self.name!r}, {type(self._store).__name__})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteStore) and (self.name, self.read_only) == (other.name, other.read_only)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    async def _tried(self, verb: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of ``call``, made again and again while the store fails in passing."""
+        waits = self.patience.waits()
+        while True:
+            try:
+                with _under_way:
+                    async with asyncio.timeout(self.patience.timeout):
+                        return await call()
+            except OocError:
+                raise
+            except Exception as error:
+                if isinstance(error, MISSING) and not _lacks_a_bucket(error):
+                    raise
+                wait = next(waits, None) if is_passing(error) else None
+                if wait is None:
+                    raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
+            await asyncio.sleep(wait)
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """What is under ``key``, or None."""
+        return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
+
+    async def exists(self, key: str) -> bool:
+        """Whether there is anything under ``key``."""
+        return await self._tried("read", key, lambda: self._store.exists(self.prefix + key))
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Put ``value`` under ``key``."""
+        await self._written(key, lambda: self._store.set(self.prefix + key, value))
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Put ``value`` under ``key`` if nothing is there."""
+        await self._written(key, lambda: self._store.set_if_not_exists(self.prefix + key, value))
+
+    async def _written(self, key: str, call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await self._tried("write", key, call)
+        except MISSING as error:
+            raise StoreFailure(f"cannot write {key} of {self}: {reason(error)}") from error
+
+    async def delete(self, key: str) -> None:
+        """Remove what is under ``key``, if there is anything."""
+        await self._tried("remove", key, lambda: self._store.delete(self.prefix + key))
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Remove all below ``prefix``."""
+        await self._tried("remove", prefix, lambda: self._store.delete_dir((self.prefix + prefix).rstrip("/")))
+
+    async def is_empty(self, prefix: str) -> bool:
+        """Whether there is nothing below ``prefix``.
+
+        Raises
+        ------
+        StoreFailure
+            Where the store does not answer, or refuses; where it has no such bucket.
+        """
+        try:
+            return await self._tried("list", prefix, lambda: self._store.is_empty(self.prefix + prefix))
+        except MISSING:
+            return True
+
+    def list(self) -> AsyncIterator[str]:
+        """All keys."""
+        return self.list_prefix("")
+
+    def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """All keys that begin with ``prefix``."""
+        return self._listed(prefix, lambda: self._store.list_prefix(self.prefix + prefix), self.prefix)
+
+    def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """All names right below ``prefix``."""
+        return self._listed(prefix, lambda: self._store.list_dir(self.prefix + prefix))
+
+    async def details(self, prefix: str) -> Details | None:
+        """All objects whose keys begin with ``prefix``; None where the store gives no such list."""
+        listing = {"ObjectStore": _object_details, "FsspecStore": _file_details}.get(type(_inner(self)).__name__)
+        if listing is None or self.name.startswith("http"):
+            return None
+        found = await self._tried("list", prefix, lambda: listing(_inner(self), self.prefix + prefix))
+        return [(key.removeprefix(self.prefix), size, version) for key, size, version in found]
+
+    async def _listed(self, prefix: str, names: Callable[[], AsyncIterator[str]], less: str = "") -> AsyncIterator[str]:
+        async def collected() -> list[str]:  # type: ignore[valid-type]
+            return [name.removeprefix(less) async for name in names()]
+
+        found: Any = ()
+        with suppress(*MISSING):
+            found = await self._tried("list", prefix, collected)
+        for name in found:
+            yield name
+
+
+def _inner(store: Store) -> Any:
+    """The store that makes the requests."""
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return store
+
+
+async def _object_details(store: Any, prefix: str) -> Details:
+    """What obstore lists."""
+    return [
+        (obj["path"], obj["size"], obj.get("e_tag") or str(obj["last_modified"])) async for obj in store._list(prefix)
+    ]
+
+
+async def _file_details(store: Any, prefix: str) -> Details:
+    """What fsspec lists."""
+    root = f"{store.path}/"
+    found = await store.fs._find(f"{root}{prefix}", detail=True, withdirs=False)
+    return [(name.removeprefix(root), info["size"] or 0, _version(info)) for name, info in found.items()]
+
+
+def _version(info: dict[str, Any]) -> str:
+    """What changes with an object, as fsspec's file systems tell it each in its way."""
+    return next((str(info[name]) for name in VERSIONS if info.get(name)), "")
+
+
+class _UnderWay:
+    """Counts requests that libraries are in the middle of; all are made in Zarr's event loop, one thread."""
+
+    now = 0
+    ever = 0
+
+    def __enter__(self) -> None:
+        self.now, self.ever = self.now + 1, self.ever + 1
+
+    def __exit__(self, *error: object) -> None:
+        self.now -= 1
+
+
+_under_way = _UnderWay()
+
+
+@atexit.register
+def _let_finish() -> None:
+    """Give libraries time to finish at the end of a process that has made requests.
+
+    A thread of obstore's that has a word to say to an interpreter that is gone takes the process with it: one in
+    thirty processes that ended right after an error was aborted so.
+    """
+    deadline = time.monotonic() + LAST_WAIT
+    while _under_way.now and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(LAST_WORD if _under_way.ever else 0)
+
+
+def is_remote(store: Any) -> bool:
+    """Whether requests to a store, or to the one that it wraps, travel over a network."""
+    while isinstance(store, WrapperStore) and not isinstance(store, RemoteStore):
+        store = store._store
+    return isinstance(store, RemoteStore)
+
+
+def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
+    """A folder in a folder, or what is below a prefix of a store.
+
+    >>> place_below("/tmp/a", "b")
+    '/tmp/a/b'
+    """
+    return place.below(name) if isinstance(place, RemoteStore) else f"{place}/{name}"
+
+
+def status_of(error: BaseException) -> int | None:
+    """The status of HTTP that an error stands for, as far as it tells: botocore, aiohttp and obstore each in its way.
+
+    >>> status_of(OSError("Server returned non-2xx status code: 503: slow down")), status_of(OSError("reset"))
+    (503, None)
+    """
+    for each in _chain(error):
+        response = getattr(each, "response", None)
+        told = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+        told = told or getattr(each, "status", None)
+        if isinstance(told, int):
+            return told
+    found = STATUS.search(str(error))
+    return int(found[1]) if found else None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what led to it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another attempt may do better."""
+    status = status_of(error)
+    if status is not None:
+        return status >= 500 or status in PASSING
+    if isinstance(error, LASTING) or isinstance(error.__cause__, MISSING):  # a reference to a file that is gone
+        return False
+    return not is_refused(error)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether the store does not let us, or does not know who we are."""
+    return isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, _REFUSALS)
+
+
+_REFUSALS = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "PermissionDeniedError",
+    "UnauthenticatedError",
+    "TokenRetrievalError",
+    "ExpiredToken",
+    "InvalidToken",
+)
+"""Errors of botocore and obstore, which need not be installed; and what S3 says with a status of 400."""
+
+
+def _lacks_a_bucket(error: BaseException) -> bool:
+    return _says(error, ("NoSuchBucket",))
+
+
+def _says(error: BaseException, words: Iterable[str]) -> bool:
+    """Whether an error, or one that led to it, has a name or a text with one of some words in it."""
+    return any(word in f"{type(each).__name__} {each}" for each in _chain(error) for word in words)
+
+
+def reason(error: BaseException) -> str:
+    """Why a request failed, in part of a line."""
+    words = _first_line(cleaned(error))
+    if is_refused(error):
+        return f"the credentials were refused, or there are none ({words})"
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    if _lacks_a_bucket(error):
+        return f"there is no such bucket ({words})"
+    status = status_of(error)
+    return words if status is None or str(status) in words else f"{status}, {words}"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = shown(lines[0]) if lines else type(error).__name__
+    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"

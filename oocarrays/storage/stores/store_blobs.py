@@ -1,0 +1,125 @@
+"""Stored chunks as blobs: bytes under keys, in any Zarr store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.storage.stores.blobs import MissingBlob
+from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.stores.underway import Putting, Wanted, fetched, got
+
+
+class StoreBlob:
+    """A chunk in any Zarr store."""
+
+    local = False
+
+    def __init__(self, store: Store, key: str, requests: int) -> None:
+        self.store = store
+        self.key = key
+        self.name = f"{key} of {store}"
+        self.requests = requests
+
+    def _get(self, byte_range: ByteRequest) -> np.ndarray:
+        data = sync(got(self.store, self.key, byte_range))
+        if data is None:
+            raise MissingBlob(self.key)
+        return data
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill ``out`` from ``offset`` on, in one request."""
+        self._fill(out, self._get(RangeByteRequest(offset, offset + len(out))))
+
+    def _fill(self, out: memoryview, data: np.ndarray) -> None:
+        if len(data) != len(out):
+            raise CorruptChunkError(f"{self.key} of {self.store} is cut short: {len(data)} bytes, not {len(out)}")
+        out[:] = data.data
+
+    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
+        """Fill every one of ``outs`` from its offset on, a request each, many of them under way together."""
+        if self.requests == 1:
+            for offset, out in zip(offsets, outs, strict=True):
+                self.read_into(offset, out)
+            return
+        wanted = ((self.key, RangeByteRequest(o, o + len(out))) for o, out in zip(offsets, outs, strict=True))
+        for data, out in zip(fetched(self.store, wanted, self.requests), outs, strict=True):
+            if data is None:
+                raise MissingBlob(self.key)
+            self._fill(out, data)
+
+    def read_head(self, nbytes: int) -> bytes:
+        """The first bytes, or all where there are fewer."""
+        return self._get(RangeByteRequest(0, nbytes)).tobytes()
+
+    def read_tail(self, nbytes: int) -> bytes:
+        """The last bytes, or all where there are fewer."""
+        return self._get(SuffixByteRequest(nbytes)).tobytes()
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class StoreBlobs:
+    """The chunks of one array in any Zarr store.
+
+    Parameters
+    ----------
+    prefix : str
+        The path of the array in the store.
+    requests : int
+        Requests that are under way at one time, at most.
+    """
+
+    def __init__(self, store: Store, prefix: str, requests: int = 1) -> None:
+        self.store = store
+        self.prefix = prefix
+        self.requests = requests
+
+    def _key(self, key: str) -> str:
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+    def open(self, key: str, read_ahead: bool = False) -> StoreBlob:
+        """The chunk under ``key``; whether it is there shows at the first read."""
+        return StoreBlob(self.store, self._key(key), self.requests)
+
+    def exists(self, key: str) -> bool:
+        """Whether a chunk is stored under ``key``."""
+        try:
+            return sync(self.store.exists(self._key(key)))
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self._key(key)} of {self.store}: {error}") from error
+
+    def fetched(self, wanted: Iterable[Wanted | None]) -> Iterator[np.ndarray | None]:
+        """The bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
+        asked = (None if each is None else (self._key(each[0]), each[1]) for each in wanted)
+        return fetched(self.store, asked, self.requests)
+
+    def putting(self) -> Putting:
+        """A context in which chunks are put, and are there when it is left."""
+        return Putting(self.store, self.prefix, self.requests)
+
+    def announce(self, keys: Iterable[str]) -> None:
+        """Nothing: a store fetches what it is asked for."""
+
+    def put(self, key: str, data: memoryview) -> None:
+        """Replace the chunk under ``key`` by a copy of ``data``."""
+        try:
+            buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
+            sync(self.store.set(self._key(key), buffer))
+        except OSError as error:
+            raise write_error(f"{self._key(key)} of {self.store}", error) from error
+
+    def remove(self, key: str) -> None:
+        """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
+        try:
+            sync(self.store.delete(self._key(key)))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise write_error(f"{self._key(key)} of {self.store}", error) from error

@@ -1,0 +1,134 @@
+"""Requests under way: what will be wanted is asked for while something else is done, what is made goes on behind.
+
+    fetched   ask 0 1 2 ──► take 0, ask 3 ──► take 1, ask 4 ──► …      in their order, never more than so many at a time
+    Putting   put 0 1 2 ──► 0 is there: put 3 ──► …                    all of them there, or one failed, at the end
+
+All run in Zarr's own event loop, which a store's connections belong to: a request is a coroutine and takes no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Iterable, Iterator
+from concurrent.futures import Future, wait
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.stores.remote import reason
+
+T = TypeVar("T")
+Wanted = tuple[str, RangeByteRequest | None]
+"""A key, and the byte range that is wanted of it; None for all."""
+
+
+async def _this_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+class Submitting:
+    """Lets Zarr's event loop run coroutines, and does not wait for them; the loop is asked for once."""
+
+    def __init__(self) -> None:
+        self._loop = sync(_this_loop())
+
+    def __call__(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.ndarray | None:
+    """What is under a key of any store, or a range of it, as bytes; None where nothing is.
+
+    Raises
+    ------
+    StoreFailure
+        Where the store does not give it, whatever it raises.
+    """
+    try:
+        buffer = await store.get(key, default_buffer_prototype(), part)
+    except OocError:
+        raise
+    except Exception as error:  # a store of a user's own raises what it likes
+        raise StoreFailure(f"cannot read {key} of {store}: {reason(error)}") from error
+    return None if buffer is None else np.frombuffer(buffer.as_buffer_like(), np.uint8)
+
+
+def _nothing() -> Future[np.ndarray | None]:
+    future: Future[np.ndarray | None] = Future()
+    future.set_result(None)
+    return future
+
+
+def fetched(store: Store, wanted: Iterable[Wanted | None], most: int) -> Iterator[np.ndarray | None]:
+    """What is under keys, as bytes, in their order; None where nothing is, or nothing is asked for.
+
+    Parameters
+    ----------
+    most : int
+        Requests that are under way, or answered and not taken, at one time.
+
+    Raises
+    ------
+    StoreFailure
+        Where the store does not give it.
+    """
+    waiting: deque[Future[np.ndarray | None]] = deque()
+    submit = Submitting()
+    try:
+        for each in wanted:
+            if len(waiting) >= most:
+                yield waiting.popleft().result()
+            waiting.append(_nothing() if each is None else submit(got(store, *each)))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+class Putting:
+    """Puts that go on behind; leaving the context waits for all of them.
+
+    Parameters
+    ----------
+    prefix : str
+        What stands before every key.
+    most : int
+        Puts under way at one time.
+    """
+
+    def __init__(self, store: Store, prefix: str, most: int) -> None:
+        self.store = store
+        self.prefix = prefix
+        self.most = most
+        self._submit = Submitting()
+        self._under_way: deque[Future[None]] = deque()
+
+    def put(self, key: str, data: memoryview) -> None:
+        """Put ``data``, which must not change until the context is left, under ``key``.
+
+        Raises
+        ------
+        StoreFailure
+            Where this or an earlier put is refused.
+        """
+        while len(self._under_way) >= self.most:
+            self._under_way.popleft().result()
+        buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(data, np.uint8))
+        self._under_way.append(self._submit(self.store.set(f"{self.prefix}/{key}".lstrip("/"), buffer)))
+
+    def __enter__(self) -> Putting:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        wait(self._under_way)  # also after an error: nothing is written when a run has failed
+        for future in () if error is not None else self._under_way:
+            future.result()

@@ -1,0 +1,368 @@
+"""What a person names as a place, as a path or a Zarr store: paths, URLs, stores of their own.
+
+    /data/a.zarr    file:///data/a.zarr       ──► a path, with the fast local way
+    s3://bucket/a   gs://…  https://…         ──► a RemoteStore on obstore, or on fsspec
+    memory://a      any other scheme          ──► a RemoteStore on fsspec
+    FsspecStore     ObjectStore               ──► a RemoteStore on that
+
+obstore moves small chunks at several times the rate of s3fs, for its requests are made outside of the interpreter. It
+reads the same environment variables, and no files of profiles: where those say who we are, fsspec is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+from zipfile import BadZipFile
+
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
+
+from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
+from oocarrays.mapping.given import named
+from oocarrays.storage.stores.remote import Patience, RemoteStore, reason
+from oocarrays.storage.stores.shown import cleaned, shown
+
+Library = Literal["obstore", "fsspec"]
+EXTRAS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "http": "http",
+    "https": "http",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+}
+"""Our extra that brings a scheme's package for fsspec."""
+BY_OBSTORE = ("s3", "s3a", "gs", "az", "abfs", "http", "https")
+"""Schemes that obstore knows."""
+OBSTORE_NAMES = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "token": "session_token",
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+    "anon": "skip_signature",
+}
+"""Options of s3fs by obstore's names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How stores that are not on this machine are reached."""
+
+    library: Library | None = None
+    """What makes the requests; None for obstore where it is installed and knows all options, else fsspec."""
+    requests: int = 64
+    """Requests that a process has under way at one time, at most."""
+    patience: Patience = field(default_factory=Patience)
+    """How long a store is waited for."""
+
+
+def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = Ways()) -> Any:
+    """A path, or a store that is ready to be asked, for what a person names; anything else is returned as it is.
+
+    Parameters
+    ----------
+    place : path, URL, Store or any other
+        ``file://`` becomes a path, and what is relative is so to the folder that this process is in now.
+    options : mapping
+        What fsspec calls storage options; where its keys are schemes, each has its own.
+
+    Raises
+    ------
+    InputError
+        Where the URL cannot be read, or an option is not known.
+    UnsupportedError
+        Where no package that is installed knows the scheme: it says which extra to install.
+
+    Examples
+    --------
+    >>> store_of("file:///data/a%20b.zarr"), store_of("/data/../a.zarr")
+    ('/data/a b.zarr', '/a.zarr')
+    """
+    if isinstance(place, FsspecStore | ObjectStore):
+        return RemoteStore(place, _name_of(place), ways.patience)
+    if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore):
+        return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
+    if isinstance(place, str | os.PathLike):
+        check_path(place)
+    if not isinstance(place, str) or "://" not in place:
+        return absolute(place)
+    scheme = place.partition("://")[0].lower()
+    if scheme in ("file", "local"):
+        return unquote(urlsplit(place).path)
+    mine = options_of(scheme, options)
+    store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
+    return RemoteStore(store, place.rstrip("/"), ways.patience)
+
+
+def absolute(place: Any) -> Any:
+    """The same place for a process that works in another folder, as this one may later: anything else as it is.
+
+    >>> absolute("/data/./a.zarr"), absolute("s3://bucket/a.zarr")
+    ('/data/a.zarr', 's3://bucket/a.zarr')
+    """
+    if isinstance(place, str | os.PathLike):
+        return place if "://" in str(place) else os.path.abspath(place)
+    if isinstance(place, LocalStore):
+        return place if place.root.is_absolute() else _with(place, root=place.root.absolute())
+    if isinstance(place, ZipStore):
+        if not place.path.is_absolute():
+            if place.read_only:
+                return opened(ZipStore(place.path.absolute(), mode="r"))
+            place.path = place.path.absolute()  # one that is written is not opened twice
+        return opened(place) if place.read_only or (place._zmode == "a" and place.path.exists()) else place
+    if isinstance(place, WrapperStore):
+        inner = absolute(place._store)
+        return place if inner is place._store else _with(place, _store=inner)
+    if isinstance(place, StorePath):
+        store = absolute(place.store)
+        return place if store is place.store else StorePath(store, place.path)
+    if isinstance(place, zarr.Array | zarr.Group):
+        there = absolute(place.store_path)
+        return place if there is place.store_path else _node_at(place, there)
+    return place
+
+
+def opened(store: Any) -> Any:
+    """The same store, open: most are from the beginning, a zip file is when Zarr has opened an array in it.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no such file, or it is no zip file.
+    """
+    if isinstance(store, ZipStore) and not store._is_open:
+        try:
+            store._sync_open()
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"no such store: {store}") from None
+        except (BadZipFile, ValueError) as error:
+            raise NotFoundError(f"{store} cannot be opened as a zip file: {error}") from None
+        except OSError as error:
+            raise StoreFailure(f"cannot open {store}: {error.strerror}") from error
+    return store
+
+
+def check_replaces(store: Any) -> None:
+    """Refuse a store in which nothing can be replaced or removed: as target of a run, or of what changes chunks.
+
+    Raises
+    ------
+    TargetError
+        It says where to write instead.
+    """
+    inner = store.store if isinstance(store, StorePath) else store
+    if isinstance(inner, Store) and not inner.supports_deletes:
+        raise TargetError(
+            f"the target {inner} is a store in which nothing can be replaced or removed, such as a zip file: "
+            "write to a folder, and zip that when it is finished"
+        )
+
+
+def _with(store: Store, **changed: Any) -> Store:
+    """A store, of whatever kind, with some of its attributes changed."""
+    again = copy(store)
+    vars(again).update(changed)
+    return again
+
+
+def _node_at(node: zarr.Array | zarr.Group, there: StorePath) -> zarr.Array | zarr.Group:
+    """An open array or group in a place that is named otherwise."""
+    if isinstance(node, zarr.Array):
+        return zarr.Array(replace(node.async_array, store_path=there))
+    return zarr.Group(replace(node._async_group, store_path=there))
+
+
+def check_path(path: Any, name: str = "the path") -> None:
+    """Refuse what cannot be a path on any machine, and what only looks like one.
+
+    Raises
+    ------
+    InputError
+        It names the path.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise InputError(f"{name} is of type {type(path).__name__}: it takes a path, or a URL") from None
+    if not text or "\0" in text:
+        raise InputError(f"{name} {text!r} is {'no path: it has a zero byte' if text else 'empty'}")
+    if "::" in text and "://" not in text:
+        raise InputError(f"{name} {text!r} has '::', by which URLs are chained and which no folder may have here")
+
+
+def scratch_place(place: Any) -> str | RemoteStore:
+    """A folder, or a prefix of a store, for scratch: of what `store_of` made.
+
+    Raises
+    ------
+    InputError
+        Where it is neither a path nor a URL.
+    """
+    if isinstance(place, RemoteStore):
+        return place
+    if not isinstance(place, str | os.PathLike):
+        raise InputError(f"scratch={place!r} is neither a folder nor a URL")
+    check_path(place, "scratch")
+    return os.path.abspath(place)
+
+
+def options_of(scheme: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of one scheme.
+
+    >>> options_of("s3", {"anon": True}), options_of("s3", {"s3": {"anon": True}, "https": {}})
+    ({'anon': True}, {'anon': True})
+    """
+    given = {} if options is None else named(options, "storage_options")
+    own = given.get(scheme)
+    return dict(own) if isinstance(own, Mapping) else {k: v for k, v in given.items() if not _is_for_others(k, v)}
+
+
+def _is_for_others(name: str, value: Any) -> bool:
+    return isinstance(value, Mapping) and name in EXTRAS
+
+
+def _name_of(store: FsspecStore | ObjectStore[Any]) -> str:
+    """A store's URL, as near as it tells."""
+    if isinstance(store, ObjectStore):
+        inner: Any = store.store
+        config = getattr(inner, "config", None) or {}
+        bucket, prefix = config.get("bucket", ""), getattr(inner, "prefix", None) or ""
+        scheme = type(inner).__name__.removesuffix("Store").lower()
+        return f"{scheme}://{bucket}/{prefix}".rstrip("/")
+    protocol = store.fs.protocol
+    scheme = protocol if isinstance(protocol, str) else protocol[0]
+    return f"{scheme}://{store.path.lstrip('/')}".rstrip("/")
+
+
+def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> Store | None:
+    """The store by obstore; None where it is for fsspec."""
+    if scheme not in BY_OBSTORE or ways.library == "fsspec":
+        return None
+    config = obstore_config(scheme, options)
+    chosen = ways.library == "obstore"
+    if not find_spec("obstore"):
+        if chosen:
+            raise UnsupportedError(f"{shown(url)} is to be opened by obstore: pip install 'oocarrays[obstore]'")
+        return None
+    if not chosen and (config is None or _has_profile(scheme, options)) and _knows(scheme):
+        return None
+    if config is None:
+        strange = _names(options)
+        raise InputError(f"storage_options= has {strange}, which obstore does not know: pip install 'oocarrays[s3]'")
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    opener: Any = from_url
+
+    client = {
+        "allow_http": True,
+        "timeout": f"{ways.patience.timeout:.0f}s",
+        "pool_max_idle_per_host": str(ways.requests),
+    }
+    try:
+        store = opener(url, config=config, client_options=client, retry_config={"max_retries": 0})
+    except (BaseError, ValueError, TypeError) as error:
+        raise InputError(f"{shown(url)} cannot be opened: {shown(str(error).splitlines()[0])}") from cleaned(error)
+    return ObjectStore(store)
+
+
+def obstore_config(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """fsspec's options by obstore's names; None where obstore has no such.
+
+    >>> obstore_config("s3", {"key": "k", "client_kwargs": {"region_name": "eu-west-1"}})
+    {'access_key_id': 'k', 'region': 'eu-west-1'}
+    >>> obstore_config("s3", {"profile": "mine"})
+    """
+    flat = {**options, **options.get("client_kwargs", {})}
+    flat.pop("client_kwargs", None)
+    if flat and scheme not in ("s3", "s3a"):
+        return None
+    if any(name not in OBSTORE_NAMES for name in flat):
+        return None
+    return {OBSTORE_NAMES[name]: value for name, value in flat.items() if value is not None}
+
+
+def _names(options: Mapping[str, Any]) -> str:
+    """The names of what obstore does not know, without their values."""
+    flat = {**options, **options.get("client_kwargs", {})}
+    return ", ".join(sorted(set(flat) - {*OBSTORE_NAMES, "client_kwargs"})) or "options"
+
+
+def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
+    """Whether a file of profiles says who we are, and nothing else does."""
+    if scheme not in ("s3", "s3a") or options.keys() & {"key", "anon"} or "AWS_ACCESS_KEY_ID" in os.environ:
+        return False
+    files = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), "~/.aws/config"
+    return "AWS_PROFILE" in os.environ or any(os.path.exists(os.path.expanduser(file)) for file in files)
+
+
+def _knows(scheme: str) -> bool:
+    """Whether fsspec can open URLs of a scheme here."""
+    try:
+        _filesystem(scheme)
+    except (ImportError, ValueError):
+        return False
+    return True
+
+
+def _filesystem(scheme: str) -> Any:
+    from fsspec.registry import get_filesystem_class
+
+    return get_filesystem_class(scheme)
+
+
+def _by_fsspec(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> Store:
+    """The store by fsspec.
+
+    Raises
+    ------
+    UnsupportedError
+        Where its package is not installed, or there is none.
+    """
+    if not find_spec("fsspec"):
+        raise UnsupportedError(_missing(url, scheme))
+    try:
+        _filesystem(scheme)
+    except ImportError:
+        raise UnsupportedError(_missing(url, scheme)) from None
+    except ValueError:
+        raise UnsupportedError(
+            f"{shown(url)}: no store is known by {scheme}://; there are s3, gs, az, http(s), memory, file"
+        ) from None
+    try:
+        return FsspecStore.from_url(url, storage_options=_fsspec_options(scheme, options, ways))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no such store: {shown(url)}") from cleaned(error)
+    except OSError as error:
+        raise StoreFailure(f"{shown(url)} cannot be reached: {shown(reason(error))}") from cleaned(error)
+    except Exception as error:  # noqa: BLE001  libraries raise what they like where options are odd
+        raise InputError(f"{shown(url)} cannot be opened: {shown(reason(error))}") from cleaned(error)
+
+
+def _missing(url: str, scheme: str) -> str:
+    extra = EXTRAS.get(scheme)
+    more = " or 'oocarrays[obstore]'" if scheme in BY_OBSTORE else ""
+    return f"{shown(url)} needs a package that is not installed: pip install 'oocarrays[{extra or scheme}]'{more}"
+
+
+def _fsspec_options(scheme: str, options: dict[str, Any], ways: Ways) -> dict[str, Any]:
+    """What is asked of fsspec: no lists that are out of date, as many connections as requests, one attempt."""
+    ours: dict[str, Any] = {"use_listings_cache": False}
+    if scheme in ("s3", "s3a"):
+        ours["config_kwargs"] = {
+            "max_pool_connections": ways.requests,
+            "retries": {"max_attempts": 0},
+            "read_timeout": ways.patience.timeout,
+            **options.get("config_kwargs", {}),
+        }
+    return {**options, **ours}

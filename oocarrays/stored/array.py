@@ -1,0 +1,293 @@
+"""Stored arrays: a Zarr array on disk, read and written section by section."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import zarr
+
+from oocarrays.graphs import settings
+from oocarrays.mapping.given import as_numpy
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.selection import Selection
+from oocarrays.plan.sections.sieve import Method
+from oocarrays.plan.sections.write import WriteMethod
+from oocarrays.show.contents import array_facts
+from oocarrays.show.notebook import array_html
+from oocarrays.show.report import bytes_text, shape_text
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike, describe
+from oocarrays.storage.files.descriptor import KEY, Descriptor, descriptor_of
+from oocarrays.storage.files.formats import dimension_names
+from oocarrays.storage.files.presence import Policy, shows_chunks
+from oocarrays.storage.metered import new_meter
+from oocarrays.storage.stores.urls import absolute, store_of
+from oocarrays.stored.reading import read
+from oocarrays.stored.reading_ahead import AHEAD, Prefetched
+from oocarrays.stored.writing import selection_of, write
+
+
+class StoredArray:
+    """An array in a Zarr store: ``a[key]`` is a numpy array, as in Zarr, and ``a[key] = values`` writes."""
+
+    def __init__(self, array: zarr.Array, missing: str | None = None) -> None:
+        self._array: zarr.Array = absolute(array)
+        self._missing = settings.missing(missing)
+        self._had_chunks = self._array.read_only and shows_chunks(self._array)
+        self._known: dict[bool, tuple[Any, ArrayFile]] = {}
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._array, self._missing)
+
+    @property
+    def _file(self) -> ArrayFile:
+        """How its chunks are read."""
+        return self._described(written=False)
+
+    def _described(self, *, written: bool) -> ArrayFile:
+        """How chunks are read or written: looked at anew where metadata are others, as after ``a.zarr.resize``.
+
+        Whether there are any was seen when it was opened; of an array that is written all may become fill values.
+        """
+        known, metadata = self._known.get(written), self._array.metadata
+        if known is None or known[0] is not metadata:
+            file = describe(self._array, written=written, missing=None if written else self._missing)
+            file = replace(file, presence=replace(file.presence, had_chunks=self._had_chunks))
+            self._known[written] = known = metadata, file
+        return known[1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis."""
+        return tuple(self._array.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of an element."""
+        return self._array.dtype
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self._array.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Chunk length in each axis."""
+        return tuple(self._array.chunks)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The user's attributes."""
+        return {name: value for name, value in self._array.attrs.asdict().items() if name != KEY}
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """Names of the axes, where they have names; in format 2 as xarray keeps them."""
+        return dimension_names(self._array)
+
+    @property
+    def _descriptor(self) -> Descriptor | None:
+        return descriptor_of(self._array.attrs.asdict(), self.store)
+
+    @property
+    def layout(self) -> Layout | None:
+        """Which rank is to hold which element, where its descriptor says so: of a global array file."""
+        said = self._descriptor
+        return said.layout if said and said.rank is None else None
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """How many neighbours a rank sees along each axis, on either side; none where its descriptor says nothing."""
+        said = self._descriptor
+        return said.depth if said else (0,) * self.ndim
+
+    @property
+    def orientation(self) -> tuple[int, ...] | None:
+        """The axes from the slowest to the fastest along a chunk, where its descriptor says so."""
+        said = self._descriptor
+        return said.orientation if said else None
+
+    @property
+    def fill_value(self) -> Any:
+        """Value of what is not stored."""
+        return self._array.fill_value
+
+    @property
+    def missing(self) -> Policy:
+        """What is made of a chunk that is not there, wherever this array is read: as `open_array` was told."""
+        return self._missing
+
+    @property
+    def zarr(self) -> zarr.Array:
+        """The Zarr array itself."""
+        return self._array
+
+    @property
+    def store(self) -> str:
+        """Where the array is."""
+        return array_file.location(self._array)
+
+    def __getitem__(self, key: Any) -> Any:
+        return read(self._file, Selection.as_numpy(key, self.shape))
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        self.write(Selection.as_numpy(key, self.shape), values)
+
+    def read(self, section: Any, *, method: Method = "auto", out: np.ndarray | None = None) -> Any:
+        """A section as a numpy array, as ``a[section]``.
+
+        Of uncompressed chunks, and of those in shards, only byte ranges are read: together those between which less
+        lies than is read in the time of a request, within ``oocarrays.sieve-buffer`` bytes a buffer.
+
+        Parameters
+        ----------
+        section : index or Section
+            As in ``a[section]``; sequences of indices along several axes take their product, as Zarr's ``oindex``.
+        method : str
+            ``"direct"`` asks for each run of what is wanted, ``"sieve"`` for all from the first to the last of a chunk
+            that a buffer holds, ``"auto"`` for what costs least. Coded chunks are read whole.
+        out : numpy.ndarray, optional
+            What is filled and returned.
+
+        Raises
+        ------
+        SelectionError
+            For an index out of range, or where ``out`` has another shape.
+        CorruptChunkError
+            Where a chunk is cut short, or cannot be decoded.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = StoredArray(zarr.create_array({}, data=np.arange(24).reshape(4, 6), chunks=(2, 6)))
+        >>> a.read(([0, 3], slice(None, None, 2)), method="sieve")
+        array([[ 0,  2,  4],
+               [18, 20, 22]])
+        """
+        return read(self._file, selection_of(section, self.shape), method=method, out=out)
+
+    def write(
+        self,
+        section: Any,
+        values: Any,
+        *,
+        method: WriteMethod = "auto",
+        memory: int | float | str | None = None,
+    ) -> None:
+        """Write values to a section, as ``a[section] = values``; the rest of the chunks that it touches stays.
+
+        Others may write to the same chunks at the same time: threads of this process, and to local files other
+        processes, lose nothing. Between processes nothing protects chunks in other stores.
+
+        Parameters
+        ----------
+        section : index or Section
+            As in ``a[section]``.
+        values : array or scalar
+            Broadcast and cast as numpy does.
+        method : str
+            ``"sieve"`` reads, changes and replaces each chunk at once, and so does ``"auto"``. ``"direct"`` writes
+            each run of an uncompressed chunk in a local file where it is: a reader, or a crash, can come between two.
+        memory : int or str, optional
+            Bytes to hold at most beside the values; by default 256 MiB, or what one chunk needs.
+
+        Raises
+        ------
+        InputError
+            Where the array is open for reading.
+        SelectionError
+            For an index out of range, or values that do not fit.
+        UnsupportedError
+            For ``"direct"`` where chunks cannot be changed in place.
+        BudgetError
+            Where ``memory`` is too small for one chunk.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = StoredArray(zarr.create_array({}, shape=(4, 6), chunks=(2, 6), dtype="i4"))
+        >>> a.write(np.s_[::3, 1:3], [7, 8])
+        >>> a[::3, :4]
+        array([[0, 7, 8, 0],
+               [0, 7, 8, 0]], dtype=int32)
+        """
+        write(self._described(written=True), section, values, method=method, memory=memory)
+
+    def prefetch(self, section: Any) -> Prefetched:
+        """Begin to read a section in a thread, and go on; ``.result()`` is the array.
+
+        At most ``oocarrays.read-ahead`` bytes (256 MiB) are read and not taken yet: what is more waits for its turn.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = StoredArray(zarr.create_array({}, data=np.arange(8), chunks=(2,)))
+        >>> ahead = a.prefetch(np.s_[::3])
+        >>> ahead.result()
+        array([0, 3, 6])
+        """
+        taken = selection_of(section, self.shape)
+        nbytes = taken.size * self.dtype.itemsize
+        most = settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead")
+        return AHEAD.add(partial(read, self._file, taken, meter=new_meter()), nbytes, most)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return as_numpy(lambda: self[...], dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        names, shards = self.dimension_names, self.zarr.shards
+        named = f" ({', '.join(map(str, names))})" if names else ""
+        return (
+            f"<oocarrays.{type(self).__name__} {shape_text(self.shape)}{named} {self.dtype}, "
+            f"chunks {shape_text(self.chunks)}{f', shards {shape_text(shards)}' if shards else ''}, "
+            f"{bytes_text(self.nbytes)}, {self.store}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return array_html(array_facts(self._array))
+
+
+def missing_of(source: Any, asked: str | None = None) -> Policy:
+    """What is made of chunks that a source lacks: as it is asked for, as it was opened, or as it is set."""
+    return settings.missing(getattr(source, "missing", None) if asked is None else asked)
+
+
+def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
+    """What makes paths and stores of all that a person may name as a place."""
+    ways = settings.ways()
+
+    def place(named: Any) -> Any:
+        array = named.zarr if isinstance(named, StoredArray) else named
+        return store_of(array, storage_options, ways)
+
+    return place
+
+
+def opened(
+    store: StoreLike | zarr.Array,
+    *,
+    mode: str = "r",
+    storage_options: Mapping[str, Any] | None = None,
+) -> zarr.Array:
+    """The Zarr array at a place that a person names."""
+    return array_file.open_array(placer(storage_options)(store), mode=mode)

@@ -1,0 +1,274 @@
+"""The lazy array that `OutOfCoreArray.to_dask` gives: a Dask array that knows how its blocks are read."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from dask.utils import format_bytes
+
+from oocarrays.errors import ChunksError, LayoutError
+from oocarrays.graphs import settings
+from oocarrays.graphs.layouts.parts import block_lengths as layout_blocks
+from oocarrays.graphs.layouts.parts import is_blocks
+from oocarrays.graphs.lazy.reads import StoredPart, layers_of, name_of
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.selection import Selection, within
+from oocarrays.options.asked import cluster_of, means_of
+from oocarrays.options.chunks import ChunksLike, block_lengths
+from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.plan.lazy.blocks import BlockLengths
+from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
+from oocarrays.show import report
+from oocarrays.show.notebook import rows_html
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.scratch import check_scratch_place
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.urls import scratch_place
+from oocarrays.stored.array import StoredArray
+
+WORTH_READING_APART = 0.5
+"""A part is read by itself where that takes less than this share of reading the blocks in which it lies."""
+HOW = {
+    "blocks": "each block by itself",
+    "groups": "blocks in groups, each stored chunk once a group",
+    "scratch": "each stored chunk once, into a plain copy; blocks out of that",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What the tasks of a lazy array may use."""
+
+    budget: int
+    """Bytes that a process may hold."""
+    strict: bool
+    """Whether a person named them."""
+    threads: int
+    """Tasks of a process at one time."""
+    costs: Any
+    """What this machine takes for each kind of work."""
+    scratch: str
+    """The folder in which plain copies are made."""
+
+    @classmethod
+    def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> Means:
+        """What is asked for, or what there is."""
+        asked = means_of(cluster_of(None, None), memory)
+        named = memory is not None or settings.setting("memory") is not None
+        return cls(
+            budget=asked["budget"],
+            strict=named,
+            threads=asked.get("threads", settings.local_cores()),
+            costs=asked["costs"],
+            scratch=_scratch(settings.setting("scratch") if scratch is None else scratch, file),
+        )
+
+
+def _scratch(asked: Any, file: ArrayFile) -> str:
+    """A local folder: the one that is asked for, or beside the array, or the system's temporary one."""
+    if asked is not None and isinstance(place := scratch_place(asked), str):
+        check_scratch_place(place, source=file.folder)
+        return place
+    beside = os.path.dirname(file.folder) if file.folder else ""
+    return beside if beside and os.access(beside, os.W_OK) else tempfile.gettempdir()
+
+
+class LazyArray(da.Array):  # type: ignore[misc]
+    """A Dask array whose blocks are read from a stored array: ``.plan``, ``.explain()``, ``.meter``.
+
+    What is computed from it is a plain Dask array. So is a part of it, unless reading that by itself is cheaper.
+    """
+
+    _part: StoredPart
+    _means: Means
+    _read_as: str
+    _plan: LazyReadsPlan
+
+    @property
+    def plan(self) -> LazyReadsPlan:
+        """Which blocks are read together, and what each task holds: frozen data."""
+        return self._plan
+
+    @property
+    def meter(self) -> Meter:
+        """What this process has read for it; other processes count for themselves."""
+        return self._part.meter
+
+    @property
+    def _is_read(self) -> bool:
+        """Whether it is still what was read: assignment changes a Dask array in its place."""
+        return bool(self.name == self._read_as)
+
+    def __getitem__(self, key: Any) -> Any:
+        plain = super().__getitem__(key)  # type: ignore[no-untyped-call]
+        if plain is self or not self._is_read or self._plan.method == "blocks":
+            return plain
+        apart = self._apart(key)
+        return plain if apart is None else apart
+
+    def _apart(self, key: Any) -> Any:
+        """A part that is read by itself, where that is cheaper than reading the blocks in which it lies."""
+        if not all(map(_is_basic, key if isinstance(key, tuple) else (key,))):
+            return None
+        taken = Selection.of(key, self.shape)
+        axes = [axis for axis in taken.axes if isinstance(axis, range)]
+        blocks = tuple(map(_cut, axes, self.chunks))
+        part = lazy_array(self._part.part(axes), blocks, self._means)
+        if part.plan.seconds > WORTH_READING_APART * self._seconds_of(axes):
+            return None
+        index = tuple(stands if axis in taken.result else 0 for axis, stands in enumerate(taken.order))
+        return da.Array.__getitem__(da.Array.__getitem__(part, index), _added(taken))
+
+    def _seconds_of(self, axes: Sequence[range]) -> float:
+        """Predicted seconds of reading the blocks that hold any of some elements."""
+        if self._plan.method == "scratch":
+            return self._plan.seconds
+        shares = [
+            _held(axis, chunks, groups) / max(len(groups), 1)
+            for axis, chunks, groups in zip(axes, self.chunks, self._plan.groups, strict=True)
+        ]
+        return self._plan.seconds * float(np.prod(shares))
+
+    def explain(self) -> str:
+        """How blocks are read, what each task holds, and what other ways would cost."""
+        ways = [
+            (
+                each.method,
+                report.seconds_text(each.seconds),
+                format_bytes(each.task_bytes),
+                format_bytes(each.read_bytes),
+                each.reason,
+            )
+            for each in self._plan.considered
+        ]
+        head = ("method", "predicted", "a task holds", "stored bytes read", "")
+        return f"{report.table(self._rows())}\n\n{report.table([head, *ways])}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan, about = self._plan, "" if self._plan.exact else " (estimate)"
+        requests = "chunks" if plan.stored.coded else "contiguous runs"
+        return [
+            ("array", f"{report.shape_text(self.shape)} {self.dtype}, {format_bytes(plan.nbytes)}"),
+            ("blocks", f"{self.npartitions}, at most {format_bytes(plan.block_bytes)} each"),
+            ("read", HOW[plan.method]),
+            ("a task holds", f"{format_bytes(plan.task_bytes)} at most"),
+            (
+                "peak memory",
+                f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, {plan.threads} tasks at one time",
+            ),
+            ("reads", f"{format_bytes(plan.read_bytes)}{about} in {plan.read_requests} {requests}"),
+            ("scratch", format_bytes(plan.scratch_bytes)),
+            ("predicted", report.seconds_text(plan.seconds)),
+        ]
+
+    def __repr__(self) -> str:
+        if not self._is_read:
+            return str(super().__repr__())  # type: ignore[no-untyped-call]
+        title = f"<oocarrays.LazyArray {report.shape_text(self.shape)} {self.dtype}, chunksize {self.chunksize}>"
+        return f"{title}\n{report.table(self._rows()[1:], indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        drawn = str(super()._repr_html_())  # type: ignore[no-untyped-call]
+        return rows_html(self._rows(), title="oocarrays.LazyArray", above=drawn) if self._is_read else drawn
+
+
+def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any) -> BlockLengths:
+    """The lengths of the blocks that are asked for.
+
+    Raises
+    ------
+    ChunksError, LayoutError
+        Where they do not fit the array.
+    """
+    if layout is not None:
+        if chunks is not None:
+            raise ChunksError(f"chunks={chunks!r} and layout={layout!r} both say what the blocks are: give one of them")
+        return _blocks_of_layout(layout_for(array.shape, layout, about=settings.local_cores(), **ranks))
+    stored = tuple(array.zarr.shards or array.zarr.chunks)
+    grid = ChunkGrid.of(array.shape, stored)
+    return block_lengths(stored if chunks is None else chunks, grid, array.dtype, array.dimension_names)
+
+
+def _blocks_of_layout(layout: Layout) -> BlockLengths:
+    if not is_blocks(layout):
+        raise LayoutError(f"{layout} deals out more than one block to a rank: read it by block or gen_block axes")
+    return layout_blocks(layout)
+
+
+def to_dask(
+    file: ArrayFile, blocks: BlockLengths, *, memory: int | float | str | None = None, scratch: Any = None
+) -> LazyArray:
+    """A stored array as a lazy one of some blocks."""
+    settings.refuse_array_expressions()
+    part = StoredPart(file=file, axes=tuple(map(range, file.stored.grid.shape)))
+    return lazy_array(part, blocks, Means.of(memory, scratch, file))
+
+
+def lazy_array(part: StoredPart, blocks: BlockLengths, means: Means) -> LazyArray:
+    """A part of a stored array as a lazy one."""
+    room = array_file.free_bytes(means.scratch) if part.file.stored.coded else 0
+    plan = plan_lazy_reads(
+        part.file.stored,
+        part.axes,
+        blocks,
+        budget=means.budget,
+        threads=means.threads,
+        costs=means.costs,
+        scratch_room=room,
+        strict=means.strict,
+    )
+    return read_as(part, plan, means)
+
+
+def read_as(part: StoredPart, plan: LazyReadsPlan, means: Means) -> LazyArray:
+    """A part of a stored array as a lazy one, read as planned."""
+    name, meta = name_of(part, plan), np.empty((0,) * part.ndim, part.dtype)
+    graph = _graph(name, part, plan, means.scratch, meta)
+    made = LazyArray(graph, name, plan.blocks, meta=meta)  # type: ignore[no-untyped-call]
+    made._part, made._plan, made._means, made._read_as = part, plan, means, name
+    return made
+
+
+def _graph(name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str, meta: np.ndarray) -> HighLevelGraph:
+    if plan.method == "blocks":
+        read = da.from_array(part, chunks=plan.blocks, name=name, inline_array=True, meta=meta)  # type: ignore[no-untyped-call]
+        graph: HighLevelGraph = read.dask
+        return graph
+    return HighLevelGraph(*layers_of(name, part, plan, scratch))
+
+
+def _is_basic(entry: Any) -> bool:
+    """Whether it is an entry of a basic index."""
+    return (
+        entry is None or entry is ... or (isinstance(entry, int | np.integer | slice) and not isinstance(entry, bool))
+    )
+
+
+def _cut(axis: range, blocks: Sequence[int]) -> tuple[int, ...]:
+    """The lengths of blocks of which only some elements are taken.
+
+    >>> _cut(range(3, 12, 4), (4, 4, 4))
+    (1, 1, 1)
+    """
+    spans = (within(axis, lower, upper)[0] for lower, upper in pairwise((0, *accumulate(blocks))))
+    return tuple(span.stop - span.start for span in spans if span.stop > span.start) or (0,)
+
+
+def _held(axis: range, blocks: Sequence[int], groups: Sequence[tuple[int, int]]) -> int:
+    """Groups that hold any of some elements."""
+    return len(_cut(axis, [sum(blocks[first:last]) for first, last in groups])) if axis else 0
+
+
+def _added(taken: Selection) -> Any:
+    """An index that puts in the new axes of a selection."""
+    return tuple(None if axis is None else slice(None) for axis in taken.result)

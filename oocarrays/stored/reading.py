@@ -1,0 +1,65 @@
+"""Reading a section of the array that a person holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import zarr
+
+from oocarrays.errors import SelectionError
+from oocarrays.graphs import settings
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.mapping.selection import Selection, lengths
+from oocarrays.plan.sections.read import READ_BUFFER_BYTES, SectionPlan
+from oocarrays.plan.sections.sieve import Method
+from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import new_meter
+from oocarrays.storage.sections.read import read_section, section_plan
+
+
+def read(
+    array: zarr.Array | ArrayFile,
+    taken: Selection,
+    *,
+    method: Method = "auto",
+    out: np.ndarray | None = None,
+    meter: Meter | None = None,
+) -> Any:
+    """What is taken of an array; see `oocarrays.OutOfCoreArray.read`."""
+    file, meter = array if isinstance(array, ArrayFile) else describe(array), meter or new_meter()
+    read_as = _read_into(file, taken, method, out, meter)
+    warn_of_missing(meter, file.presence.name)
+    return read_as
+
+
+def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarray | None, meter: Meter) -> Any:
+    ways, threads = _ways(file), settings.local_cores()
+    if out is None:
+        return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]
+    if not isinstance(out, np.ndarray):
+        raise SelectionError(f"out is of type {type(out).__name__}: it takes a numpy array of shape {taken.shape}")
+    if out.shape != taken.shape:
+        raise SelectionError(f"out has shape {out.shape}; what is read has {taken.shape}")
+    plain = all(isinstance(stands, slice) and stands == slice(None) for stands in taken.order)
+    if plain and taken.shape == lengths(taken.axes):
+        return read_section(file, taken.axes, out, meter=meter, method=method, threads=threads, **ways)
+    out[...] = taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))
+    return out
+
+
+def plan(array: zarr.Array, taken: Selection, *, method: Method = "auto") -> SectionPlan:
+    """How `read` reads it: nothing is read."""
+    file = describe(array)
+    return section_plan(file, taken.axes, method=method, **_ways(file))
+
+
+def _ways(file: ArrayFile) -> dict[str, Any]:
+    """What the settings say of reading sections."""
+    nbytes, default = settings.setting("sieve-buffer"), READ_BUFFER_BYTES if file.stored.local else None
+    return {
+        "buffer_bytes": default if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),
+        "requests": settings.setting("requests") if file.stored.remote else 16,
+        "costs": settings.set_costs(),
+    }

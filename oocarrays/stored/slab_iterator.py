@@ -1,0 +1,141 @@
+"""Slabs for those who write loops: the next ones are read by a thread while the caller computes with one.
+
+    loop     ┬─ slab 0 ────┬─ slab 1 ────┬─ …
+    thread   └─ read 1 ────┴─ read 2 ────┴─ …      as many slabs ahead as were asked for
+
+Thakur 1995, section 5.5.2 and Figure 5.8.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+from dask.utils import format_bytes
+
+from oocarrays.graphs import settings
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.mapping.section import Section
+from oocarrays.plan.slabs.cuts import plan_slabs
+from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.show import report
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.metered import new_meter
+from oocarrays.storage.sections.windows import Blocks, Windows, within
+
+Window = tuple[Slab, Blocks]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlabWindow:
+    """A slab in memory, with its halo."""
+
+    data: np.ndarray
+    """Its elements, the caller's to change: what the next slab needs of them has been copied."""
+    section: Section
+    """Which elements of the array it has, those of the halo not among them."""
+    inside: tuple[slice, ...]
+    """Where these are in ``data``."""
+
+    def __repr__(self) -> str:
+        spans = ", ".join(f"{taken.start}:{taken.stop}" for taken in self.section.axes)
+        return f"<oocarrays.SlabWindow [{spans}], {report.shape_text(self.data.shape)} with its halo>"
+
+
+class SlabIterator:
+    """The slabs of an array, one after the other. Made by `OutOfCoreArray.slabs`; nothing is read before the first.
+
+    A ``with`` block, or `close`, ends it early.
+    """
+
+    def __init__(self, file: ArrayFile, plan: SlabPlan, prefetch: int) -> None:
+        self.plan = plan
+        """What is read, and what is held at most."""
+        self.meter = new_meter()
+        """What has been read so far."""
+        self._name = file.presence.name
+        self._windows = _read_ahead(Windows(plan, [file], self.meter).in_order(), prefetch)
+
+    def __iter__(self) -> SlabIterator:
+        return self
+
+    def __next__(self) -> SlabWindow:
+        window = next(self._windows, None)
+        if window is None:
+            warn_of_missing(self.meter, self._name)
+            raise StopIteration
+        slab, (data,) = window
+        core = self.plan.core(slab)
+        return SlabWindow(data, core, within(core, self.plan.window(slab))[:-1])
+
+    def __len__(self) -> int:
+        return self.plan.count
+
+    def close(self) -> None:
+        """Read no more, and leave no thread; fine where it has ended."""
+        self._windows.close()
+        warn_of_missing(self.meter, self._name)
+
+    def __enter__(self) -> SlabIterator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        return (
+            f"<oocarrays.SlabIterator {report.shape_text(plan.shape)} in {plan.count} slabs of height {plan.height} "
+            f"along axis {plan.axis}, {format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}>"
+        )
+
+
+def _read_ahead(windows: Iterator[Window], prefetch: int) -> Generator[Window, None, None]:
+    """The same windows, so many of them read ahead by a thread, which ends with this generator."""
+    if not prefetch:
+        yield from windows
+        return
+    pool, ahead = ThreadPoolExecutor(1, "oocarrays-slabs"), deque[Future[Window | None]]()
+    try:
+        ahead.append(pool.submit(next, windows, None))
+        while (window := ahead.popleft().result()) is not None:
+            while len(ahead) < prefetch:
+                ahead.append(pool.submit(next, windows, None))
+            yield window
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def slabs_of(
+    file: ArrayFile,
+    *,
+    memory: int | float | str | None,
+    depth: int | Sequence[int],
+    boundary: str | float,
+    prefetch: int,
+    reuse: bool,
+    axis: int | None,
+    height: int | None,
+) -> SlabIterator:
+    """Plan the slabs of an array file: see `OutOfCoreArray.slabs`."""
+    plan = plan_slabs(
+        [file.stored],
+        budget=settings.budget(memory),
+        depth=depth,
+        boundary=checked_boundary(boundary, file.dtype),
+        prefetch=prefetch or 1,  # a loop holds its slab while it asks for the next
+        reuse=reuse,
+        workspace=0,
+        past_cache_above=settings.past_cache_above(),
+        axis=axis,
+        height=height,
+    )
+    return SlabIterator(file, plan, prefetch)
