@@ -77,7 +77,7 @@ KILLED = [
     (RUN, "_write", 6, "after", 2),
     (RUN, "_finish", 1, "before", 0),
     (JOURNAL, "begin", 1, "before", 0),
-    (JOURNAL, "record", 3, "after", 1),
+    (JOURNAL, "_publish", 3, "after", 1),
 ]
 
 
