@@ -1,4 +1,4 @@
-"""What kernels refuse of their arguments, before any work."""
+"""Checks of kernels' arguments, made before any work."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def sweep(grid: np.ndarray) -> np.ndarray:
 
 
 def sweeps(grid: np.ndarray, count: int, *, out: np.ndarray | None = None, threads: int = 1) -> np.ndarray:
-    """What ``count`` plain sweeps leave, bit for bit: the border keeps its values.
+    """Return the grid after ``count`` plain sweeps, bit for bit: the border keeps its values.
 
     Of a slab with a halo of ``count`` rows and columns, everything within the halo is what sweeps of the whole array
     leave there.

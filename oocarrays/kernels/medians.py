@@ -43,7 +43,7 @@ two threads not to wait for the interpreter's lock after each: with 96 KiB two t
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class NetworkStep:
     """The smaller or the larger of two values, for every place of the image; without operands what is read."""
 
     operation: np.ufunc | None = None
@@ -55,7 +55,7 @@ class Step:
 class Wire(NamedTuple):
     """A step's result, some rows (of its parity) down and some columns to the right."""
 
-    step: Step
+    step: NetworkStep
     down: int = 0
     right: int = 0
 
@@ -67,7 +67,7 @@ def moved(wires: Sequence[Wire], down: int, right: int) -> list[Wire]:
 
 def compared(a: Wire, b: Wire) -> list[Wire]:
     """The smaller and the larger of two."""
-    return [Wire(Step(operation, (a, b))) for operation in (np.minimum, np.maximum)]
+    return [Wire(NetworkStep(operation, (a, b))) for operation in (np.minimum, np.maximum)]
 
 
 def merged(a: Sequence[Wire], b: Sequence[Wire]) -> list[Wire]:
@@ -103,25 +103,25 @@ def ranked(a: Sequence[Wire], b: Sequence[Wire], rank: int) -> Wire:
     return reduce(lambda least, top: compared(least, top)[0], tops)
 
 
-def medians(height: int, width: int) -> tuple[list[Step], list[Wire]]:
+def medians(height: int, width: int) -> tuple[list[NetworkStep], list[Wire]]:
     """The network of a window: what is read, and the medians, for even and for odd rows.
 
     >>> reads, outs = medians(3, 3)
     >>> sum(step.operation is not None for step in ordered(outs)) / len(outs)
     17.0
     """
-    reads = [Step(), Step()]
+    reads = [NetworkStep(), NetworkStep()]
     even, odd = (gathered([Wire(step)], width, 0, 1) for step in reads)
     core = gathered(merged(odd, moved(even, 1, 0)), height // 2, 1, 0)
     middle = height * width // 2 + 1
     return reads, [ranked(core, even, middle), ranked(core, moved(odd, height // 2, 0), middle)]
 
 
-def ordered(outs: Sequence[Wire]) -> list[Step]:
+def ordered(outs: Sequence[Wire]) -> list[NetworkStep]:
     """The steps that results need, operands first."""
-    found: dict[Step, None] = {}
+    found: dict[NetworkStep, None] = {}
 
-    def visit(step: Step) -> None:
+    def visit(step: NetworkStep) -> None:
         if step not in found:
             for wire in step.operands:
                 visit(wire.step)
@@ -136,27 +136,27 @@ def ordered(outs: Sequence[Wire]) -> list[Step]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class MedianNetwork:
     """A network in the order in which it runs."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[NetworkStep, ...]
     """Operands first: the even rows, the odd rows, and what is made of them."""
     outs: tuple[Wire, ...]
     """The medians of the even and of the odd rows."""
-    places: dict[Step, int]
+    places: dict[NetworkStep, int]
     """The register of each step's result."""
     registers: int
     """How many there are."""
 
     @classmethod
     @cache
-    def of(cls, height: int, width: int) -> Network:
+    def of(cls, height: int, width: int) -> MedianNetwork:
         """The network of a window, its registers free again after their last use."""
         reads, outs = medians(height, width)
         steps = (*reads, *(step for step in ordered(outs) if step.operation))
         last = {wire.step: number for number, step in enumerate(steps) for wire in step.operands}
         last |= {out.step: len(steps) for out in outs}
-        places: dict[Step, int] = {}
+        places: dict[NetworkStep, int] = {}
         free: list[int] = []
         for number, step in enumerate(steps):
             places[step] = free.pop() if free else len(set(places.values()))
@@ -168,7 +168,7 @@ class Tile:
     """The registers of a network for one tile of an image after another, and its steps bound to them."""
 
     def __init__(self, image: np.ndarray, height: int, width: int) -> None:
-        network, above = Network.of(height, width), height // 2
+        network, above = MedianNetwork.of(height, width), height // 2
         elements = min(REGISTER, WORKSPACE // network.registers) // image.itemsize
         pitch = min(image.shape[1], max(elements // 16, 2 * width))
         half = min(-(-image.shape[0] // 2), max(elements // pitch, above + 1))
@@ -191,7 +191,7 @@ class Tile:
             rows[...] = plane[: rows.shape[0], : rows.shape[1]]
 
 
-def bound(network: Network, held: np.ndarray, pitch: int) -> Iterator[tuple[Any, ...]]:
+def bound(network: MedianNetwork, held: np.ndarray, pitch: int) -> Iterator[tuple[Any, ...]]:
     """Each step's operation, operands and result: runs of registers, as long as all that they are made of reaches."""
     size: int = held.shape[1]
     length = dict.fromkeys(network.steps[:2], size)
@@ -304,7 +304,7 @@ def keep_edges(image: np.ndarray, out: np.ndarray, sizes: tuple[int, ...]) -> No
 def parts(
     image: np.ndarray, out: np.ndarray, sizes: Sequence[int], mode: str, bands: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """What lies within the edges, in bands of rows, and the four edges with what lies beyond, if anything does."""
+    """Yield an image's inside, in bands of rows, and its four edges padded with what lies beyond, if anything does."""
     (height, width), (above, left) = image.shape, (n // 2 for n in sizes)
     if not image.size:
         return

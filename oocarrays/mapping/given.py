@@ -1,4 +1,4 @@
-"""What is given for a parameter, made what it stands for; or refused in one line that names it, and what is taken.
+"""Arguments made into what they stand for, or refused in one line that names the parameter and what it takes.
 
     ranks=np.int64(4)    4        shape=7    (7,)       grid=[2, 1]    (2, 1)
     ranks="four"         InputError: ranks='four' must be a whole number, at least 1
@@ -80,7 +80,7 @@ def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputE
 
 
 def listed(given: Any, name: str, *, error: type[InputError] = InputError) -> list[Any]:
-    """What a list, a tuple, an array or any other iterable holds; text and mappings are none.
+    """Return the entries of a list, a tuple, an array or any other iterable; text and mappings are refused.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = Inp
 
 
 def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
-    """What is read, as numpy asks an object for it: ``dtype`` is looked at before.
+    """Read a value as numpy asks an object for it: ``dtype`` is checked first.
 
     >>> as_numpy(lambda: [1, 2], "f4")
     array([1., 2.], dtype=float32)

@@ -1,4 +1,4 @@
-"""What an index takes of an array: elements along each axis, and how they stand in the result.
+"""Selections: the elements that an index takes along each axis, and how they stand in the result.
 
     a[10:2:-3, 5, None]        axes        4 · 7 · 10    and    5          ascending, each once: what is read
                                order       backwards            –          how they stand in the result
@@ -29,7 +29,7 @@ Axes = tuple[Taken, ...]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What an index takes of an array, by numpy's rules.
+    """The elements that an index takes of an array, by numpy's rules.
 
     >>> taken = Selection.of(np.s_[10:2:-3, 5, None], (12, 8))
     >>> taken.axes, taken.shape
@@ -49,7 +49,7 @@ class Selection:
 
     @classmethod
     def of(cls, key: Any, shape: Sequence[int]) -> Selection:
-        """What ``key`` takes of an array of some shape.
+        """Return the selection that ``key`` makes of an array of some shape.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class Selection:
 
     @classmethod
     def of_section(cls, section: Section) -> Selection:
-        """What a section takes."""
+        """Return the selection that takes a section."""
         axes = section.axes
         return cls(axes, (slice(None),) * len(axes), tuple(range(len(axes))))
 
@@ -201,7 +201,7 @@ def _one_an_axis(key: Any, axes: int) -> list[Any]:
 
 
 def _along(entry: Any, extent: int, axis: int) -> tuple[Taken, slice | np.ndarray]:
-    """What one entry takes along its axis, and how it stands in the result."""
+    """Return the elements that one entry takes along its axis, and how they stand in the result."""
     if isinstance(entry, slice):
         return _sliced(entry, extent)
     if _is_integer(entry):
@@ -266,7 +266,7 @@ def index_of(axes: Axes) -> Any:
 
 
 def moved(taken: Taken, by: int) -> Taken:
-    """What is taken, ``by`` elements farther.
+    """Move indices ``by`` elements up.
 
     >>> moved(range(0, 9, 3), 2)
     range(2, 11, 3)
@@ -275,7 +275,7 @@ def moved(taken: Taken, by: int) -> Taken:
 
 
 def within(taken: Taken, lower: int, upper: int) -> tuple[slice, slice | np.ndarray]:
-    """What is taken of the interval ``lower <= x < upper``: its places among all that is taken, and in the interval.
+    """Find the taken indices in ``lower <= x < upper``: their places among all that are taken, and in the interval.
 
     >>> within(range(1, 20, 4), 5, 12)
     (slice(1, 3, None), slice(0, 5, 4))
@@ -294,7 +294,7 @@ def within(taken: Taken, lower: int, upper: int) -> tuple[slice, slice | np.ndar
 
 
 def common(axes: Axes, box: Section) -> Axes:
-    """What is taken of a box: along each axis what lies in its interval.
+    """Return the taken indices that lie in a box: along each axis those in its interval.
 
     >>> common((range(1, 20, 4), range(3)), Section((5, 1), (12, 9)))
     (range(5, 10, 4), range(1, 3))

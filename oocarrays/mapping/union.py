@@ -1,4 +1,4 @@
-"""What several products of index sets hold together, in closed form: runs of alike rows, and what each row of them has.
+"""Unions of products of index sets, in closed form: runs of equal rows, and what each row of them holds.
 
     0 0 0 · · ·        rows 0 to 1    columns 0 to 2                        numbered in order:    0 1 2 · · ·
     0 0 0 · · ·        row  2         columns 0 to 2 and 4 to 5                                   3 4 5 · · ·
@@ -28,7 +28,7 @@ Product = tuple[Runs, ...]
 
 
 def runs_of(taken: Taken, unit: int = 1) -> Runs:
-    """What is taken along an axis, or the chunks of ``unit`` elements that have any of it, as runs.
+    """Return as runs the indices taken along an axis, or the chunks of ``unit`` elements that have any of them.
 
     >>> runs_of(range(1, 12, 2), 4).tolist(), runs_of(np.array([2, 3, 7])).tolist()
     ([[0, 3]], [[2, 4], [7, 8]])
@@ -43,7 +43,7 @@ def runs_of(taken: Taken, unit: int = 1) -> Runs:
 
 
 def product_of(axes: Axes, units: Sequence[int] | None = None) -> Product:
-    """What is taken along each axis as runs: of elements, or of the chunks of so many elements that have any of it."""
+    """Return as runs the indices taken along each axis, or the chunks of so many elements that have any of them."""
     return tuple(map(runs_of, axes, units or (1,) * len(axes)))
 
 
@@ -58,7 +58,7 @@ def _in_units(runs: Runs, unit: int) -> Runs:
 
 @dataclass(frozen=True, eq=False)
 class Union:
-    """What several products of runs hold together.
+    """The indices that several products of runs hold together.
 
     >>> union = Union.of([product_of((range(3), range(3))), product_of((range(2, 4), range(4, 6)))])
     >>> union.count, list(union.boxes(range(5, 11)))
@@ -76,7 +76,7 @@ class Union:
 
     @classmethod
     def of(cls, products: Iterable[Product]) -> Union:
-        """What some products hold together, all with as many axes."""
+        """Unite products, all with as many axes."""
         return _united([each for each in products if all(map(len, each))], {})
 
     @cached_property
@@ -97,7 +97,7 @@ class Union:
         return run >= 0 and index[0] < self.runs[run, 1] and index[1:] in self.inner[self.kinds[run]]
 
     def boxes(self, numbers: range | None = None) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """What it holds as boxes: first index, and one past the last, along each axis.
+        """Yield its boxes: first index, and one past the last, along each axis.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Union:
                 yield (lower + first, *begin), (lower + first + rows, *end)
 
     def products(self) -> list[Product]:
-        """What it holds as products, no two of which share an index: one for each kind of row.
+        """Return it as products, no two of which share an index: one for each kind of row.
 
         >>> union = Union.of([product_of((range(2), range(3))), product_of((range(5, 7), range(3)))])
         >>> [[runs.tolist() for runs in product] for product in union.products()]
@@ -138,7 +138,7 @@ class Union:
         ]
 
     def within(self, box: Sequence[range]) -> Union:
-        """What of it lies in a box.
+        """Return the part of it that lies in a box.
 
         >>> union = Union.of([product_of((range(3), range(0, 6, 2)))])
         >>> list(union.within((range(1, 9), range(2, 4))).boxes())
@@ -147,7 +147,7 @@ class Union:
         return Union.of(tuple(map(_cut, product, box)) for product in self.products())
 
     def complement(self, shape: Sequence[int]) -> list[Product]:
-        """What it does not hold of an array of some shape, as products: one for each kind of row.
+        """Return the rest of an array of some shape, as products: one for each kind of row.
 
         >>> union = Union.of([product_of((range(4), range(0, 4, 2)))])
         >>> [[runs.tolist() for runs in product] for product in union.complement((4, 4))]
@@ -197,7 +197,7 @@ def _united(products: Sequence[Product], known: dict[Any, Union]) -> Union:
 
 
 def _cut(runs: Runs, interval: range) -> Runs:
-    """What of runs lies in an interval."""
+    """Return the parts of runs that lie in an interval."""
     cut: Runs = np.clip(runs, interval.start, interval.stop)
     return cut[cut[:, 0] < cut[:, 1]]
 

@@ -47,7 +47,7 @@ class Axis(Protocol):
         """The elements that ``rank`` holds at ``place``: local to global."""
 
     def sections(self, rank: int) -> list[range]:
-        """What ``rank`` holds: a few regular sections, in the order of their first elements."""
+        """Return the part of ``rank``: a few regular sections, in the order of their first elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class BlockCyclicAxis:
         return (place // self.block * self.ranks + rank) * self.block + place % self.block
 
     def sections(self, rank: int) -> list[range]:
-        """What ``rank`` holds: all, its blocks, or its blocks' first, second, … elements, whichever are fewest.
+        """Return the part of ``rank``: all, its blocks, or its blocks' first, second, … elements, whichever are fewest.
 
         >>> BlockCyclicAxis(26, 4, 3).sections(0), BlockCyclicAxis(26, 4, 1).sections(1)
         ([range(0, 3), range(12, 15), range(24, 26)], [range(1, 26, 4)])
@@ -145,7 +145,7 @@ class GenBlockAxis:
         return _alike(place, place + self.starts[rank])
 
     def sections(self, rank: int) -> list[range]:
-        """What ``rank`` holds: one section, or none."""
+        """Return the part of ``rank``: one section, or none."""
         start, stop = self.starts[rank : rank + 2].tolist()
         return [range(start, stop)] if start < stop else []
 

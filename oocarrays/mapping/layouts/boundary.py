@@ -1,4 +1,4 @@
-"""What stands beyond the edges of an axis: which of its elements, or a constant.
+"""Boundaries: which of an axis's own elements stand beyond its edges, or which constant.
 
 reflect     c b a │ a b c d │ d c b        as scipy's "reflect", numpy's "symmetric"
 nearest     a a a │ a b c d │ d d d

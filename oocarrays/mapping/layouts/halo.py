@@ -1,4 +1,4 @@
-"""What a rank sees along an axis with a halo: whose element stands at each place of its window.
+"""Windows of ranks along an axis with a halo: whose element stands at each place.
 
     axis                0 1 2 3 4 5 6 7 8 9             block over 3 ranks, depth 2, boundary "reflect"
     window of rank 0    1 0│0 1 2 3│4 5                 its own, its own again beyond the edge, and two of rank 1
@@ -28,7 +28,7 @@ Strip = tuple[slice, slice]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
-    """What one rank along an axis has of a window: of another's, or of its own."""
+    """The elements that one rank along an axis holds of a window: of another rank's, or of its own."""
 
     taken: Taken
     """The places of these elements with the rank that has them, each once, ascending."""
@@ -38,7 +38,7 @@ class Lent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisWindow:
-    """What one rank sees along an axis."""
+    """The window of one rank along an axis."""
 
     length: int
     """Elements of the window."""
@@ -52,7 +52,7 @@ class AxisWindow:
 
 @lru_cache(maxsize=4096)
 def axis_window(axis: Axis, rank: int, depth: int, boundary: Boundary) -> AxisWindow:
-    """What a rank sees along an axis of which it holds one block; with a depth of 0, of whatever it holds.
+    """Return the window of a rank along an axis of which it holds one block; with a depth of 0, of whatever it holds.
 
     A rank that holds nothing sees nothing.
 
@@ -121,12 +121,12 @@ def _goes_on(run: np.ndarray, owner: int, other: int) -> bool:
 
 
 def _whole(size: int, start: int, others: Sequence[Strip] = ()) -> Lent:
-    """What a rank has of its own window: all, and what stands there once more."""
+    """Return a rank's share of its own window: all of its part, and what of it stands there once more."""
     return Lent(taken=range(size), strips=((slice(start, start + size), slice(0, size)), *others))
 
 
 def _lent(runs: Sequence[_Run]) -> Lent:
-    """What one rank has of another's window."""
+    """Return one rank's share of another's window."""
     places = np.unique(np.concatenate([run.places for run in runs]))
     low, high = int(places[0]), int(places[-1]) + 1
     taken = range(low, high) if high - low == len(places) else places

@@ -156,11 +156,11 @@ class Layout:
         return tuple(axis.index(coordinate, p) for axis, coordinate, p in along)
 
     def sections(self, rank: int) -> tuple[list[range], ...]:
-        """What ``rank`` holds along each axis, as regular sections; their product is what it holds."""
+        """Return the sections of ``rank`` along each axis; its part is their product."""
         return tuple(axis.sections(c) for axis, c in zip(self.axes, self.coordinates(rank), strict=True))
 
     def parts(self, rank: int) -> Iterator[Section]:
-        """What ``rank`` holds, as regular sections of the array.
+        """Return the part of ``rank`` as regular sections of the array.
 
         >>> list(Layout.of((5, 4), "(cyclic, block)", grid=[2, 2]).parts(1))
         [Section(lower=(0, 2), upper=(5, 4), stride=(2, 1))]

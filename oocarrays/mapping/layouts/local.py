@@ -1,4 +1,4 @@
-"""What the local array file of a rank has of the array: its own part, and a halo of what its neighbours hold.
+"""Local array files: each rank's own part of the array, and a halo of its neighbours' elements.
 
     array           0 1 2 3 4 5 6 7 8 9 10 11          block over 3 ranks
     file of rank 0          · 0 1 2 3 4                depth 1; at the array's border the halo is there too
@@ -32,7 +32,7 @@ Depth = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPart:
-    """What one local array file has of the array.
+    """The part of the array that one local array file holds.
 
     >>> part = LocalPart.of(Layout.of((12,), "block", ranks=3), 0, (1,))
     >>> part.shape, part.own, part.seen, part.inside
@@ -66,7 +66,7 @@ class LocalPart:
         return replace(self, seen=self.own, start=self.depth)
 
     def of_box(self, box: Section) -> tuple[Axes, Section]:
-        """What is seen of a box of the array, and where it stands in the file: one box there.
+        """Return the elements of a box of the array that the file has, and the box in the file where they stand.
 
         >>> part = LocalPart.of(Layout.of((12,), "cyclic(2)", ranks=2), 1, (0,))
         >>> part.of_box(Section((4,), (12,)))
@@ -157,7 +157,7 @@ def _part(layout: Layout, rank: int, depth: Depth) -> LocalPart:
 
 
 def _held(axis: Axis, rank: int) -> Taken:
-    """What a rank holds along an axis, in its order, which is ascending."""
+    """Return the indices that a rank holds along an axis, in its order, which is ascending."""
     sections = axis.sections(rank)
     if len(sections) < 2:
         return ranges.ascending(sections[0]) if sections else range(0)
