@@ -50,7 +50,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What every rank sends to every other one, in the order of a schedule.
+    """An exchange: the bytes that every rank sends to every other one, in the order of a schedule.
 
     >>> sizes = np.array([[0, 5, 0, 0], [0, 0, 0, 7], [0, 0, 0, 0], [0, 2, 0, 0]])
     >>> for turn in Exchange.of(Schedule.of("pex", 4), sizes):

@@ -24,7 +24,7 @@ from oocarrays.errors import ScheduleError
 
 
 class Network(Protocol):
-    """What carries messages between ranks."""
+    """A network: it carries messages between ranks."""
 
     @property
     def ranks(self) -> int:

@@ -91,7 +91,7 @@ def worth_trying(schedule: Schedule) -> tuple[Schedule, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What one exchange makes ranks do."""
+    """The work that one exchange gives to ranks."""
 
     messages: int
     """Messages that all ranks together send."""
@@ -109,7 +109,7 @@ class Load:
 
 @lru_cache(maxsize=256)
 def load_of(schedule: Schedule) -> Load:
-    """What an exchange with data for every pair of ranks makes them do.
+    """Count the work that an exchange with data for every pair of ranks gives to them.
 
     >>> load = load_of(Schedule.of("rex", 8))
     >>> load.messages, load.carries, load.parts, load.held

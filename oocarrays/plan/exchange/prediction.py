@@ -1,4 +1,4 @@
-"""What an exchange takes on a network: the models of the thesis, over messages that were routed and counted.
+"""The seconds of an exchange on a network, predicted by the thesis's models from messages routed and counted.
 
     seconds of a step = α + tasks · τ + max( bytes of a message · β_ex, β_sr or β_s,  bytes on a link · β_sat )
 
@@ -27,7 +27,7 @@ from oocarrays.plan.exchange.schedule import IDLE, NAMES, Schedule, Step, is_aut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What a machine takes for messages of some size, and larger."""
+    """The times that a machine takes for messages of some size and larger."""
 
     from_bytes: int = 0
     """Bytes of the smallest message for which they hold."""

@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ride:
-    """What rides in one message: the data of every pair of an origin and a final rank."""
+    """The contents of one message: the data of every pair of an origin and a final rank."""
 
     origins: np.ndarray
     """The ranks whose data it is."""
@@ -204,7 +204,7 @@ class Schedule:
         return [*range(column - 1, -1, -1), *range(bits - 1, column - 1, -1)]
 
     def leg(self, number: int) -> Leg:
-        """What a step of IPEX is: after each step along rows all those along columns, which send that on."""
+        """Return a step's leg in IPEX: each step along rows is followed by all along columns that send its data on."""
         rows = self.ranks // self.columns
         row, column = divmod(number, rows)
         if row == self.columns - 1:
@@ -212,7 +212,7 @@ class Schedule:
         return Leg(True, row + 1, 0) if column == 0 else Leg(False, column * self.columns, row + 1)
 
     def ride(self, number: int, source: int) -> Ride:
-        """What ``source`` sends in step ``number``, in which it sends."""
+        """Return the contents of the message that ``source`` sends in step ``number``, in which it sends."""
         to = int(self._partners(np.array([source]), number)[0])
         if self.name == "REX":
             return self._half(number, source, to)

@@ -29,7 +29,7 @@ LIKELY = ("REX", "PEX", "IPEX", "GEN", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "LEX")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """What an exchange does on a network, in each step in which something is sent.
+    """The course of an exchange on a network: messages, links and seconds of each step in which something is sent.
 
     >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
     >>> trace = Trace.of(Exchange.of(Schedule.of("rex", 8), 1024), Mesh(rows=2, columns=4), delta)
@@ -120,7 +120,7 @@ class Ordered:
 def ordered(
     schedule: Schedule, sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants]
 ) -> Ordered:
-    """What one schedule costs, for exchanges of these ``sizes`` in bytes, each ``[source, target]``."""
+    """Price one schedule, for exchanges of these ``sizes`` in bytes, each ``[source, target]``."""
     traces = (Trace.of(Exchange.of(schedule, each), network, constants) for each in sizes)
     return Ordered(schedule=schedule, traces=tuple(traces))
 
@@ -128,7 +128,7 @@ def ordered(
 def in_order(
     sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants], *, most: int = QUICK
 ) -> tuple[list[Ordered], list[Schedule]]:
-    """What each schedule costs that takes the network's ranks, the cheapest first; and those that are left out.
+    """Price each schedule that takes the network's ranks, the cheapest first; name those that are left out.
 
     Parameters
     ----------

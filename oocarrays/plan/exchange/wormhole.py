@@ -1,4 +1,4 @@
-"""What an exchange takes on a mesh where a message that waits holds its links: a finer model, with fitted constants.
+"""The seconds of an exchange on a mesh where a waiting message holds its links: a finer model, with fitted constants.
 
     0 ──►──1 ──►──2        a message from 0 to 5 shares its row with one, its column with two others; while it waits
                   │        at the corner, it keeps its row from the others, too
@@ -26,7 +26,7 @@ from oocarrays.plan.exchange.prediction import Constants, message_kinds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WormholeConstants(Constants):
-    """What a mesh takes for messages of some size, and larger: a byte's own time, and what sharing a leg adds."""
+    """The times that a mesh takes for messages of some size and larger: a byte's own, and what sharing a leg adds."""
 
     held_exchange: float
     """Seconds a byte that each message of the column adds for each of the row, where two ranks send to each other."""

@@ -1,1 +1,1 @@
-"""What must move when the layout of an array changes, and what goes to neighbours or to all."""
+"""Plans of what must move when the layout of an array changes, and of what goes to neighbours or to all."""

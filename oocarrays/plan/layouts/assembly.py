@@ -1,4 +1,4 @@
-"""What one rank holds while an exchange goes on: its old part, its new one, and messages between.
+"""The memory of one rank during an exchange: its old part, its new one, and messages between.
 
     synchronous     part │ message ►   ► message message message │ part      assembled when all have come
     asynchronous    part │ message ►                   ► message │ part      each unpacked as it comes

@@ -84,7 +84,7 @@ class Halos:
         return self.layout.ranks
 
     def windows(self, rank: int) -> tuple[AxisWindow, ...]:
-        """What a rank sees along each axis."""
+        """Return the window of a rank along each axis."""
         along = zip(self.layout.axes, self.layout.coordinates(rank), self.depth, strict=True)
         return tuple(axis_window(axis, place, depth, self.boundary) for axis, place, depth in along)  # type: ignore[arg-type]
 
@@ -107,7 +107,7 @@ class Halos:
         return sorted(map(self.layout.rank, product(*(window.lent for window in self.windows(rank)))))
 
     def taken(self, source: int, rank: int) -> Axes:
-        """What of the part of ``source`` a rank sees: places along each axis, each once."""
+        """Return the places in the part of ``source`` that a rank sees, along each axis, each once."""
         return tuple(lent.taken for lent in self._lent(source, rank))
 
     def strips(self, source: int, rank: int) -> Iterator[tuple[Place, Place]]:
@@ -122,14 +122,14 @@ class Halos:
                 yield from ((slice(None),) * axis + (there, ...) for there in window.filled)
 
     def loans(self, source: int, rank: int) -> list[Loan]:
-        """What of the part of ``source`` stands in the halo of a rank: one box, or of its own one for each place."""
+        """Return the elements of ``source``'s part in a rank's halo: one box, or of its own one for each place."""
         if source != rank:
             return [Loan(self.taken(source, rank), tuple(self.strips(source, rank)))]
         own = product(*(lent.strips for lent in self._lent(rank, rank)))
         return [_loan(strips) for strips in islice(own, 1, None)]  # the first is what it has without a halo
 
     def borders(self, rank: int) -> list[Section]:
-        """What of its part a rank lends to others, and to its own halo, in boxes that have nothing in common."""
+        """Return the boxes of a rank's part that others, or its own halo, need; they have nothing in common."""
         held = self.layout.local_shape(rank)
         if not math.prod(held):
             return []
@@ -139,7 +139,7 @@ class Halos:
         return frame(Section((0,) * len(held), held), Section(lower, upper))
 
     def halo(self, rank: int) -> list[Section]:
-        """What a rank sees beside its own, in boxes that have nothing in common."""
+        """Return the boxes of a rank's window that are not its own part; they have nothing in common."""
         shape = self.shape(rank)
         return frame(Section((0,) * len(shape), shape), self.inside(rank)) if math.prod(shape) else []
 
@@ -176,7 +176,7 @@ def _loan(strips: Sequence[Strip]) -> Loan:
 
 
 def _upward(among: slice) -> range:
-    """What a slice takes, upwards."""
+    """Return the indices that a slice takes, in ascending order."""
     if among.step == -1:
         return range(0 if among.stop is None else among.stop + 1, among.start + 1)
     return range(among.start, among.stop)
@@ -212,7 +212,7 @@ def _runs(taken: Taken) -> list[tuple[int, int]]:
 
 
 def frame(outer: Section, inner: Section) -> list[Section]:
-    """What is in a box and not in another inside it, in boxes that have nothing in common.
+    """Return the rest of a box around another one inside it, as boxes that have nothing in common.
 
     >>> frame(Section((0, 0), (4, 4)), Section((1, 0), (3, 3)))
     [Section(lower=(0, 0), upper=(1, 4)), Section(lower=(3, 0), upper=(4, 4)), Section(lower=(1, 3), upper=(3, 4))]
@@ -278,12 +278,12 @@ class HaloPlan:
 
     @property
     def title(self) -> str:
-        """What it is, in a line."""
+        """The plan in one line."""
         depth = " × ".join(map(str, self.halos.depth))
         return f"{self.halos.layout} with a halo of depth {depth}, boundary {self.halos.boundary!r}"
 
     def rows(self) -> list[tuple[str, str]]:
-        """What it gives, as names and values for a person."""
+        """Describe the result, as names and values for a person."""
         extents = [" × ".join(map(str, self.shape(rank))) for rank in (0, self.ranks // 2)]
         return [("layout", self.title), ("ranks see", f"{extents[0]} of rank 0, {extents[1]} of {self.ranks // 2}")]
 
@@ -301,7 +301,7 @@ def put(halos: Halos, source: int, rank: int, lent: np.ndarray, window: np.ndarr
 
 
 def lent(part: np.ndarray, taken: Axes) -> np.ndarray:
-    """What is taken of a part: a view, where that is one box.
+    """Return the taken elements of a part: a view, where they are one box.
 
     >>> lent(np.arange(6).reshape(2, 3), (range(1, 2), np.array([0, 2])))
     array([[3, 5]])

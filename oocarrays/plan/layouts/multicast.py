@@ -55,7 +55,7 @@ class MulticastPlan:
         return tuple(rank for rank in range(self.ranks) if self.size(rank))
 
     def piece(self, rank: int) -> Piece:
-        """What a rank has of it."""
+        """Return the piece of the selection that a rank holds."""
         own = LocalPart.of(self.layout, rank, (0,) * len(self.layout.shape)).own
         along = [shared(wanted, held) for wanted, held in zip(self.selection.axes, own, strict=True)]
         return tuple(among for among, _ in along), tuple(there for _, there in along)
@@ -112,7 +112,7 @@ class MulticastPlan:
 
     @property
     def title(self) -> str:
-        """What it is, in a line."""
+        """The plan in one line."""
         return f"{' × '.join(map(str, self.selection.shape)) or '1'} elements of {self.layout} to all"
 
     def rows(self) -> list[tuple[str, str]]:

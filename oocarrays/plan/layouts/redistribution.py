@@ -1,4 +1,4 @@
-"""What must move when an array's layout changes: who sends which sections to whom, and in how many transfers.
+"""Redistributions: who sends which sections to whom when an array's layout changes, and in how many transfers.
 
     (block, *) on 2          (*, block) on 2            rank 0 sends to rank 1
     ┌─────────┐              ┌────┬────┐                ┌────┬────┐
@@ -40,7 +40,7 @@ METHODS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What a method costs, all ranks together but for steps and seconds."""
+    """The cost of a method, all ranks together but for steps and seconds."""
 
     method: str
     """One of ``METHODS``."""
@@ -130,7 +130,7 @@ class Redistribution:
         )
 
     def explain(self) -> str:
-        """What it costs, what the other methods would, and what is kept: lines for whoever decides."""
+        """Describe what it costs, what the other methods would, and what is kept: lines for whoever decides."""
         shape = " × ".join(map(str, self.source.shape)) or "1"
         by_way_of = ", then ".join(str(transfer.target) for transfer in self.transfers[:-1])
         return "\n".join(

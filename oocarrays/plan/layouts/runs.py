@@ -1,4 +1,4 @@
-"""What one axis must move when its distribution changes: a few strided runs for each pair of ranks.
+"""Runs: what one axis must move when its distribution changes, as a few strided runs for each pair of ranks.
 
     cyclic(3) on 2     0 0 0 1 1 1 0 0 0 1 1 1 0 0 0 1 1 1 …      one period is 12 elements: lcm(3 · 2, 2 · 2)
     cyclic(2) on 2     0 0 1 1 0 0 1 1 0 0 1 1 0 0 1 1 0 0 …

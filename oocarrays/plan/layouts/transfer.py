@@ -47,7 +47,7 @@ class Transfer:
         return _axes(self.source, self.target)
 
     def runs(self, source: int, target: int) -> tuple[Runs, ...]:
-        """What ``source`` sends to ``target``: runs along each axis; their product is what moves."""
+        """Return the runs that ``source`` sends to ``target`` along each axis; what moves is their product."""
         places = zip(self.axes, self.source.coordinates(source), self.target.coordinates(target), strict=True)
         return tuple(runs.between(s, t) for runs, s, t in places)
 
@@ -64,7 +64,7 @@ class Transfer:
 
     @property
     def work(self) -> Work:
-        """What it makes each rank do."""
+        """The work of each rank."""
         return _work(self)
 
     def reversed(self) -> Transfer:
@@ -73,7 +73,7 @@ class Transfer:
 
 
 class Work(NamedTuple):
-    """What a transfer makes each rank do: arrays by rank, of as many as there are before and afterwards at most."""
+    """The work of each rank in a transfer: arrays by rank, at most as many as there are before and afterwards."""
 
     held: np.ndarray
     """Elements before."""
@@ -159,7 +159,7 @@ class _Pairs(NamedTuple):
 
 
 def _pairs(runs: Runs) -> _Pairs:
-    """What the runs of each pair come to: elements, and contiguous pieces."""
+    """Add up the runs of each pair: elements, and contiguous pieces."""
     new = (np.diff(runs.source, prepend=-1) != 0) | (np.diff(runs.target, prepend=-1) != 0)
     first = np.flatnonzero(new)
     if not len(first):

@@ -46,7 +46,7 @@ MOST_FILES = 64
 
 
 class Part(NamedTuple):
-    """What is taken of a chunk, or a part of it that a buffer holds."""
+    """The elements taken of a chunk, or of a part of it that a buffer holds."""
 
     sieve: Sieve
     """What is asked for."""
@@ -174,7 +174,7 @@ class SectionPlan:
         return [Kind(self, each) for each in product(*along)]
 
     def batches(self) -> Iterator[Batch]:
-        """What is read together, one after the other."""
+        """Yield the batches, which are read one after the other."""
         for kind in self.kinds:
             yield from kind.batches()
 
@@ -268,12 +268,12 @@ class SectionPlan:
         )
 
     def rows(self) -> list[tuple[str, ...]]:
-        """What is asked of each kind of chunk, under a row of names."""
+        """List the requests for each kind of chunk, under a row of names."""
         names = ("chunks", "way", "requests", "bytes asked", "bytes useful")
         return [names, *(kind.row() for kind in self.kinds)]
 
     def explain(self) -> str:
-        """What is read and held, and how: lines for whoever looks.
+        """Describe what is read and held, and how: lines for whoever looks.
 
         >>> from oocarrays.mapping.grid import ChunkGrid
         >>> stored = Stored(grid=ChunkGrid.of((64, 1024), (16, 1024)), itemsize=8, local=True)
@@ -311,7 +311,7 @@ class Kind:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What is taken of each, in parts that a buffer holds; coded chunks are held whole."""
+        """The elements taken of each chunk, in parts that a buffer holds; coded chunks are held whole."""
         stored = self.plan.stored
         if stored.coded:
             whole = Sieve.whole(self.inside, stored.grid.chunks, stored.itemsize)

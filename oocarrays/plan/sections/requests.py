@@ -42,7 +42,7 @@ EDGES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCounts:
-    """What it takes when each rank reads its part of one file directly."""
+    """The requests that ranks make when each reads its part of one file directly."""
 
     layout: Layout
     """Which rank reads what."""
@@ -148,7 +148,7 @@ class Blocks(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What a rank holds along one axis, or of a product of axes, summed over the chunks that it touches."""
+    """A rank's part along one axis, or of a product of axes, summed over the chunks that it touches."""
 
     elements: int = 1
     """Elements."""

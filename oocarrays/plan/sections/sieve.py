@@ -111,7 +111,7 @@ def _alike(a: Taken, b: Taken) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sieve:
-    """What is asked for of one chunk, and where it lies in a buffer."""
+    """The byte ranges that are asked for of one chunk, and where they lie in a buffer."""
 
     starts: np.ndarray
     """Where each range begins in the chunk, in bytes."""
@@ -222,7 +222,7 @@ class Sieve:
         return all(part == whole for part, whole in run[1:])
 
 
-class Layout(NamedTuple):
+class BufferRanges(NamedTuple):
     """Where ranges lie in a buffer, by the names that a `Sieve` has for it."""
 
     places: np.ndarray
@@ -283,7 +283,7 @@ def _splits(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> 
         yield Split(axis, length, None, requests, requests * length)
 
 
-def _laid_out(inside: Axes, steps: tuple[int, ...], axis: int, length: int, groups: Groups | None) -> Layout:
+def _laid_out(inside: Axes, steps: tuple[int, ...], axis: int, length: int, groups: Groups | None) -> BufferRanges:
     """Ranges one after the other in a buffer, and the elements in it as a strided array."""
     shape, strides, picks = map(list, zip(*map(_in_range, inside, steps), strict=True)) if inside else ([], [], [])
     places, sizes = np.zeros(1, np.int64), np.full(1, length)
@@ -296,7 +296,7 @@ def _laid_out(inside: Axes, steps: tuple[int, ...], axis: int, length: int, grou
         shape[a], strides[a], picks[a] = len(inside[a]), held, None
         held *= len(inside[a])
     places = (np.arange(0, held, one)[:, None] + places).reshape(-1)
-    return Layout(places, np.tile(sizes, held // one), held, tuple(shape), tuple(strides), tuple(picks))
+    return BufferRanges(places, np.tile(sizes, held // one), held, tuple(shape), tuple(strides), tuple(picks))
 
 
 def _in_range(taken: Taken, step: int) -> tuple[int, int, np.ndarray | None]:

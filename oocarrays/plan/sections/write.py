@@ -1,4 +1,4 @@
-"""What writing a section does to the chunks that it touches, counted before it is done.
+"""Writes of sections as plans: what happens to each chunk that a section touches, counted before it is done.
 
     chunk       ▒▒█▒▒█▒▒█▒      sieve     read ▒▒▒▒▒▒▒▒▒▒, put █ in, write ▒▒█▒▒█▒▒█▒ under another name, rename
     section       █  █  █       direct    write █, █ and █ where they are: not at once, so it must be asked for
@@ -35,7 +35,7 @@ BUFFER_BYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class AxisPart:
-    """What is written of the chunks at one place of an axis."""
+    """The elements written of the chunks at one place of an axis."""
 
     chunk: int
     """Their index along the axis."""
@@ -51,7 +51,7 @@ class AxisPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Along:
-    """What is written along an axis, chunk by chunk; how much that is, is known without going through them.
+    """The elements written along an axis, chunk by chunk; their number is known without going through them.
 
     >>> rows = Along(range(2, 10**15 + 9), 10**15 + 10, 10)
     >>> [(part.count, times) for part, times in rows.alike]
@@ -81,7 +81,7 @@ class Along:
         return [(part, many[kind]) for kind, part in example.items()]
 
     def _periods(self) -> Iterator[tuple[Taken, int]]:
-        """What is taken, up to a chunk's edge; a period that is repeated from there, how often; and the rest."""
+        """Yield the indices up to a chunk's edge, then a period with how often it repeats from there, then the rest."""
         taken, chunk = self.taken, self.chunk
         if not isinstance(taken, range) or not taken or taken.step < 1:
             yield taken, 1
@@ -101,7 +101,7 @@ AxisParts = tuple[Along, ...]
 
 
 def axis_parts(taken: Taken, extent: int, chunk: int) -> tuple[AxisPart, ...]:
-    """What is written along an axis, chunk by chunk, the untouched ones left out.
+    """Split what is written along an axis chunk by chunk; untouched ones are left out.
 
     >>> [(part.chunk, part.count, part.runs, part.whole) for part in axis_parts(range(2, 10, 2), 10, 4)]
     [(0, 1, 1, False), (1, 2, 2, False), (2, 1, 1, False)]
@@ -146,7 +146,7 @@ def runs_of(inside: Sequence[np.ndarray], chunks: Sequence[int]) -> tuple[np.nda
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionWritePlan:
-    """What writing a section reads, writes and holds; the meter counts the same where nothing is missing or coded."""
+    """The reads, writes and memory of writing a section; the meter agrees where nothing is missing or coded."""
 
     stored: Stored
     """The array, as it is written: its chunks are shards, where there are any."""
@@ -189,7 +189,7 @@ class SectionWritePlan:
         return product(*self.axes)
 
     def rows(self) -> list[tuple[str, str]]:
-        """What it does, and how, as names and values for a person."""
+        """Describe what it does, and how, as names and values for a person."""
         about = " (estimated)" if self.stored.coded else ""
         unit = "shards" if self.stored.shard_chunks else "chunks"
         return [
@@ -221,7 +221,7 @@ def plan_section_write(
     requests: int = 1,
     costs: Costs | None = None,
 ) -> SectionWritePlan:
-    """What it is to write what is taken along each axis of a stored array.
+    """Plan to write what is taken along each axis of a stored array.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ def _chunks_within(stored: Stored, axes: AxisParts, *, whole: bool = False) -> i
 
 
 def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None) -> tuple[tuple[int, ...], int]:
-    """What is written at a time, in elements along each axis, and the bytes that it takes."""
+    """Return the window that is written at a time, in elements along each axis, and the bytes that it takes."""
     chunks, itemsize = stored.grid.chunks, stored.itemsize
     least = stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
     if can_change(stored):
