@@ -537,7 +537,7 @@ def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, sli
 
 
 def common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
-    """What a chunk at ``there`` has of ``here``: nothing, or one part."""
+    """Yield the part of ``here`` that lies in the chunk at ``there``: nothing, or one part."""
     part = there.intersection(here)
     if part is not None:
         yield part, None if data is None else data[part.relative_to(there.lower).slices]

@@ -27,7 +27,7 @@ MISSING = -1
 """What the index of a shard says of a chunk that is not stored, read with a sign."""
 
 
-class Found(NamedTuple):
+class FoundChunks(NamedTuple):
     """Of chunks that are stored, in their order."""
 
     numbers: np.ndarray
@@ -59,7 +59,7 @@ class Places:
         self._shard = file.chain.shard
         self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
 
-    def find(self, chunks: tuple[range, ...], files: dict[str, int]) -> Found:
+    def find(self, chunks: tuple[range, ...], files: dict[str, int]) -> FoundChunks:
         """Those of a box of chunks that are stored.
 
         Parameters
@@ -76,11 +76,11 @@ class Places:
             if file >= 0:
                 found.append((number, file, 0, os.fstat(file).st_size))
                 self._check_chunk(f"{self._root}/{key}", found[-1][-1])
-        return Found(*np.array(found, np.int64).reshape(-1, 4).T)
+        return FoundChunks(*np.array(found, np.int64).reshape(-1, 4).T)
 
     def _in_shards(
         self, chunks: tuple[range, ...], files: dict[str, int], layout: ShardLayout, indices: ShardedBlobs
-    ) -> Found:
+    ) -> FoundChunks:
         """The same, a shard after the other: what the index says of all its chunks at once."""
         numbers, boxes = _cut(chunks, layout)
         opened, places = np.empty(numbers.shape, np.int64), np.empty((*numbers.shape, 2), np.int64)
@@ -97,7 +97,7 @@ class Places:
             self._check_shard(key, size, entries.reshape(-1, 2))
         places = places.reshape(-1, 2)
         stored = np.flatnonzero(places[:, 0] != MISSING)
-        return Found(stored, opened.reshape(-1)[stored], places[stored, 0], places[stored, 1])
+        return FoundChunks(stored, opened.reshape(-1)[stored], places[stored, 0], places[stored, 1])
 
     def _check_shard(self, key: str, size: int, entries: np.ndarray) -> None:
         """Refuse a shard that does not hold what its index says."""

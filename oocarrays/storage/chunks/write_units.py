@@ -1,4 +1,4 @@
-"""What is written of one chunk, or shard: which of the values, and where they go.
+"""Units of writing, each one chunk or shard: which of the values go there, and to which places.
 
 values      a b c d e f g h             what is written of a box of the chunk is put where it lies in it
 chunk           ░c░░d░░e░
@@ -42,7 +42,7 @@ class Unit:
         return tuple(there), inside
 
     def values(self, box: Section) -> np.ndarray:
-        """What is written in a box."""
+        """Return the values to write in a box."""
         there, _ = self.places(box)
         return self._values[(*there, ...)]
 
@@ -58,7 +58,7 @@ class Unit:
             data[_place(inside)] = part
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
-        """What is written of a shard, chunk by chunk."""
+        """Cut what is written of a shard into a unit for each of its chunks."""
         upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self.extents, strict=True))
         axes = common(self._axes, Section(self.lower, tuple(upper)))
         values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self.extents, chunks)

@@ -93,7 +93,7 @@ class ArrayFile:
     """What tells whether it is there still: of the array as it was opened first, in whatever process."""
 
     def __reduce__(self) -> Any:
-        """What it says of itself travels along: a scheduler need not see it, and another one is not taken for it."""
+        """Pickle it with what is known of it: a scheduler need not see it, and no other array is taken for it."""
         return _carried, (self.zarr, self.stored.shard_chunks is not None, self.presence)
 
     @property
@@ -114,7 +114,7 @@ class ArrayFile:
 
     @property
     def presences(self) -> tuple[Presence, ...]:
-        """What tells of all that is read of it whether it is there: of several files there is more than one."""
+        """The records of whether the array is there, for all that is read of it: several files have more than one."""
         return (self.presence,)
 
     @property
@@ -156,7 +156,7 @@ def place_name(store: Any, path: str = "") -> str | None:
 
 
 def name_of(store: StoreLike) -> str:
-    """What tells one place from another."""
+    """Return a name that tells one place from another."""
     place = store_path(store)
     return place_name(place.store, place.path) or str(place)
 
@@ -210,7 +210,7 @@ def mark_of(attributes: Any) -> str | None:
 
 
 def documents(store: StoreLike, names: Sequence[str]) -> list[dict[str, Any] | None]:
-    """What some documents of metadata say, asked for together; None where there is no such one."""
+    """Read some documents of metadata, asked for together; None stands for one that is not there."""
     folder = local_folder(store)
     if folder is not None:
         return [_document_in(folder, name) for name in names]
@@ -239,7 +239,7 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def said(error: BaseException) -> str:
-    """What an error says of itself, its type where that is little.
+    """Return the message of an error, with its type where the message says little.
 
     >>> said(KeyError("shape")), said(ValueError("no such codec"))
     ("KeyError: 'shape'", 'no such codec')
@@ -340,7 +340,7 @@ def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
 
 
 def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: StoreLike | None = None) -> Stored:
-    """What a planner may know of an array in ``chunks``, which are shards where the chain has any.
+    """Describe an array in ``chunks`` to planners; these are shards where the chain has any.
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tu
 
 
 def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
-    """What an array of these settings would be, without making it where it is to be.
+    """Describe the array that these settings would give, without making it where it is to be.
 
     Raises
     ------

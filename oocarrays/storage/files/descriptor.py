@@ -1,4 +1,4 @@
-"""What an array file says of itself: readable JSON under one attribute of the Zarr array, or of the group.
+"""Descriptors of array files: readable JSON under one attribute of the Zarr array, or of the group.
 
     "oocarrays": {                                            rows of the OCAD (Thakur 1995, Figure 5.5)
       "version": 1, "placement": "local",
@@ -40,7 +40,7 @@ KNOWN = {"version", "placement", *ROWS, "folders", "workers"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """What an array file says of itself (OCAD)."""
+    """The descriptor of an array file: what it says of itself (OCAD)."""
 
     placement: Placement
     """One file for the whole array, or one for each rank."""
@@ -71,7 +71,7 @@ class Descriptor:
         )
 
     def part(self, rank: int) -> LocalPart:
-        """What the file of a rank has of the array."""
+        """Return the part of the array that the file of a rank holds."""
         assert self.layout is not None, "local array files have a layout"
         return LocalPart.of(self.layout, rank, self.depth)
 
@@ -114,7 +114,7 @@ def _block(distribution: Any, axis: Any) -> int:
 
 
 def descriptor_of(attributes: Mapping[str, Any], name: str) -> Descriptor | None:
-    """What an array file says of itself; None where it says nothing.
+    """Read the descriptor of an array file; None where it has none.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What an array says of itself, carried over to an array in other chunks, shards, or another Zarr format.
+"""Metadata of an array, carried over to an array in other chunks, shards, or another Zarr format.
 
 format 3        codecs in one chain: transpose, bytes, a compressor     dimension names
 format 2        order C or F, byte order in the dtype, a compressor     the attribute _ARRAY_DIMENSIONS

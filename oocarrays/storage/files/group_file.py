@@ -69,7 +69,7 @@ class GroupFile:
 
     @property
     def missing(self) -> Policy | None:
-        """What is made of chunks that its arrays lack where they are copied; None where nobody has said."""
+        """The policy for chunks that its arrays lack where they are copied; None where nobody has named one."""
         return next((presence.missing for presence in self.presences.values()), None)
 
     @property
@@ -131,7 +131,7 @@ def holds_group(store: Any) -> bool:
 
 
 def describe_group(group: zarr.Group) -> GroupFile:
-    """What is in a group.
+    """Describe the arrays and groups in a group.
 
     Raises
     ------

@@ -46,7 +46,7 @@ KNOWN_DOCUMENTS = 32
 
 
 class Identity(NamedTuple):
-    """What tells an array from another one."""
+    """The identity of an array, which tells it from another one."""
 
     shape: tuple[int, ...]
     """Elements along each axis."""
@@ -174,7 +174,7 @@ class Presence:
 
 
 class Missing:
-    """What a batch of chunks lacks, which several threads may read: it is told when the batch is at its end."""
+    """The chunks that a batch lacks; several threads may read it, and it reports them when the batch is at its end."""
 
     def __init__(self, presence: Presence, meter: Meter) -> None:
         self._presence, self._meter = presence, meter
@@ -254,7 +254,7 @@ def _chunks_of(array: zarr.Array) -> int:
 
 
 def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
-    """What tells an array from one of other elements, other chunks, or other codecs."""
+    """Return what tells an array from one of other elements, other chunks, or other codecs."""
     said = {name: value for name, value in metadata.to_dict().items() if name not in MAY_CHANGE}
     text = json.dumps(said, sort_keys=True, default=str)
     return Identity(tuple(metadata.shape), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())

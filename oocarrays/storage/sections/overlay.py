@@ -57,7 +57,7 @@ class Overlay(Unit):
             unit.put_in(data, box)
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
-        """What is written of a shard, chunk by chunk."""
+        """Cut what is written of a shard into a unit for each of its chunks."""
         return overlays((inner for unit in self._units for inner in unit.cut(chunks)), self._inner, self._inner)
 
 

@@ -1,4 +1,4 @@
-"""What one rank sends to another, copied into one contiguous message and out of it, as strided copies.
+"""Packing: what one rank sends to another, copied into one contiguous message and out of it, as strided copies.
 
     local array of the source        message                       local array of the target
     ▒▒·····▒▒·····▒▒·····   pack ►   ▒▒▒▒▒▒░░░░░░   unpack ►   ▒▒░░····▒▒░░····▒▒░░····

@@ -30,7 +30,7 @@ def read_pieces(
     requests: int = 16,
     costs: Costs | None = None,
 ) -> Iterator[np.ndarray]:
-    """What is taken of an array file, section after section, by this thread alone: each in the next of ``rooms``.
+    """Read sections of an array file one after the other, by this thread alone: each into the next of ``rooms``.
 
     Parameters
     ----------

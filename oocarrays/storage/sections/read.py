@@ -47,7 +47,7 @@ def read_section(
     past_cache: bool = False,
     costs: Costs | None = None,
 ) -> np.ndarray:
-    """What is taken of an array file: ``result.shape == lengths(axes)``.
+    """Read a section of an array file: ``result.shape == lengths(axes)``.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ class SectionReader:
                 self._work_together(places, threads)
 
     def _work_together(self, places: Places, threads: int) -> None:
-        shared = Shared(self.plan.batches())
+        shared = SharedQueue(self.plan.batches())
         with ThreadPoolExecutor(threads, "sieve") as pool:
             work = [pool.submit(self._work, shared, places, max(IN_FLIGHT // threads, 1)) for _ in range(threads)]
             for each in work:
@@ -282,7 +282,7 @@ def _without_cold(ranges: list[np.ndarray], into: np.ndarray) -> list[np.ndarray
 
 
 def _rest(ranges: list[np.ndarray], done: np.ndarray) -> list[np.ndarray]:
-    """What is left of ranges of which so many bytes have been read."""
+    """Return the rest of ranges of which so many bytes have been read."""
     files, offsets, nbytes, places = ranges
     return [files, offsets + done, nbytes - done, places + done]
 
@@ -296,8 +296,8 @@ def _announce(asked: Asked) -> None:
                     want(file, offset + start, nbytes)
 
 
-class Shared(Iterator[T]):
-    """What several threads take from, each the next; nothing is left for the others once one has failed."""
+class SharedQueue(Iterator[T]):
+    """Work that several threads share, each taking the next; once one has failed, nothing is left for the others."""
 
     def __init__(self, source: Iterator[T]) -> None:
         self._source = source

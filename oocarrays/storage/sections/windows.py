@@ -31,7 +31,7 @@ Blocks = list[np.ndarray]
 
 
 class Windows:
-    """What is read into the windows of a plan, and put together there.
+    """Blocks of a source that are read into the windows of a plan, and put together there.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Windows:
         return blocks
 
     def _apart(self, source: ArrayFile | RankFiles, rank: int, piece: Piece) -> np.ndarray:
-        """What stands beyond an edge and is read for one window alone."""
+        """Return what stands beyond an edge and is read for one window alone."""
         axes, back = zip(*(np.unique(each, return_inverse=True) for each in piece.elements), strict=True)
         part: np.ndarray = self._section(*placed(source, rank, axes))[np.ix_(*back)]
         return part
@@ -83,7 +83,7 @@ class Windows:
         return [_taken(blocks, piece, self.plan.window(slab)) for piece in self._owned(taker, slab)]
 
     def fetched(self, taker: Slab, rank: int) -> list[Blocks]:
-        """What a rank reads again for the window of another."""
+        """Return the blocks that a rank reads again for the window of another."""
         pieces = self._fetched(taker, rank)
         return [[self._apart(source, rank, piece) for source in self.sources] for piece in pieces]
 

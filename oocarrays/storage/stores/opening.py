@@ -17,7 +17,7 @@ Blobs = LocalBlobs | StoreBlobs
 
 
 class Closable(Protocol):
-    """What is open, and can be closed."""
+    """An open thing that can be closed."""
 
     def close(self) -> None:
         """Close it."""

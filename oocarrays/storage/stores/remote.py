@@ -90,7 +90,7 @@ class RemoteStore(WrapperStore[Store]):
         return RemoteStore(store, self.name, self.patience, self.prefix)
 
     def below(self, folder: str) -> RemoteStore:
-        """What is below a prefix of this store, as a store."""
+        """Return as a store the part of this one that is below a prefix."""
         return RemoteStore(self._store, f"{self.name}/{folder}", self.patience, f"{self.prefix}{folder}/")
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ class RemoteStore(WrapperStore[Store]):
             await asyncio.sleep(wait)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """What is under ``key``, or None."""
+        """Get the object under ``key``, or None."""
         return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
 
     async def exists(self, key: str) -> bool:
@@ -204,21 +204,21 @@ def _inner(store: Store) -> Any:
 
 
 async def _object_details(store: Any, prefix: str) -> Details:
-    """What obstore lists."""
+    """List names, sizes and versions as obstore gives them."""
     return [
         (obj["path"], obj["size"], obj.get("e_tag") or str(obj["last_modified"])) async for obj in store._list(prefix)
     ]
 
 
 async def _file_details(store: Any, prefix: str) -> Details:
-    """What fsspec lists."""
+    """List names, sizes and versions as fsspec gives them."""
     root = f"{store.path}/"
     found = await store.fs._find(f"{root}{prefix}", detail=True, withdirs=False)
     return [(name.removeprefix(root), info["size"] or 0, _version(info)) for name, info in found.items()]
 
 
 def _version(info: dict[str, Any]) -> str:
-    """What changes with an object, as fsspec's file systems tell it each in its way."""
+    """Return the version of an object, which each of fsspec's file systems tells in its own way."""
     return next((str(info[name]) for name in VERSIONS if info.get(name)), "")
 
 

@@ -43,7 +43,7 @@ class Submitting:
 
 
 async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.ndarray | None:
-    """What is under a key of any store, or a range of it, as bytes; None where nothing is.
+    """Get the bytes under a key of any store, or a range of them; None where nothing is.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def _nothing() -> Future[np.ndarray | None]:
 
 
 def fetched(store: Store, wanted: Iterable[Wanted | None], most: int) -> Iterator[np.ndarray | None]:
-    """What is under keys, as bytes, in their order; None where nothing is, or nothing is asked for.
+    """Yield the bytes under keys, in their order; None where nothing is, or nothing is asked for.
 
     Parameters
     ----------

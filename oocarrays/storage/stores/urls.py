@@ -1,4 +1,4 @@
-"""What a person names as a place, as a path or a Zarr store: paths, URLs, stores of their own.
+"""Places as a person names them, made paths or Zarr stores: paths, URLs, stores of their own.
 
     /data/a.zarr    file:///data/a.zarr       ──► a path, with the fast local way
     s3://bucket/a   gs://…  https://…         ──► a RemoteStore on obstore, or on fsspec
@@ -356,7 +356,7 @@ def _missing(url: str, scheme: str) -> str:
 
 
 def _fsspec_options(scheme: str, options: dict[str, Any], ways: Ways) -> dict[str, Any]:
-    """What is asked of fsspec: no lists that are out of date, as many connections as requests, one attempt."""
+    """Return the options for fsspec: no lists that are out of date, as many connections as requests, one attempt."""
     ours: dict[str, Any] = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
         ours["config_kwargs"] = {
