@@ -121,7 +121,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 def _what_now(options: argparse.Namespace) -> str:
-    """What can be done after an interruption."""
+    """Say how to go on after an interruption."""
     target = getattr(options, "target", None)
     if target is None:
         return ""
@@ -280,7 +280,7 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _chunks(options: argparse.Namespace) -> Any:
-    """What ``--chunks`` options say of one array, or of the arrays of a group."""
+    """Return the chunks that ``--chunks`` options ask for, of one array or of the arrays of a group."""
     if holds_group(placer(dict(options.storage_option))(options.source)):
         return read_chunks(options.chunks)
     text = ",".join(options.chunks)
@@ -379,7 +379,7 @@ def _clean(options: argparse.Namespace) -> None:
 
 
 def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, ...]]:
-    """What was found, and what became of it."""
+    """List the leftovers that were found, each with what became of it."""
     reasons = {True: "kept: a run is at work on it", False: "kept: resume it, or ask for --unfinished"}
     return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
 

@@ -1,4 +1,4 @@
-"""What arrays that are shared out over ranks have in common: a part a rank, each where its rank is."""
+"""The base of arrays that are shared out over ranks: one part for each rank, which stays where its rank is."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
 
     @property
     def tasks(self) -> Held:
-        """What makes the parts."""
+        """The tasks that make the parts."""
         return self._parts
 
     @property
@@ -110,11 +110,11 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
 
     @property
     def meter(self) -> Meter:
-        """What has been read of stored arrays for it so far, by all ranks; nothing where it comes from elsewhere."""
+        """Counts of what all ranks have read of stored arrays so far; nothing where the data came from elsewhere."""
         return self._meter
 
     def local(self, rank: int) -> da.Array:
-        """What ``rank`` holds, in its own order: a Dask array of one block.
+        """Return the part of ``rank``, in its own order: a Dask array of one block.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         return self._lazy(name, {key: Alias(key, TaskRef(self._parts.keys[rank]))}, tuple((n,) for n in shape))
 
     def _named(self) -> str:
-        """What it is called where something is wrong."""
+        """Return the name by which errors call it."""
         raise NotImplementedError
 
     def _lazy(self, name: str, tasks: Mapping[Any, Any], lengths: tuple[tuple[int, ...], ...]) -> da.Array:

@@ -66,7 +66,7 @@ class RankBlocks(RankLists, Generic[Plan]):
         ]
 
     def explain(self) -> str:
-        """What each rank gets, and what travels for it."""
+        """Describe what each rank gets, and what travels for it."""
         return report.table(self._rows())
 
     def __repr__(self) -> str:

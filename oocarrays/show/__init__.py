@@ -1,1 +1,1 @@
-"""What a person sees: lines, tables, trees, notebooks, pictures."""
+"""Text and pictures for people: lines, tables, trees, notebooks, pictures."""

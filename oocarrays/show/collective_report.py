@@ -1,4 +1,4 @@
-"""What a person reads of a collective read: what it takes, and what other ways would."""
+"""Reports of collective reads: what one takes, and what other ways would."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _sent(plan: CollectivePlan, price: Offer) -> str:
 
 
 def why(plan: CollectivePlan) -> str:
-    """What speaks for this way."""
+    """Say why this way was chosen."""
     shared, alone = plan.table.are_shared, len({offer.method for offer in plan.offers}) == 1
     if plan.method == "independent" and not shared:
         return "no chunk is wanted by two ranks: requests conform"

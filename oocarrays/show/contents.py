@@ -1,4 +1,4 @@
-"""What a store holds, as plain data, and as the tree that ``oocarrays info`` prints.
+"""Contents of a store, as plain data, and as the tree that ``oocarrays info`` prints.
 
     weather.zarr      group of 3 arrays, …
     ├── air           720 × 721   float32  …
@@ -34,7 +34,7 @@ COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayFacts:
-    """What an array's metadata says."""
+    """The facts in an array's metadata."""
 
     store: str
     """Where it is."""
@@ -72,7 +72,7 @@ class ArrayFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """What a group's metadata says, and what is in it."""
+    """The facts in a group's metadata, and its members."""
 
     store: str
     """Where it is."""
@@ -95,7 +95,7 @@ class GroupFacts:
 
 
 def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
-    """What the metadata of an open array says.
+    """Return the facts in the metadata of an open array.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def _codec_name(codec: Any) -> str:
 
 
 def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFacts:
-    """What a store holds: one array, or a group with all that is in it.
+    """Look into a store: it holds one array, or a group with all that is in it.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ def _branches(group: GroupFacts, prefix: str) -> Iterator[Line]:
 
 
 def _unfinished(facts: ArrayFacts | GroupFacts, trunk: str) -> Iterator[Line]:
-    """What can be done about what a run has left."""
+    """Yield the commands that deal with what a run has left."""
     if facts.unfinished is not None:
         yield trunk, "", f"  unfinished: run {facts.unfinished} did not write all of it; go on with:"
         yield trunk, "", f"  oocarrays resume {shlex.quote(facts.store)}"

@@ -78,7 +78,7 @@ def count_requests(
 
 
 def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | None:
-    """What cuts the file, in elements."""
+    """Return the chunk that cuts the file, in elements."""
     if not isinstance(chunk, str):
         return chunk
     nbytes = size_in_bytes(chunk, "chunk")
@@ -120,7 +120,7 @@ def requests_table(counts: Sequence[RequestCounts]) -> str:
 
 
 def parsed_chunk(text: str) -> ChunkLike:
-    """What cuts a file, as it is written on a command line.
+    """Parse the chunk that cuts a file, as it is written on a command line.
 
     >>> parsed_chunk("1024"), parsed_chunk("128KiB"), parsed_chunk("256,4096"), parsed_chunk("256x4096")
     (1024, '128KiB', (256, 4096), (256, 4096))

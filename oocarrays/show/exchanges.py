@@ -80,7 +80,7 @@ def constants_of(network: Network | None) -> tuple[Sequence[Constants], str]:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is shown of a step."""
+    """The figures that are shown of a step."""
 
     pairs: list[str]
     """Each message, or two ranks that exchange, as the thesis prints them; as many as a line takes, at least."""
@@ -149,7 +149,7 @@ def schedule_text(
 
 
 def _shown(turn: Turn, most: int | None, network: Network | None, constants: Sequence[Constants]) -> Shown:
-    """What is shown of a step; a network of its links, constants of its seconds."""
+    """Return the figures to show of a step; with a network those of its links, with constants its seconds."""
     senders = turn.step.senders
     pairs, many = pair_texts(turn.step, most)
     link = busiest(network, senders, turn.step.destinations[senders]) if network is not None else 0.0

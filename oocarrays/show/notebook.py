@@ -1,4 +1,4 @@
-"""What a notebook shows of arrays, plans and jobs: tables, and chunks as Dask draws them.
+"""Notebooks' views of arrays, plans and jobs: tables, and chunks as Dask draws them.
 
 Every page is of bounded length, whatever it shows, has no colours of its own but the chunks', so that it is legible on
 light and dark grounds, and is well-formed XML as well as HTML.

@@ -87,7 +87,7 @@ def draw(outlook: Outlook) -> Figure:
 
 
 def _title(outlook: Outlook) -> list[str]:
-    """What is drawn, in two lines."""
+    """Return the title of the picture, in two lines."""
     plan = outlook.plan
     what = f"{plan.source} → {plan.target}"
     if not outlook.priced:
@@ -171,7 +171,7 @@ def _sent_text(sizes: np.ndarray, trace: Trace) -> str:
 
 
 def _draw_kept(axes: Axes, sizes: np.ndarray) -> None:
-    """What needs no message."""
+    """Draw what needs no message."""
     kept = np.flatnonzero(np.diagonal(sizes))
     axes.add_collection(
         PatchCollection([Rectangle((rank - 0.5, rank - 0.5), 1, 1) for rank in kept], facecolor=KEPT, edgecolor="none")
@@ -201,7 +201,7 @@ def _is_dark(color: tuple[float, float, float, float]) -> bool:
 
 
 def _draw_legend(axes: Axes, is_forwarded: bool, ranks: int, pairs: int) -> None:
-    """What grey is, and what a dot."""
+    """Explain the grey squares, and the dots."""
     handles: list[Patch | Line2D] = [Patch(facecolor=KEPT, label="stays with its rank")]
     if is_forwarded:
         dot = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "black", "linestyle": "none"}
@@ -230,7 +230,7 @@ def _put_legend_below(axes: Axes, handles: Sequence[Patch | Line2D] | None = Non
 
 
 def _draw_links(axes: Axes, network: Network, trace: Trace) -> None:
-    """What each link carries, all steps together."""
+    """Draw the bytes that each link carries, all steps together."""
     axes.set_title(
         f"bytes on each link, all steps together\nthe busiest: {format_bytes(int(trace.link_bytes.max(initial=0)))}",
         fontsize=10,
@@ -311,7 +311,7 @@ def _draw_tree(axes: Axes, tree: FatTree, loads: np.ndarray) -> None:
 
 
 def _draw_ways(axes: Axes, cluster: FlatCluster, loads: np.ndarray) -> None:
-    """What leaves each rank, and what comes to it; and what its host works for, where it has so many lanes."""
+    """Draw the bytes that leave and reach each rank, and its host's work where the network counts that."""
     leaves, comes, works = np.split(loads, [cluster.ranks, 2 * cluster.ranks])
     _draw_bars(axes, [("out", leaves), ("in", comes)], "bytes")
     axes.set_xlabel("rank's way", fontsize=9)

@@ -179,7 +179,7 @@ class Outlook:
         }
 
     def _transfer_facts(self, transfer: Transfer) -> dict[str, Any]:
-        """What a transfer sends; the least and the most are of ranks that hold something before."""
+        """Return the messages and bytes of a transfer; least and most are of ranks that hold something before."""
         work, ranks = transfer.work, transfer.source.ranks
         sent = (work.held - work.kept)[:ranks] * self.plan.itemsize
         return {

@@ -1,4 +1,4 @@
-"""What a person reads: lines, tables, a bar."""
+"""Text that a person reads: lines, tables, a progress bar."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ ACCESS_WORDS = {
 
 
 def pass_text(step: Pass) -> str:
-    """What one pass does, in a few words."""
+    """Describe one pass in a few words."""
     reads = ACCESS_WORDS[step.access]
     unit = "regions" if step.method == "independent" else "partitions"
     return (
@@ -224,7 +224,7 @@ def counted_rows(planned: Any, meter: Meter, names: Sequence[str] = READ_AND_WRI
 def measured_rows(
     plan: RechunkPlan | BlocksPlan | DatasetPlan | FilesPlan | ShiftPlan, meter: Meter, seconds: float
 ) -> list[tuple[str, str, str]]:
-    """What a run did, beside what was planned; the seconds of phases are those of all ranks together."""
+    """Compare a run with its plan, row by row; the seconds of phases are those of all ranks together."""
     phases = [
         (f"  {name}, all ranks", f"{getattr(plan.phases, name):.2f}", f"{measured:.2f}")
         for name, measured in phase_seconds(meter).items()
@@ -239,7 +239,7 @@ def measured_rows(
 
 
 def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
-    """What became of the ranks of a lost worker."""
+    """Say where the ranks of a lost worker went."""
     ranks, worker = move["moved"], move["worker"]
     there = len(ranks) + sum(home == worker for home in placement.values())
     several = f", whose budget now holds {there} ranks" if there > len(ranks) else ""

@@ -129,7 +129,7 @@ class StoredArray:
 
     @property
     def missing(self) -> Policy:
-        """What is made of a chunk that is not there, wherever this array is read: as `open_array` was told."""
+        """The policy for chunks that are not there, wherever this array is read: as `open_array` was told."""
         return self._missing
 
     @property
@@ -268,12 +268,12 @@ class StoredArray:
 
 
 def missing_of(source: Any, asked: str | None = None) -> Policy:
-    """What is made of chunks that a source lacks: as it is asked for, as it was opened, or as it is set."""
+    """Return the policy for chunks that a source lacks: as it is asked for, as it was opened, or as it is set."""
     return settings.missing(getattr(source, "missing", None) if asked is None else asked)
 
 
 def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
-    """What makes paths and stores of all that a person may name as a place."""
+    """Return a function that makes a path or a store of whatever a person names as a place."""
     ways = settings.ways()
 
     def place(named: Any) -> Any:

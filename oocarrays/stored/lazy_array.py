@@ -47,7 +47,7 @@ HOW = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What the tasks of a lazy array may use."""
+    """The memory and threads that the tasks of a lazy array may use."""
 
     budget: int
     """Bytes that a process may hold."""
@@ -62,7 +62,7 @@ class Means:
 
     @classmethod
     def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> Means:
-        """What is asked for, or what there is."""
+        """Return the means that are asked for, or else those that there are."""
         asked = means_of(cluster_of(None, None), memory)
         named = memory is not None or settings.setting("memory") is not None
         return cls(
@@ -101,7 +101,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
 
     @property
     def meter(self) -> Meter:
-        """What this process has read for it; other processes count for themselves."""
+        """Counts of what this process has read for it; other processes count for themselves."""
         return self._part.meter
 
     @property

@@ -27,7 +27,7 @@ def read(
     out: np.ndarray | None = None,
     meter: Meter | None = None,
 ) -> Any:
-    """What is taken of an array; see `oocarrays.OutOfCoreArray.read`."""
+    """Read the selected elements of an array; see `oocarrays.OutOfCoreArray.read`."""
     file, meter = array if isinstance(array, ArrayFile) else describe(array), meter or new_meter()
     read_as = _read_into(file, taken, method, out, meter)
     warn_of_missing(meter, file.presence.name)
@@ -56,7 +56,7 @@ def plan(array: zarr.Array, taken: Selection, *, method: Method = "auto") -> Sec
 
 
 def _ways(file: ArrayFile) -> dict[str, Any]:
-    """What the settings say of reading sections."""
+    """Return the settings for reading sections."""
     nbytes, default = settings.setting("sieve-buffer"), READ_BUFFER_BYTES if file.stored.local else None
     return {
         "buffer_bytes": default if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),

@@ -107,7 +107,7 @@ class ReadAhead:
                 section._future, section._read = self._pool.submit(section._read), None
 
     def take_over(self, section: Prefetched) -> Callable[[], Any] | None:
-        """What reads the section, if nobody has begun to."""
+        """Return the function that reads the section, if nobody has begun to."""
         with self._lock:
             read, section._read = section._read, None
             if read is not None:
@@ -124,7 +124,7 @@ class ReadAhead:
             return not begun
 
     def release(self, section: Prefetched) -> None:
-        """What somebody has taken, or given up, is not ahead any more."""
+        """Count a section that somebody has taken, or given up, as ahead no more."""
         freed = self._held.get(id(section))
         if freed is not None:
             freed()

@@ -36,7 +36,7 @@ def write(
 
 
 def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
-    """What an index, or a `Section`, takes of an array of some shape.
+    """Return the selection that an index, or a `Section`, makes of an array of some shape.
 
     Raises
     ------
