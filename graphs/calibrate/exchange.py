@@ -1,4 +1,4 @@
-"""What an exchange takes on a live cluster: the constants of its network, fitted to redistributions that were timed.
+"""Constants of a live cluster's network, fitted to redistributions that were timed.
 
     rows, one slab a worker  ─► columns, one slab a worker         a message is SIZES bytes
     by PEX-GEN   two ranks send to each other        β_ex

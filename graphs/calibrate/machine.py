@@ -1,4 +1,4 @@
-"""What this machine takes for each kind of work: the constants of the cost model, measured and kept.
+"""Constants of the cost model for each kind of work on this machine, measured and kept.
 
 Each is measured by the code that does the work in a run, on data of its own in a folder that is removed again. They are
 kept in a file of Dask's configuration folder, which Dask reads when it starts.

@@ -1,4 +1,4 @@
-"""What a live cluster takes for a small task and for a message, when all its workers are at work at once.
+"""Seconds that a small task and a message take on a live cluster, when all its workers are at work at once.
 
     chain of each worker    link → link → link → …
 
@@ -159,7 +159,7 @@ def _steps(ranks: int) -> list[list[int]]:
 
 
 def _run(client: Client, workers: list[str], graph: Graph, wanted: list[Key]) -> list[float]:
-    """What the wanted tasks return, each run on the worker of its rank; nothing stays on the cluster."""
+    """Run tasks, each on the worker of its rank, and return the wanted results; nothing stays on the cluster."""
     name = wanted[0][0]
     layer = MaterializedLayer(graph, annotations={"workers": partial(_pins, workers), "allow_other_workers": False})
     pinned = HighLevelGraph({name: layer}, {name: set()})

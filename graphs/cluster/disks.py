@@ -29,7 +29,7 @@ class Disks:
     """The name of each rank's worker."""
 
     def call(self, rank: int, task: Callable[..., Answer], *args: Any) -> Answer:
-        """What ``task(*args)`` gives where the file of ``rank`` is.
+        """Call ``task(*args)`` where the file of ``rank`` is, and return its result.
 
         Raises
         ------

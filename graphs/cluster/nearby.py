@@ -304,7 +304,7 @@ def introduce(client: Client) -> None:
 
 
 def _tried() -> tuple[tuple[int, int, bytes], Where | None]:
-    """What others try to get of this process."""
+    """Return what others try to get of this process."""
     try:
         return _here(), shared.probe().where
     except OSError:

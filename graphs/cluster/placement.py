@@ -70,14 +70,14 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
 
 
 def _known(client: Client) -> dict[str, dict[str, Any]]:
-    """What the scheduler knows of its workers, the first of which may still be on its way."""
+    """Return the scheduler's facts of its workers, the first of which may still be on its way."""
     with suppress(TimeoutError):
         client.wait_for_workers(1, timeout=ARRIVAL_SECONDS)
     return known_workers(client)
 
 
 def known_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """What the scheduler says of each worker, by address.
+    """Return the scheduler's facts of each worker, by address.
 
     ``client.scheduler_info()`` reads what the client keeps, and now and then finds no worker in it: every two seconds
     the client writes there what it has asked for itself, which is no workers.
@@ -88,7 +88,7 @@ def known_workers(client: Client) -> dict[str, dict[str, Any]]:
 
 
 def idle_workers(client: Client, addresses: Collection[str]) -> list[str]:
-    """What keeps the workers at ``addresses`` from going on: one line for each that is paused, or for all."""
+    """Say why the workers at ``addresses`` do not go on: one line for each that is paused, or for all."""
     known = known_workers(client)
     if not known:
         return ["the cluster has had no workers"]

@@ -194,7 +194,7 @@ class Rooms:
             time.sleep(0.0002)
 
     def _fitting(self, nbytes: int) -> list[np.ndarray | Segment]:
-        """What nobody here refers to and is large enough, the smallest first."""
+        """Return the memory that nobody here refers to and that is large enough, the smallest first."""
         free = [memory for memory, view in self._all if view() is None and _size(memory) >= nbytes]
         return sorted(free, key=_size)
 
@@ -235,7 +235,7 @@ class Rooms:
         return copy
 
     def forwarded(self, data: np.ndarray) -> np.ndarray:
-        """What has come and goes on: another look at it, where it came by one; else a contiguous copy."""
+        """Pass on data that has come: another look at it, where it came by one; else a contiguous copy."""
         seen = passed_on(data) if _on else None
         return self.copy(data) if seen is None else seen
 
@@ -339,7 +339,7 @@ def _mapped(kind: type[Look], file: int, where: Where, start: int, stop: int) ->
 
 
 def passed_on(array: np.ndarray) -> np.ndarray | None:
-    """What is seen in a look, to be shown to third processes: no bytes are copied, and no others are kept.
+    """Return a look at what is seen in another, for third processes: no bytes are copied, and no others are kept.
 
     None where it is not in a look, or no more files can be open.
     """
