@@ -157,7 +157,7 @@ def plain(rows: dict[str, list[dict[str, Run]]]) -> dict:
 
 
 def counts(options: argparse.Namespace) -> list[dict]:
-    """What each method asks of the file, by the thesis's tables."""
+    """Count the requests and bytes of each method, by the thesis's tables."""
     found = []
     for table in options.tables:
         each = [(case, thesis_sections.counts(case)) for case in thesis_sections.cases(table)]

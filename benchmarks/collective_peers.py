@@ -33,7 +33,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is asked of an array."""
+    """The sections that are asked of an array."""
 
     store: str
     """Where it is: a folder, or a URL of S3."""
@@ -44,13 +44,13 @@ class Ask:
 
     @property
     def keys(self) -> list[Any]:
-        """What each rank wants, as numpy's index."""
+        """The index of each rank's section, for numpy."""
         return [tuple(slice(r.start, r.stop, r.step) for r in axes) for axes in self.requests]
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """What one way took."""
+    """The times and counts of one way."""
 
     way: str
     """Its name."""
@@ -208,7 +208,7 @@ def redistribution(client: Client, ask: Ask, conforming: Ask) -> Run:
 
 
 def watched(client: Client, way: str, call: Callable[[], Made]) -> tuple[Run, Made]:
-    """What a call took until all that it made is there."""
+    """Time a call until all that it made is there, and count what it read."""
     before = client.run(used)
     start = time.perf_counter()
     wait(made := call())
@@ -221,7 +221,7 @@ def watched(client: Client, way: str, call: Callable[[], Made]) -> tuple[Run, Ma
 
 
 def _add_counts(found: Run, made: Made) -> None:
-    """What plan and meter say, where there are any: the meter, when it has heard of all that was planned."""
+    """Add the counts of plan and meter, where there are any: the meter's once it has heard of all that was planned."""
     plan = getattr(made, "plan", None)
     if not isinstance(plan, CollectivePlan) or plan.price is None:
         return
@@ -234,7 +234,7 @@ def _add_counts(found: Run, made: Made) -> None:
 
 
 def parts(client: Client, made: Made) -> list[Future]:
-    """What each rank has, as a future: no data is moved."""
+    """Return the part of each rank as a future: no data is moved."""
     return made if isinstance(made, list) else [client.compute(made.local(rank)) for rank in range(made.ranks)]
 
 

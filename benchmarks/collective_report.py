@@ -1,4 +1,4 @@
-"""What `collective.py` found, as tables and as a picture."""
+"""Tables and a picture of what `collective.py` found."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def distributions(title: str, file: str, case: Case, stored: int, rows: Mapping[
 
 
 def two_phase_printed(table: str) -> dict[str, str]:
-    """What two-phase took on 16 processors over the best read, by distribution; of the first array of a table."""
+    """Return two-phase's time on 16 processors over the best read, by distribution; of the first array of a table."""
     with (DATA / f"twophase_table{table}.csv").open() as file:
         rows = list(csv.DictReader(file))[:4]
     return {
@@ -80,7 +80,7 @@ def truth(runs: Iterable[Run]) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> tuple[int, ...]:
-    """What is foretold exactly: the bytes of coded chunks are an estimate."""
+    """Return the counts that are foretold exactly: the bytes of coded chunks are an estimate."""
     return counts["read_requests"], counts["decoded_bytes"] or counts["read_bytes"]
 
 

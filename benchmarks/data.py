@@ -68,7 +68,7 @@ def blocks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[tuple[sl
 
 
 def codecs(codec: str, zarr_format: int):
-    """What zarr-python calls `compressors` for one of our codec names."""
+    """Return what zarr-python calls `compressors` for one of our codec names."""
     if codec == "none":
         return None
     if zarr_format == 2:

@@ -147,7 +147,7 @@ def _wrong(block: np.ndarray, edge: int, block_info: dict | None = None) -> np.n
 
 
 def _peer(peer: str, client: Client, rows: da.Array, workers: int):
-    """What makes the move of `rows` that a peer makes."""
+    """Return a function that moves `rows` as a peer does."""
     columns = (rows.shape[0], rows.shape[1] // workers)
     if peer in ("p2p", "tasks"):
         return lambda: _rechunked(rows, columns, peer)

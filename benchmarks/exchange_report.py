@@ -1,4 +1,4 @@
-"""What `exchange.py` found, as tables."""
+"""Tables of what `exchange.py` found."""
 
 from __future__ import annotations
 

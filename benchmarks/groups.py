@@ -132,7 +132,7 @@ def _same(source: str, target: str) -> bool:
 
 
 def _table(found: list[dict]) -> str:
-    """What was found, as Markdown."""
+    """Return a table of the results, as Markdown."""
     lines = ["", "| way | seconds | memory |", "|---|---|---|"]
     for way in WAYS:
         ok = [each[way] for each in found if each[way]["verdict"] == "ok"]

@@ -29,7 +29,7 @@ START = 120
 
 @dataclass(slots=True)
 class Run:
-    """What one run showed; `verdict` is `ok` unless something is to be said instead of figures."""
+    """The figures of one run; `verdict` is `ok` unless something is to be said instead of figures."""
 
     verdict: str
     """`ok`, `not installed…`, `skipped…`, `killed…`, `failed…`, or what is wrong with the output."""
@@ -156,7 +156,7 @@ def _watched(child: Child, job: Job, timeout: float) -> Run:
 
 
 def _workers(session: Session, job: Job) -> dict:
-    """What the watch on the peer's cluster wrote, if it has one, and the memory of each worker's processes."""
+    """Read what the watch on the peer's cluster wrote, if it has one, and the memory of each worker's processes."""
     path = os.path.join(os.path.dirname(job.target), WATCHED)
     if not os.path.exists(path):
         return {}

@@ -1,4 +1,4 @@
-"""What the kernel says of a set of processes: memory now, bytes and CPU seconds so far."""
+"""The kernel's figures of a set of processes: memory now, bytes and CPU seconds so far."""
 
 from __future__ import annotations
 

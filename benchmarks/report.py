@@ -36,7 +36,7 @@ def table(case: Case, cache: str, rounds: Rounds, baseline: str) -> str:
 
 
 def heading(case: Case, budget: str, cache: str, rounds: Rounds) -> str:
-    """What was asked, in one line."""
+    """Describe the case that was run, in one line."""
     how = {run.told["cache"] for runs in rounds for run in runs.values() if "cache" in run.told}
     return (
         f"**{case.name}**: {case.shape} float32 ({case.nbytes / GIB:.2f} GiB), {case.source_chunks} → "

@@ -57,7 +57,7 @@ def race(options: argparse.Namespace) -> list[dict]:
 
 
 def asked(edge: int) -> dict[str, Requests]:
-    """What the ranks want of an array."""
+    """Return the sections that the ranks want of an array, by case."""
     quarter, whole = edge // RANKS, range(edge)
     middle = range(quarter, 3 * quarter)
     return {
@@ -111,7 +111,7 @@ def _theirs(
 
 
 def _program(told: dict[str, Any], options: argparse.Namespace) -> list[dict]:
-    """What the program says, a dict a line."""
+    """Run the program and return what it printed, a dict a line."""
     start = os.path.join(os.path.dirname(options.mpi_python), "mpiexec")
     child = os.path.join(os.path.dirname(os.path.abspath(__file__)), "romio_child.py")
     command = [start, "-n", str(RANKS), options.mpi_python, child, json.dumps(told)]

@@ -70,7 +70,7 @@ def timed(comm: MPI.Comm, name: str, way: str, view: MPI.Datatype, start: int, d
 
 
 def file_view(dims: Sequence[int], ranges: Sequence[range]) -> tuple[MPI.Datatype, int]:
-    """What a rank sees of the file: its type, and the byte at which it begins.
+    """Return a rank's view of the file: its type, and the byte at which it begins.
 
     A box is a subarray; where there are strides it is a vector of vectors, an axis each.
     """

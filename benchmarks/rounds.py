@@ -43,7 +43,7 @@ def parser(description: str, cache: tuple[str, ...], timeout: float) -> argparse
 
 
 def entries(modules: dict[str, str] = MODULES) -> Callable[[str], list[Entry]]:
-    """What reads `peer,peer` from the command line."""
+    """Return a function that parses `peer,peer` from the command line."""
 
     def read(text: str) -> list[Entry]:
         try:
@@ -150,7 +150,7 @@ def tiny_job(case: Case, peer: Entry, folder: str, options: argparse.Namespace) 
 
 
 def data(verb: str, store: str, job: Job, *more: int) -> str:
-    """What `data.py` answers, in a process of its own: forked from one that has imported everything."""
+    """Ask `data.py` in a process of its own, forked from one that has imported everything, and return the answer."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["zarr", "oocarrays"])
     ours, theirs = context.Pipe(duplex=False)

@@ -52,7 +52,7 @@ def axes_of(section: str, scale: int) -> tuple[range, range]:
 
 
 def writer(way: str, array: zarr.Array, axes: tuple[range, range], values: np.ndarray) -> Callable[[], Meter]:
-    """What writes the section once in some way, and says what was counted."""
+    """Return a function that writes the section once in some way, and returns what was counted."""
     key = tuple(slice(taken.start, taken.stop, taken.step) for taken in axes)
     file = describe(array, written=True)
 

@@ -99,7 +99,7 @@ def module(name: str) -> Any:
 
 
 def ways(folder: Path, stored: str, n: int, peers: list[str]) -> dict[str, tuple[Path, Way]]:
-    """What reads a key, and the files that it reads, by peer; those that are installed."""
+    """Return functions that read a key, with the files that they read, by peer; those that are installed."""
     path = folder / stored
     array, mine = zarr.open_array(path, mode="r"), ooc.open_array(path)
     found: dict[str, tuple[Path, Way]] = {

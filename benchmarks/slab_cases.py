@@ -26,7 +26,7 @@ EDGE = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is asked."""
+    """A case: an operation, on an array of some size, within some memory."""
 
     operation: str
     """`median` or `jacobi`."""

@@ -1,4 +1,4 @@
-"""What the peers of `slabs.py` compute: sweeps of the four-point stencil in numpy and numba, OpenCV's median.
+"""Kernels of the peers of `slabs.py`: sweeps of the four-point stencil in numpy and numba, OpenCV's median.
 
 Every sweep adds the same four neighbours in the same order, so that all ways agree bit for bit.
 """
@@ -124,7 +124,7 @@ def opencv_by_threads(image: np.ndarray, size: int, threads: int) -> np.ndarray:
 
 
 def medians(image: np.ndarray, size: int) -> np.ndarray:
-    """What is right: OpenCV's, or where it is not installed scipy's."""
+    """Return the right medians: OpenCV's, or where it is not installed scipy's."""
     try:
         return opencv(image, size)
     except ImportError:

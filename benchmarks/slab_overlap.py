@@ -173,7 +173,7 @@ def _prepare(store: str, cache: str) -> None:
 
 
 def watched(job, cache: str = "") -> Watched:
-    """What a job took; its spans from the first on."""
+    """Run a job and return its times, memory and spans, these counted from the first on."""
     with MemoryWatch() as watch:
         start, busy = time.perf_counter(), time.process_time()
         job.run()

@@ -32,7 +32,7 @@ class Way:
 
     @property
     def entry(self) -> Entry:
-        """What `measure` is told."""
+        """The entry that `measure` runs."""
         return Entry(self.label, self.module, self.variant, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What the peers of `slabs.py` took, as Markdown tables, and whether what must be reached is reached."""
+"""Markdown tables of what the peers of `slabs.py` took, and whether what must be reached is reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEGEND = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Must:
-    """What one way must reach beside another."""
+    """A goal: the ratio that one way must reach beside another."""
 
     ours: str
     """The way's label."""

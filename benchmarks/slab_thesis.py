@@ -54,7 +54,7 @@ def printed(size: int) -> dict[tuple[int, int, bool], float]:
 
 
 def observations(times: Times) -> list[tuple[str, int, int]]:
-    """What the thesis saw, and in how many of how many places it is so.
+    """List what the thesis saw, and in how many of how many places it is so.
 
     >>> [(held, of) for _, held, of in observations(printed(3))]
     [(15, 15), (10, 10), (9, 10)]
@@ -174,7 +174,7 @@ class Place:
             {"cold": machine.make_cold, "warm": machine.make_warm}[self.options.cache[0]](source)
 
     def result(self) -> np.ndarray:
-        """What the target holds."""
+        """Return the contents of the target."""
         if self.server:
             self.server.tell(0.0)
         return opened(self.target)[...]

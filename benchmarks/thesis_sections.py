@@ -58,7 +58,7 @@ class Case:
 
     @property
     def requests(self) -> tuple[Axes, ...]:
-        """What each rank asks for."""
+        """The section that each rank asks for."""
         return tuple(tuple(self._along(axis, rank) for axis in (0, 1)) for rank in range(self.ranks))
 
     def _along(self, axis: int, rank: int) -> range:
@@ -128,7 +128,7 @@ def _case(table: str, rows: Sequence[dict[str, str]]) -> Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """What a method asks of the file."""
+    """The requests and bytes that a method asks of the file."""
 
     requests: int
     """Contiguous reads, of all ranks together."""

@@ -21,7 +21,7 @@ def run(job: Job) -> dict:
 
 
 def told(work) -> dict:
-    """What plan and meter say, as far as they say it."""
+    """Return the figures of plan and meter, as far as they have them."""
     plan, meter = work.plan, getattr(work, "meter", None)
     promised = ("peak_bytes", "read_bytes", "written_bytes", "tasks", "seconds")
     counted = ("read_bytes", "decoded_bytes", "written_bytes", "read_requests", "write_requests", "seconds")

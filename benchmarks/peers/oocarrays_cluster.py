@@ -84,7 +84,7 @@ def _resumed(job: Job) -> dict:
 
 
 def _noted(work, plan, *more: str) -> dict:
-    """What plan and meter say, and what the fault cost."""
+    """Return the figures of plan and meter, and what the fault cost."""
     extra = work.meter.read_bytes - plan.read_bytes
     facts = told(work)
     facts["plan"]["read_bytes"], facts["extra_read_bytes"] = plan.read_bytes, extra
