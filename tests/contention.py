@@ -1,4 +1,4 @@
-"""What the thesis says of contention in closed form: messages on the busiest link in step i, counted from 1.
+"""The thesis's contention in closed form: messages on the busiest link in step i, counted from 1.
 
     step of PEX on a 2 × 4 mesh     1  2  3  4  5  6  7
     MOD(i, 4), i / 4                1  2  3  0  1  2  3   and   0  0  0  1  1  1  1

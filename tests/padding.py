@@ -1,4 +1,4 @@
-"""What ranks see of an array, by numpy's pad of all of it: what halos are tested against."""
+"""The windows of ranks, by numpy's pad of the whole array: what halos are tested against."""
 
 from __future__ import annotations
 

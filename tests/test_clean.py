@@ -1,4 +1,4 @@
-"""What dead runs have left goes when it is asked for; what lives, what can be gone on with, and what is mine stays."""
+"""Leftovers of dead runs go when asked; what lives, what can be resumed, and what is the user's stays."""
 
 from __future__ import annotations
 

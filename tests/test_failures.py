@@ -1,4 +1,4 @@
-"""What goes wrong in the middle: one clear error, the source untouched, the target marked unfinished, scratch gone."""
+"""Failures in the middle: one clear error, the source untouched, the target marked unfinished, scratch gone."""
 
 from __future__ import annotations
 

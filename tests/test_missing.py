@@ -1,4 +1,4 @@
-"""What is made of chunks that a source lacks: the fill value, a warning, or an error; and how many there are."""
+"""Chunks that a source lacks become the fill value, a warning, or an error; and they are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notebooks show: well-formed, escaped, legible on any ground, and short whatever is shown."""
+"""Views in notebooks: well-formed, escaped, legible on any ground, and short whatever is shown."""
 
 from __future__ import annotations
 

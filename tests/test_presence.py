@@ -1,4 +1,4 @@
-"""What cannot be reached is an error and never the fill value: of every entry point, in every kind of chunk."""
+"""A place that cannot be reached is an error and never the fill value: at every entry point, in every kind of chunk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``import oocarrays`` gives, and what it does not drag in."""
+"""The names that ``import oocarrays`` gives, and the modules that it does not drag in."""
 
 from __future__ import annotations
 

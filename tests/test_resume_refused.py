@@ -1,4 +1,4 @@
-"""What is not gone on with: a journal or a source that belongs to something else, a target that was written anew."""
+"""Resumes that are refused: a journal or a source of something else, a target that was written anew."""
 
 from __future__ import annotations
 

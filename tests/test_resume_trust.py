@@ -1,4 +1,4 @@
-"""What a run that goes on takes on trust: not its source, and not its target, before it has looked at them."""
+"""A resumed run trusts neither its source nor its target before it has looked at them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pass over slabs really holds, in processes of its own: within its plan, and not far below."""
+"""Memory of a pass over slabs, in processes of its own: within its plan, and not far below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pass over slabs must give, by numpy on the whole array: no code of ours."""
+"""The right result of a pass over slabs, by numpy on the whole array: no code of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is given for a parameter: by its name what is right, and of all kinds what is odd.
+"""Values to give for a parameter: right ones by its name, and odd ones of all kinds.
 
 A parameter that no name here knows gets what its annotation says, so that a new one is covered by itself.
 """

@@ -1,4 +1,4 @@
-"""What a run finds on a cluster and what it leaves there: threads, chosen workers, steps, and nothing after it."""
+"""Runs on a cluster and what they leave there: threads, chosen workers, steps, and nothing after them."""
 
 from __future__ import annotations
 

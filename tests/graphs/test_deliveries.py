@@ -1,4 +1,4 @@
-"""What is delivered to a part lies in it, however it came and whichever part it is put into then."""
+"""Deliveries to a part lie in it, however they came and whichever part they are put into then."""
 
 from __future__ import annotations
 

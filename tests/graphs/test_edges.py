@@ -1,4 +1,4 @@
-"""What the edges of a graph prove: memory is bounded, the exchange goes in steps, nothing is done twice."""
+"""The edges of a graph prove that memory is bounded, the exchange goes in steps, and nothing is done twice."""
 
 from __future__ import annotations
 

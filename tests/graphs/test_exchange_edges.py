@@ -1,4 +1,4 @@
-"""What the edges of a graph for workers prove: memory is bounded, the exchange goes in steps, buffers stay at home."""
+"""The edges of a graph for workers prove: memory is bounded, the exchange goes in steps, buffers stay at home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each worker really holds while its ranks run on several threads, and what it keeps from one pass to the next."""
+"""Memory of each worker while its ranks run on several threads, and what it keeps from one pass to the next."""
 
 from __future__ import annotations
 

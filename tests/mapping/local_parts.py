@@ -1,4 +1,4 @@
-"""What local array files hold, element by element, of distributions that are dealt out by hand."""
+"""The elements of local array files, one by one, of distributions that are dealt out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beyond edges: against numpy's pad, and constants that elements cannot have."""
+"""Boundaries against numpy's pad, and constants that elements cannot have."""
 
 from __future__ import annotations
 

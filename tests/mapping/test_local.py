@@ -1,4 +1,4 @@
-"""What a rank's file has of the array, beside distributions that are dealt out by hand."""
+"""The part of the array in a rank's file, beside distributions that are dealt out by hand."""
 
 from __future__ import annotations
 

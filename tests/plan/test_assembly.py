@@ -1,4 +1,4 @@
-"""What a rank holds in an exchange, against an exchange that is played part by part."""
+"""The memory of a rank in an exchange, against an exchange that is played part by part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one axis must move, beside elements dealt out one by one."""
+"""The runs that one axis must move, beside elements dealt out one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks cover together, and whose elements stay, against masks of every element."""
+"""The elements that ranks cover together, and whose stay, against masks of every element."""
 
 from __future__ import annotations
 

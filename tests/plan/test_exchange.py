@@ -1,4 +1,4 @@
-"""What an exchange sends and holds, beside what one finds by looking at every pair's data one after the other."""
+"""The bytes that an exchange sends and holds, beside those found by looking at every pair's data in turn."""
 
 from __future__ import annotations
 

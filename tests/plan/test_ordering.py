@@ -1,4 +1,4 @@
-"""What a schedule makes ranks send and hold, counted by hand: one part after the other is followed."""
+"""The parts that a schedule makes ranks send and hold, counted by hand: one part after the other is followed."""
 
 from __future__ import annotations
 

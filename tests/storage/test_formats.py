@@ -1,4 +1,4 @@
-"""What an array says of itself, in one Zarr format and in the other: read back by Zarr."""
+"""Metadata of an array in one Zarr format and in the other, read back by Zarr."""
 
 from __future__ import annotations
 

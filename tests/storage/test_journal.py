@@ -1,4 +1,4 @@
-"""What a run has finished, beside its target: whole entries, no other plan's, and no second run beside a living one."""
+"""A journal beside its target: whole entries, no other plan's, and no second run beside a living one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What dead runs left is found and removed; what lives, and what is the user's, stays."""
+"""Leftovers of dead runs are found and removed; what lives, and what is the user's, stays."""
 
 from __future__ import annotations
 

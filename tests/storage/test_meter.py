@@ -1,4 +1,4 @@
-"""What a meter counts is told once, from where it happened."""
+"""A meter's counts are told once, from where they happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person may name as a place, and what is said where that cannot be."""
+"""Places as a person may name them, and what is said of those that cannot be."""
 
 from __future__ import annotations
 
