@@ -70,7 +70,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
             ("target chunks", report.shape_text(plan.rechunk.target.grid.chunks)),
             ("scratch", format_bytes(plan.scratch_bytes)),
             ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.rechunk.budget)}, ours"),
-            ("blocks' tasks", f"hold what they hold, and a block on each of {plan.threads} threads"),
+            ("blocks' tasks", f"need memory of their own, and a block on each of {plan.threads} threads"),
         ]
 
     def _build(self) -> Graph:

@@ -69,7 +69,7 @@ class DatasetJob(Job[DatasetRun, Any]):
             *each,
             ("scratch", format_bytes(plan.scratch_bytes)),
             ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, ours"),
-            ("blocks' tasks", f"hold what they hold, and a block on each of {plan.threads} threads"),
+            ("blocks' tasks", f"need memory of their own, and a block on each of {plan.threads} threads"),
         ]
 
     def _build(self) -> Graph:

@@ -61,7 +61,7 @@ class Means:
     buffer_bytes: int
     """Bytes that an aggregator reads in a round."""
     deal: Deal
-    """Whether an aggregator has chunks that follow each other, or every so-manieth."""
+    """Whether an aggregator has chunks that follow each other, or chunks dealt out in turn."""
     disk_of: DiskOf | None
     """Where chunks lie, if that is known."""
     known: dict[Any, _Price] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class Box:
     rank: int
     """Who has it."""
     turn: int
-    """The how manieth of that rank's regions it is, or the how manieth partition that it belongs to, from 1."""
+    """Its number among that rank's regions, or that of the partition that it belongs to, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

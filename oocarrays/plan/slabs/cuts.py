@@ -82,7 +82,7 @@ def plan_slabs(
     Raises
     ------
     InputError
-        Where depth, axis, height or prefetch is none that there can be.
+        Where depth, axis, height or prefetch is impossible.
     BudgetError
         Where no slab fits; it names the least budget that would do.
     """
