@@ -29,6 +29,7 @@ from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.scratch import ID, scratch_below, trusted_scratch
@@ -107,13 +108,12 @@ def resumed(
     if blocks and trust.again:
         raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
     notices = [] if blocks else check_sources([file.zarr], content, target, trust, given=moved)
-    written = array_file.describe(array_file.open_array(target, unfinished=True), written=True)
+    written = written_file(target)
     if written.stored.grid != before.target.grid or file.stored.grid != before.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {before.target.grid.chunks}, which it has not")
     destination = Destination(
         store=target,
-        settings=None,
-        overwrite=False,
+        resumed=True,
         scratch=trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise),
         past_cache_above=past_cache_above(),
     )
@@ -203,10 +203,7 @@ def _looked(
     """What of all that is recorded is not as it was stored: in the target, and in scratch that is still there."""
     last = len(plan.passes) - 1
 
-    @cache
-    def opened(where: Any) -> ArrayFile:
-        """An array, opened once."""
-        return array_file.describe(array_file.open_array(where, unfinished=True), written=True)
+    opened = cache(written_file)
 
     def place(part: Part, name: str = "") -> StoreLike | None:
         here = part == KEPT or part[0] == last

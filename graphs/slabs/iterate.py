@@ -22,15 +22,16 @@ from oocarrays.graphs.run.looking import Part, Stored, at_least, look
 from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.resume import CUT, Stopped, written_file
+from oocarrays.graphs.slabs.resume import CUT, Stopped
 from oocarrays.graphs.slabs.sweeps import Fused
-from oocarrays.graphs.slabs.tasks import Kernel, SlabRun, SlabTarget
+from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.iterate import IteratePlan, SweptPass
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal, Kept
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
@@ -75,7 +76,7 @@ class Course:
     """The residual at which sweeping ends."""
     source: ArrayFile
     """What the first pass reads."""
-    target: SlabTarget
+    target: TargetSpec
     """What the last pass writes."""
     scratch: str | RemoteStore
     """Where what the others write is."""

@@ -20,16 +20,17 @@ from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.tasks import SlabRun, SlabTarget
+from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import MARK, StoreLike
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.rank_files import RankFiles
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTarget(SlabTarget):
+class LocalTarget(TargetSpec):
     """A group of local array files that a pass writes, and how they are made."""
 
     files: LocalFiles
@@ -76,7 +77,7 @@ class LocalSlabRun(SlabRun):
     def _check_room(self) -> None:
         """Files are made by their ranks, each where it is."""
 
-    def _make_target(self, target: SlabTarget) -> None:
+    def _make_target(self, target: TargetSpec) -> None:
         assert isinstance(target, LocalTarget), "a pass over local files writes local files"
         Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
         local_files.create_group(
@@ -108,7 +109,7 @@ class LocalSlabRun(SlabRun):
     def _ready(self) -> None:
         """Say that all files are there."""
 
-    def _open_target(self, target: SlabTarget) -> RankFiles:
+    def _open_target(self, target: TargetSpec) -> RankFiles:
         assert isinstance(target, LocalTarget), "a pass over local files writes local files"
         return RankFiles(target.files, written=True)
 

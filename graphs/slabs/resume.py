@@ -18,11 +18,11 @@ from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.graphs.rechunk.resume import is_of, journal_of, metadata_digest
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, at_least, check_sources, look
 from oocarrays.graphs.run.remains import KEPT, Remains, remaining, whole_chunks
-from oocarrays.graphs.slabs.tasks import SlabTarget
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, describe, name_of, open_array, unfinished_run
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike, name_of, unfinished_run
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Kept
 from oocarrays.storage.journal.receipts import Receipt
 
@@ -66,7 +66,7 @@ class Stopped:
         """Whether the slabs of a plan are those that are recorded."""
         return all(getattr(plan, name) == self.cut[name] for name in CUT)
 
-    def remains(self, plan: SlabPlan, targets: Sequence[SlabTarget]) -> Remains:
+    def remains(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> Remains:
         """What a run is given that goes on with it.
 
         Raises
@@ -98,7 +98,7 @@ class Stopped:
             self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(told,)
         )  # fmt: skip
 
-    def _files(self, targets: Sequence[SlabTarget]) -> dict[str, ArrayFile]:
+    def _files(self, targets: Sequence[TargetSpec]) -> dict[str, ArrayFile]:
         """The targets that are there, by their numbers."""
         stores = enumerate(target.store for target in targets)
         return {str(n): written_file(store) for n, store in stores if unfinished_run(store) == self.id}
@@ -124,11 +124,6 @@ class Stopped:
         return chunks
 
 
-def written_file(store: Any) -> ArrayFile:
-    """An unfinished array, described as it is written."""
-    return describe(open_array(store, unfinished=True), written=True)
-
-
 def _is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bool:
     """Whether all chunks in which some elements are, are kept."""
     return all(
@@ -139,7 +134,7 @@ def _is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bo
 
 
 def asked_of(
-    kernel: Callable[..., Any], sources: Sequence[ArrayFile], targets: Iterable[SlabTarget], **options: Any
+    kernel: Callable[..., Any], sources: Sequence[ArrayFile], targets: Iterable[TargetSpec], **options: Any
 ) -> dict[str, Any]:
     """What was asked for, as it must be again: plain values that JSON keeps."""
     made = [(each.settings["dtype"].str, list(each.settings["chunks"]), name_of(each.store)) for each in targets]

@@ -24,7 +24,6 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
 from oocarrays.graphs.slabs.resume import asked_of, kernel_name, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.sweeps import unlike
-from oocarrays.graphs.slabs.tasks import SlabTarget
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
@@ -35,6 +34,7 @@ from oocarrays.show import report
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import missing_of, placer
@@ -302,7 +302,7 @@ def iterate(
     cluster, edge = cluster_of(scheduler, workers), checked_boundary(boundary, array.dtype)
     means, file = means_of(cluster, memory), array_file.describe_source(array, missing_of(source, missing))
     made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
-    destination = SlabTarget(store=store, settings=made, overwrite=overwrite)
+    destination = TargetSpec(store=store, settings=made, overwrite=overwrite)
     watched = residual or (change if until is not None else None)
     depths = checked(depth, array.shape, prefetch, axis, height)
     asked = asked_of(

@@ -20,7 +20,7 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT
 from oocarrays.graphs.slabs.graph import build_graph
 from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.resume import asked_of, left_by, slab_content, trust_of
-from oocarrays.graphs.slabs.tasks import Kernel, SlabRun, SlabTarget
+from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.mapping.grid import ChunkGrid
@@ -35,6 +35,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.presence import Policy
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ def _global_pass(
     ]
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     targets = [
-        SlabTarget(store=store, settings=each, overwrite=overwrite) for each, store in zip(made, stores, strict=True)
+        TargetSpec(store=store, settings=each, overwrite=overwrite) for each, store in zip(made, stores, strict=True)
     ]
     edge = checked_boundary(boundary, *(array.dtype for array in arrays))
     depths = checked(depth, arrays[0].shape, how["prefetch"], axis, height)
