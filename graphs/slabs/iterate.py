@@ -22,7 +22,7 @@ from oocarrays.graphs.run.looking import Part, Stored, at_least, look
 from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.resume import CUT, Stopped
+from oocarrays.graphs.slabs.resume import Stopped
 from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.mapping.section import Section
@@ -95,7 +95,7 @@ class Course:
 
     def gone_on_with(self, left: Stopped) -> Course:
         """The same when what is left has been looked at: what the next pass writes, and what it reads."""
-        began = replace(self, plan=_recut(self.plan, left.cut), remains=replace(self.remains, kept=left.kept))
+        began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
         began = replace(began, so_far=began._begun_at(left.content.get(SO_FAR, {})))
         looked = replace(began, remains=began._looked(left))
         here, cut_so = looked._known(set(left.stored)), left.is_cut_so(self.plan.passes[0].slabs)
@@ -113,7 +113,7 @@ class Course:
         chunks = sum(map(len, remains.kept.values()))
         stays = f"planned anew: {chunks} chunks of pass {len(here.residuals) + 1} stay as they are"
         course = replace(self, remains=remains.told("" if cut_so else stays))
-        content = self.content | left.begun_with | {SO_FAR: told}
+        content = self.content | {SO_FAR: told}
         return replace(course, so_far=course._begun_at(told), content=content)
 
     def _place(self, here: Progress) -> StoreLike | RemoteStore | None:
@@ -245,10 +245,9 @@ class Course:
 
 def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
     """A plan with slabs as they were cut before."""
-    slabs = {name: cut[name] for name in CUT}
 
     def recut(step: SweptPass) -> SweptPass:
-        return replace(step, slabs=replace(step.slabs, **slabs))
+        return replace(step, slabs=replace(step.slabs, **cut))
 
     return replace(plan, passes=tuple(map(recut, plan.passes)), copy=plan.copy and recut(plan.copy))
 

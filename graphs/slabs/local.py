@@ -10,7 +10,7 @@ Thakur 1995, sections 5.4 (the local placement model) and 5.5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import zarr
@@ -18,9 +18,12 @@ from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.run.journaled import check_folder
+from oocarrays.graphs.run.remains import Remains, remaining
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
+from oocarrays.graphs.slabs.resume import Options, Stopped, T
 from oocarrays.graphs.slabs.tasks import SlabRun
+from oocarrays.mapping.grid import Stored
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import MARK, StoreLike
 from oocarrays.storage.files.local_files import LocalFiles
@@ -35,6 +38,27 @@ class LocalTarget(TargetSpec):
 
     files: LocalFiles
     """Those that are to be."""
+
+    def preview(self) -> Stored:
+        """Describe the largest of them."""
+        return array_file.preview(local_files.largest_settings(self.files.descriptor, self.settings), self.store)
+
+
+class LocalStopped(Stopped):
+    """A pass over local array files that stopped: what they hold is not looked at, and slabs stay as they were cut."""
+
+    __slots__ = ()
+
+    def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
+        """A plan with the cut that was made."""
+        return plan(replace(asked, **self.cut))
+
+    def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
+        """What a run is given that goes on with it: all that is recorded."""
+        told = "what local array files hold is not looked at: the journal is trusted"
+        return remaining(
+            self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(told,)
+        )  # fmt: skip
 
 
 class LocalSlabRun(SlabRun):

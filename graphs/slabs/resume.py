@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.graphs.rechunk.resume import is_of, journal_of, metadata_digest
@@ -20,15 +20,23 @@ from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stor
 from oocarrays.graphs.run.remains import KEPT, Remains, remaining, whole_chunks
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
-from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, name_of, unfinished_run
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Kept
 from oocarrays.storage.journal.receipts import Receipt
 
 T = TypeVar("T")
-CUT = ("edges", "axis", "height")
-"""Fields of a plan that say which slab is which."""
+Options = TypeVar("Options", bound=SlabOptions)
+
+
+class Cut(Protocol):
+    """A plan that knows how it was cut."""
+
+    @property
+    def cut(self) -> dict[str, Any]:
+        """Which slab is which, as options take it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +58,11 @@ class Stopped:
     notices: tuple[str, ...]
     """What a person is to know of the sources."""
 
-    def planned(self, plan: Callable[..., T], **asked: Any) -> T:
+    def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """A plan with the cut that was made; or, where that holds more than there is memory for, as it is ``asked``."""
         with suppress(BudgetError):
-            return plan(**self.cut)
-        rest = {name: value for name, value in self.cut.items() if name not in CUT}
-        return plan(**(rest | asked))
+            return plan(replace(asked, **self.cut))
+        return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
 
     @property
     def begun_with(self) -> dict[str, Any]:
@@ -64,9 +71,14 @@ class Stopped:
 
     def is_cut_so(self, plan: SlabPlan) -> bool:
         """Whether the slabs of a plan are those that are recorded."""
-        return all(getattr(plan, name) == self.cut[name] for name in CUT)
+        return plan.cut == self.slabs
 
-    def remains(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> Remains:
+    @property
+    def slabs(self) -> dict[str, Any]:
+        """The cut of a pass, as its plan has it."""
+        return {name: self.cut[name] for name in CUT}
+
+    def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
         """What a run is given that goes on with it.
 
         Raises
@@ -74,7 +86,7 @@ class Stopped:
         JournalError
             Where something is recorded that its plan has not.
         """
-        before = replace(plan, **{name: self.cut[name] for name in CUT})
+        before = replace(plan, **self.slabs)
         strange = self.stored.keys() - set(before.all_slabs())
         if strange:
             raise JournalError(f"the journal in {targets[0].store} has slab {min(strange)}, which its plan has not")
@@ -90,13 +102,6 @@ class Stopped:
             self.content, self.trust, anew=anew, id=self.id, done=frozenset([*covered, *recorded]),
             odd=found.odd, kept=kept, notices=self.notices,
         ).told(found.notice, "" if self.is_cut_so(plan) else told)  # fmt: skip
-
-    def trusted(self) -> Remains:
-        """The same where nothing is looked at, and slabs are cut as before."""
-        told = "what local array files hold is not looked at: the journal is trusted"
-        return remaining(
-            self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(told,)
-        )  # fmt: skip
 
     def _files(self, targets: Sequence[TargetSpec]) -> dict[str, ArrayFile]:
         """The targets that are there, by their numbers."""
@@ -163,7 +168,7 @@ def kernel_name(kernel: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def slab_content(plan: SlabPlan, asked: Mapping[str, Any], by: str = "map_slabs") -> dict[str, Any]:
+def slab_content(plan: Cut, asked: Mapping[str, Any], by: str = "map_slabs") -> dict[str, Any]:
     """What the journal of a pass keeps.
 
     Parameters
@@ -171,7 +176,7 @@ def slab_content(plan: SlabPlan, asked: Mapping[str, Any], by: str = "map_slabs"
     by : str
         The function that was called.
     """
-    return {"pass": by, "asked": dict(asked), "cut": {name: getattr(plan, name) for name in CUT}}
+    return {"pass": by, "asked": dict(asked), "cut": plan.cut}
 
 
 def left_by(
@@ -181,6 +186,7 @@ def left_by(
     *,
     sources: Sequence[ArrayFile] = (),
     resume: Any = True,
+    kind: type[Stopped] = Stopped,
 ) -> Stopped:
     """What a pass that stopped has left at a target.
 
@@ -190,6 +196,8 @@ def left_by(
         What it reads, as far as everybody sees it.
     resume : bool or str
         How far what is left is trusted: as `trust_of` takes it.
+    kind : type
+        Of what is left.
 
     Raises
     ------
@@ -209,7 +217,7 @@ def left_by(
     trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
     edges = tuple(tuple(each) for each in cut["edges"])
-    return Stopped(
+    return kind(
         id=id, cut=cut | {"edges": edges}, content=content, stored=journal.stored(), kept=journal.kept(), trust=trust,
         notices=tuple(notices),
     )  # fmt: skip
