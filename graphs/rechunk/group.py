@@ -16,10 +16,10 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
-from oocarrays.graphs.rechunk.resume import Terms, journal_of, planned, resumed
+from oocarrays.graphs.rechunk.resume import Terms, planned, resumed
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, check_sources, look
-from oocarrays.graphs.run.remains import KEPT, remaining
+from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, with_kept
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of
@@ -160,7 +160,7 @@ def resumed_group(
     left = {name: _member(target, name, file, going_on, moved=moved) for name in names}
     notices = _check_arrays(file, content, target, trust, moved=moved)
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
-    found = _looked({**stored, **({KEPT: kept} if kept else {})}, target, verify=trust.verify)
+    found = _looked(with_kept(stored, kept), target, verify=trust.verify)
     lost = found.lost.union(part for part, receipts in stored.items() if receipts is None)
     anew = means is not None or KEPT in found.lost
     if anew:

@@ -19,7 +19,7 @@ import zarr
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.looking import Part, Stored, at_least, look
-from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks
+from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.resume import Stopped
@@ -143,11 +143,7 @@ class Course:
         odd, slabs = frozenset(self.remains.odd.get(str(where), ())), self.step(here.residuals)[0].slabs
         parts = [part for part in left.stored if len(part) == 3 and part[0] == number]
         sections: dict[Part, list[Section]] = {part: [slabs.core(Slab(*part[1:]))] for part in parts}
-        before = here.kept.get("", {})
-        return {
-            "": {key: receipt for key, receipt in before.items() if key not in odd}
-            | whole_chunks(written_file(where), left.stored, "", sections, odd)
-        }
+        return {"": whole_chunks(written_file(where), left.stored, "", sections, odd, here.kept.get(""))}
 
     def _looked(self, left: Stopped) -> Remains:
         """What of all that is recorded is not as it was stored."""
@@ -171,9 +167,7 @@ class Course:
             core = self.plan.passes[min(part[0], len(self.plan.passes) - 1)].slabs.core(Slab(*part[1:]))
             return where, at_least(file, file.stored.grid.indices(core))
 
-        if left.kept:
-            stored[KEPT] = left.kept
-        found = look(stored, place, expected, verify=left.trust.verify)
+        found = look(with_kept(stored, left.kept), place, expected, verify=left.trust.verify)
         return replace(self.remains, lost=found.lost, odd=found.odd).told(found.notice)
 
     def room(self) -> dict[str, int]:

@@ -15,9 +15,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError, JournalError
-from oocarrays.graphs.rechunk.resume import is_of, journal_of, metadata_digest
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, at_least, check_sources, look
-from oocarrays.graphs.run.remains import KEPT, Remains, remaining, whole_chunks
+from oocarrays.graphs.run.looking import (
+    CHUNKS_READ,
+    TRUSTED,
+    Found,
+    Part,
+    Stored,
+    Trust,
+    at_least,
+    check_sources,
+    is_of,
+    look,
+    metadata_digest,
+)
+from oocarrays.graphs.run.remains import Remains, check_known, journal_of, remaining, whole_chunks, with_kept
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import SlabOptions
@@ -87,9 +98,7 @@ class Stopped:
             Where something is recorded that its plan has not.
         """
         before = replace(plan, **self.slabs)
-        strange = self.stored.keys() - set(before.all_slabs())
-        if strange:
-            raise JournalError(f"the journal in {targets[0].store} has slab {min(strange)}, which its plan has not")
+        check_known(self.stored, before.all_slabs(), targets[0].store, each="slab")
         files, places = self._files(targets), {str(n): target.store for n, target in enumerate(targets)}
         found = self._looked(before, files, places)
         anew = bool(found.lost) or not self.is_cut_so(plan)
@@ -114,19 +123,20 @@ class Stopped:
         def expected(part: Part) -> tuple[StoreLike, dict[str, Any]]:
             return places["0"], at_least(files["0"], files["0"].stored.grid.indices(plan.core(Slab(*part))))
 
-        stored = {**self.stored, **({KEPT: self.kept} if self.kept else {})}
-        return look(stored, lambda _, name: places[name] if name in files else None, expected, verify=self.trust.verify)
+        return look(
+            with_kept(self.stored, self.kept), lambda _, name: places[name] if name in files else None, expected,
+            verify=self.trust.verify,
+        )  # fmt: skip
 
     def _chunks(
         self, plan: SlabPlan, files: Mapping[str, ArrayFile], odd: Mapping[str, Sequence[str]]
     ) -> dict[str, dict[str, Receipt]]:
         """All chunks that are stored, whichever plan did it, by the number of the target."""
         sections = {part: [plan.core(Slab(*part))] for part in self.stored}
-        chunks: dict[str, dict[str, Receipt]] = {}
-        for name, file in files.items():
-            before = {key: receipt for key, receipt in self.kept.get(name, {}).items() if key not in odd[name]}
-            chunks[name] = before | whole_chunks(file, self.stored, name, sections, odd[name])
-        return chunks
+        return {
+            name: whole_chunks(file, self.stored, name, sections, odd[name], self.kept.get(name))
+            for name, file in files.items()
+        }
 
 
 def _is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bool:
