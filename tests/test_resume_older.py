@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.graphs.rechunk.resume import metadata_digest
+from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.storage.files import array_file
 from oocarrays.storage.journal import journal
 from oocarrays.storage.journal.journal import FOLDER

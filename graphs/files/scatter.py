@@ -14,7 +14,6 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
 
@@ -34,24 +33,13 @@ from oocarrays.plan.files.scatter import REQUESTS, UNDER_WAY, Block, FilesPlan, 
 from oocarrays.plan.sections.read import BUFFER_BYTES
 from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter
 from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike, describe
+from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesTarget:
-    """What is written: a group of local files, or one array."""
-
-    store: StoreLike
-    """Where it is to be."""
-    settings: dict[str, Any]
-    """Arguments of ``zarr.create_array``; of a group without what each rank's part gives."""
-    overwrite: bool
-    """Whether what is there may be replaced."""
 
 
 class FilesRun(OutboxRun, JournaledRun):
@@ -66,9 +54,9 @@ class FilesRun(OutboxRun, JournaledRun):
     """
 
     plan: FilesPlan
-    destination: FilesTarget
+    destination: TargetSpec
 
-    def __init__(self, plan: FilesPlan, source: ArrayFile | None, local: LocalFiles, destination: FilesTarget) -> None:
+    def __init__(self, plan: FilesPlan, source: ArrayFile | None, local: LocalFiles, destination: TargetSpec) -> None:
         self.plan = plan
         self._source = pickle.dumps(source) if plan.processes and source else source
         self.local = local
@@ -136,9 +124,7 @@ class FilesRun(OutboxRun, JournaledRun):
         if self.plan.way == "scatter":
             return self._opened("whole", self._read_whole)
         store = self.destination.store
-        return self._opened(
-            "whole", lambda: describe(array_file.open_array(store, mode="r+", unfinished=True), written=True)
-        )
+        return self._opened("whole", lambda: written_file(store, mode="r+"))
 
     def _file(self, rank: int) -> ArrayFile:
         """The file of a rank."""
@@ -159,9 +145,7 @@ class FilesRun(OutboxRun, JournaledRun):
     def _make_targets(self) -> None:
         target = self.destination
         if self.plan.way == "gather":
-            array_file.create_target(
-                target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
-            )
+            target.create(self.id, durable=self.durable)
             return
         Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
         local_files.create_group(

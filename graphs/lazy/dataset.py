@@ -20,7 +20,6 @@ from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import TargetError
 from oocarrays.graphs.lazy.blocks import BlocksBuilder, LazyRun
-from oocarrays.graphs.rechunk.group_tasks import GroupDestination
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.journaled import EndingRun
 from oocarrays.graphs.run.steps import Key
@@ -29,6 +28,7 @@ from oocarrays.mapping.layouts.placing import spread
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter
 
@@ -48,7 +48,7 @@ class DatasetRun(EndingRun):
 
     def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
         self.plan = plan
-        self.destination = GroupDestination(store=store, overwrite=False, resumed=False)
+        self.destination = TargetSpec(store=store)
         self.frame: bytes | Callable[[dict[str, Any], bool], None] = frame
         self.runs: tuple[LazyRun, ...] = ()
         super().__init__(store, plan.processes, id)

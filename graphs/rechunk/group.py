@@ -15,11 +15,11 @@ from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
-from oocarrays.graphs.rechunk.group_tasks import GroupDestination, GroupRun, MemberRun
-from oocarrays.graphs.rechunk.resume import Terms, journal_of, planned, resumed
+from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
+from oocarrays.graphs.rechunk.resume import Terms, planned, resumed
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, check_sources, look
-from oocarrays.graphs.run.remains import KEPT, remaining
+from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, with_kept
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of
@@ -29,6 +29,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Kept
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.stores.remote import RemoteStore
@@ -159,7 +160,7 @@ def resumed_group(
     left = {name: _member(target, name, file, going_on, moved=moved) for name in names}
     notices = _check_arrays(file, content, target, trust, moved=moved)
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
-    found = _looked({**stored, **({KEPT: kept} if kept else {})}, target, verify=trust.verify)
+    found = _looked(with_kept(stored, kept), target, verify=trust.verify)
     lost = found.lost.union(part for part, receipts in stored.items() if receipts is None)
     anew = means is not None or KEPT in found.lost
     if anew:
@@ -185,7 +186,7 @@ def resumed_group(
     return GroupRun(
         _plan_of(content, {name: run.plan for name, run in left.items()}),
         file,
-        GroupDestination(store=target, overwrite=False, resumed=True),
+        TargetSpec(store=target, resumed=True),
         left,
         content,
         id=id,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import zarr
@@ -24,24 +23,12 @@ from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
 from oocarrays.storage.chunks.copies import copy_part
 from oocarrays.storage.files import array_file, group_file
-from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.meter import Meter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDestination:
-    """Where a group is written."""
-
-    store: StoreLike
-    """Path or store of the target group."""
-    overwrite: bool
-    """Whether a group that is there may be replaced."""
-    resumed: bool
-    """Whether it is there, left by the run that is resumed."""
 
 
 class MemberRun(RechunkRun):
@@ -63,7 +50,7 @@ class MemberRun(RechunkRun):
 
     def prepare(self) -> None:
         """Make the target and begin the journal, where that was not done before."""
-        if self.destination.settings is None or array_file.is_finished(self.destination.store):
+        if self.destination.resumed or array_file.is_finished(self.destination.store):
             return
         if array_file.unfinished_run(self.destination.store) != self.id:
             array_file.create_target(
@@ -75,7 +62,7 @@ class MemberRun(RechunkRun):
     def reopen(self) -> None:
         """Mark an array unfinished that is to be written again."""
         store = self.destination.store
-        if self.reopens and self.destination.settings and array_file.is_finished(store):
+        if self.reopens and not self.destination.resumed and array_file.is_finished(store):
             array_file.create_target(store, self.destination.settings, self.id, overwrite=True, durable=self.durable)
 
     def _begin_anew(self) -> None:
@@ -124,13 +111,13 @@ class GroupRun(KeptRun):
     """
 
     plan: GroupPlan
-    destination: GroupDestination
+    destination: TargetSpec
 
     def __init__(
         self,
         plan: GroupPlan,
         source: GroupFile,
-        destination: GroupDestination,
+        destination: TargetSpec,
         members: Mapping[str, MemberRun],
         content: dict[str, Any],
         *,

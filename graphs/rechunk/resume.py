@@ -8,12 +8,11 @@ resume    journal ─► the same plan, less what is recorded as done and is sti
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 
 import zarr
@@ -21,17 +20,29 @@ import zarr
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.run import Destination, Part, usable_parts
 from oocarrays.graphs.rechunk.tasks import RechunkRun
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Stored, Trust, at_least, check_sources, look
-from oocarrays.graphs.run.remains import KEPT, Remains, remaining, whole_chunks
+from oocarrays.graphs.run.looking import (
+    CHUNKS_READ,
+    TRUSTED,
+    Found,
+    Stored,
+    Trust,
+    at_least,
+    check_sources,
+    is_of,
+    look,
+    metadata_digest,
+)
+from oocarrays.graphs.run.remains import KEPT, Remains, check_known, journal_of, remaining, whole_chunks, with_kept
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.journal.scratch import ID, scratch_below, trusted_scratch
+from oocarrays.storage.journal.scratch import scratch_below, trusted_scratch
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import scratch_place
 
@@ -50,18 +61,6 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
         "scratch": str(destination.scratch),
         "missing": source.presence.missing,
     }
-
-
-def metadata_digest(file: ArrayFile, name: str | None = None) -> str:
-    """What tells one source from another: its metadata; with where it is, as versions before 0.6 kept it."""
-    told = file.zarr.metadata.to_dict()
-    metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
-    return hashlib.sha256(metadata.encode()).hexdigest()
-
-
-def is_of(file: ArrayFile, digest: Any, before: str | None = None) -> bool:
-    """Whether a digest is that of an array's metadata, at the place where it is or was ``before``."""
-    return digest in [metadata_digest(file, name) for name in (None, file.name, before or file.name)]
 
 
 def resumed(
@@ -107,13 +106,12 @@ def resumed(
     if blocks and trust.again:
         raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
     notices = [] if blocks else check_sources([file.zarr], content, target, trust, given=moved)
-    written = array_file.describe(array_file.open_array(target, unfinished=True), written=True)
+    written = written_file(target)
     if written.stored.grid != before.target.grid or file.stored.grid != before.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {before.target.grid.chunks}, which it has not")
     destination = Destination(
         store=target,
-        settings=None,
-        overwrite=False,
+        resumed=True,
         scratch=trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise),
         past_cache_above=past_cache_above(),
     )
@@ -178,9 +176,7 @@ class _There:
         last, odd = len(self.plan.passes) - 1, self.found.odd.get(str(self.target), ())
         parts = [part for part in self.stored if part[0] == last]
         sections = {part: map(written.stored.grid.section, self.plan.passes[last].written(*part[1:])) for part in parts}
-        return {key: receipt for key, receipt in self.kept.items() if key not in odd} | whole_chunks(
-            written, self.stored, "", sections, odd
-        )
+        return whole_chunks(written, self.stored, "", sections, odd, self.kept)
 
     def _of_another(self, plan: RechunkPlan, kept: Mapping[str, Receipt]) -> Iterator[str]:
         """What a person is to know of a plan that is another one."""
@@ -191,10 +187,10 @@ class _There:
 
 
 def _there(journal: Journal, plan: RechunkPlan, target: StoreLike, scratch: str | RemoteStore, trust: Trust) -> _There:
-    stored = _known({} if trust.again else journal.stored(), plan, target)
-    kept = {} if trust.again else journal.kept().get("", {})
-    found = _looked(plan, {**stored, **({KEPT: {"": kept}} if kept else {})}, target, scratch, verify=trust.verify)
-    return _There(plan=plan, stored=stored, kept=kept, target=target, scratch=scratch, found=found)
+    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
+    check_known(stored, chain.from_iterable(step.parts(number) for number, step in enumerate(plan.passes)), target)
+    found = _looked(plan, with_kept(stored, kept), target, scratch, verify=trust.verify)
+    return _There(plan=plan, stored=stored, kept=kept.get("", {}), target=target, scratch=scratch, found=found)
 
 
 def _looked(
@@ -203,10 +199,7 @@ def _looked(
     """What of all that is recorded is not as it was stored: in the target, and in scratch that is still there."""
     last = len(plan.passes) - 1
 
-    @cache
-    def opened(where: Any) -> ArrayFile:
-        """An array, opened once."""
-        return array_file.describe(array_file.open_array(where, unfinished=True), written=True)
+    opened = cache(written_file)
 
     def place(part: Part, name: str = "") -> StoreLike | None:
         here = part == KEPT or part[0] == last
@@ -218,30 +211,6 @@ def _looked(
         return where, {} if where is None else at_least(opened(where), plan.passes[part[0]].written(*part[1:]))
 
     return look(stored, place, expected, verify=verify)
-
-
-def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, Any]]:
-    """The journal of an unfinished array or group, the run that it is of, and what that was asked to do.
-
-    Raises
-    ------
-    NotFoundError
-        Where nothing unfinished is there, or no journal.
-    JournalError
-        Where the journal is of another run.
-    """
-    mark = array_file.unfinished_run(target)
-    if mark is None:
-        raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
-    journal = Journal(target)
-    id, content = journal.read()
-    if not ID.fullmatch(id):
-        raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
-    if id != mark:
-        raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
-    if "files" in content:
-        raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
-    return journal, id, content
 
 
 def planned(target: StoreLike) -> RechunkPlan:
@@ -284,10 +253,3 @@ def _source(
     if not is_of(file, content["source_metadata"], content["source"]):
         raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
     return file
-
-
-def _known(parts: Mapping[Part, T], plan: RechunkPlan, target: StoreLike) -> Mapping[Part, T]:
-    strange = set(parts).difference(*(step.parts(number) for number, step in enumerate(plan.passes)))
-    if strange:
-        raise JournalError(f"the journal in {target} has part {min(strange)}, which its plan has not")
-    return parts

@@ -31,6 +31,7 @@ from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.receipts import Receipt, Receipts
@@ -46,15 +47,9 @@ Part = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
-    """Where a rechunk writes, and how the array there is made."""
+class Destination(TargetSpec):
+    """Where a rechunk writes, how the array there is made, and what is beside it."""
 
-    store: StoreLike
-    """Path or store of the target."""
-    settings: dict[str, Any] | None
-    """Arguments of ``zarr.create_array``; None where the array is there, left by the run that is resumed."""
-    overwrite: bool
-    """Whether an array that is there may be replaced."""
     scratch: str | RemoteStore
     """Folder, or prefix of a store, in which scratch arrays are made."""
     past_cache_above: int
@@ -184,14 +179,10 @@ class RechunkState(JournaledRun):
     @property
     def resumes(self) -> bool:  # type: ignore[override]
         """Whether it goes on with what a run that stopped has left: its target is there."""
-        return self.destination.settings is None
+        return self.destination.resumed
 
     def _make_targets(self) -> None:
-        store, settings = self.destination.store, self.destination.settings
-        assert settings is not None, "what is resumed has its target"
-        self._target = array_file.create_target(
-            store, settings, self.id, overwrite=self.destination.overwrite, durable=self.durable
-        )
+        self._target = self.destination.create(self.id, durable=self.durable)
 
     def _check_target(self) -> None:
         array_file.check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
@@ -287,10 +278,7 @@ class RechunkState(JournaledRun):
         with self._opening:
             if self._target is None:
                 self.journal.join()
-                store = self.destination.store
-                self._target = array_file.describe(
-                    array_file.open_array(store, mode="r+", unfinished=True), written=True
-                )
+                self._target = written_file(self.destination.store, mode="r+")
             return self._target
 
     def _scratch_array(self, number: int) -> ArrayFile:
@@ -365,9 +353,7 @@ class RechunkState(JournaledRun):
         """The target, for the names of its chunks: it is there, and nobody is kept from it."""
         with self._opening:
             if self._looked_at is None:
-                self._looked_at = array_file.describe(
-                    array_file.open_array(self.destination.store, unfinished=True), written=True
-                )
+                self._looked_at = written_file(self.destination.store)
             return self._looked_at
 
     def _left_of(self, part: Part) -> int:

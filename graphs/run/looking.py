@@ -6,6 +6,8 @@ journal   ─► receipts ─► sizes ─► as they were stored?    else the p
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,6 +116,18 @@ def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, sin
 
 WAYS_OF_PASSES = "start over (overwrite=True), or go on all the same (resume='as-is')"
 WAYS_OUT = "start over (again=True, --again), or go on all the same (as_is=True, --as-is)"
+
+
+def metadata_digest(file: ArrayFile, name: str | None = None) -> str:
+    """What tells one source from another: its metadata; with where it is, as versions before 0.6 kept it."""
+    told = file.zarr.metadata.to_dict()
+    metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
+    return hashlib.sha256(metadata.encode()).hexdigest()
+
+
+def is_of(file: ArrayFile, digest: Any, before: str | None = None) -> bool:
+    """Whether a digest is that of an array's metadata, at the place where it is or was ``before``."""
+    return digest in [metadata_digest(file, name) for name in (None, file.name, before or file.name)]
 
 
 # ---------------------------------------------------------------------- the target

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.run.looking import TRUSTED, Part, Stored, Trust, at_least
 from oocarrays.mapping.section import Section
-from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.journal.journal import Kept
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike, unfinished_run
+from oocarrays.storage.journal.journal import Journal, Kept
 from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.scratch import ID
 
 BEGINNING = "again"
 """Where a journal keeps what tells the beginning of its plan from all others of the same run."""
@@ -80,7 +82,49 @@ def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: A
     return Remains(found=found, beginning=beginning, trust=trust, **left)
 
 
+def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, Any]]:
+    """The journal of an unfinished array or group, the run that it is of, and what that was asked to do.
+
+    Raises
+    ------
+    NotFoundError
+        Where nothing unfinished is there, or no journal.
+    JournalError
+        Where the journal is of another run.
+    """
+    mark = unfinished_run(target)
+    if mark is None:
+        raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
+    journal = Journal(target)
+    id, content = journal.read()
+    if not ID.fullmatch(id):
+        raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
+    if id != mark:
+        raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
+    if "files" in content:
+        raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
+    return journal, id, content
+
+
+def check_known(stored: Iterable[Part], planned: Iterable[Part], target: StoreLike, *, each: str = "part") -> None:
+    """Refuse a journal in which something is recorded that its plan has not.
+
+    Raises
+    ------
+    JournalError
+        It names the first, in order.
+    """
+    strange = set(stored).difference(planned)
+    if strange:
+        raise JournalError(f"the journal in {target} has {each} {min(strange)}, which its plan has not")
+
+
 # ---------------------------------------------------------------------- chunks, whoever wrote them
+
+
+def with_kept(stored: Mapping[Part, Stored | None], kept: Kept) -> dict[Part, Stored | None]:
+    """All that is recorded, with what plans before have stored among it."""
+    return {**stored, **({KEPT: kept} if kept else {})}
 
 
 def whole_chunks(
@@ -89,8 +133,10 @@ def whole_chunks(
     name: str,
     sections: Mapping[Part, Iterable[Section]],
     odd: Iterable[str] = (),
+    kept: Mapping[str, Receipt] | None = None,
 ) -> dict[str, Receipt]:
-    """Receipts of the chunks of which every element is in a part that is recorded, and that are as they were stored.
+    """Receipts of the chunks of which every element is in a part that is recorded, or which plans before have stored,
+    and that are as they were stored.
 
     Parameters
     ----------
@@ -100,6 +146,8 @@ def whole_chunks(
         The elements of each part.
     odd : iterable of str
         Keys of chunks that are not as they were stored.
+    kept : mapping, optional
+        Receipts of what plans before have stored.
     """
     grid, bad = file.stored.grid, frozenset(odd)
     missing: dict[str, int] = {}
@@ -115,4 +163,5 @@ def whole_chunks(
                 continue
             receipts[key] = mine[key] if receipts.get(key, mine[key]) == mine[key] else []
             missing[key] = missing.get(key, whole.size) - common.size
-    return {key: receipt for key, receipt in receipts.items() if not missing[key]}
+    before = {key: receipt for key, receipt in (kept or {}).items() if key not in bad}
+    return before | {key: receipt for key, receipt in receipts.items() if not missing[key]}

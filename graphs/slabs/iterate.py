@@ -19,18 +19,19 @@ import zarr
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.looking import Part, Stored, at_least, look
-from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks
+from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.resume import CUT, Stopped, written_file
+from oocarrays.graphs.slabs.resume import Stopped
 from oocarrays.graphs.slabs.sweeps import Fused
-from oocarrays.graphs.slabs.tasks import Kernel, SlabRun, SlabTarget
+from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.iterate import IteratePlan, SweptPass
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal, Kept
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
@@ -75,7 +76,7 @@ class Course:
     """The residual at which sweeping ends."""
     source: ArrayFile
     """What the first pass reads."""
-    target: SlabTarget
+    target: TargetSpec
     """What the last pass writes."""
     scratch: str | RemoteStore
     """Where what the others write is."""
@@ -94,7 +95,7 @@ class Course:
 
     def gone_on_with(self, left: Stopped) -> Course:
         """The same when what is left has been looked at: what the next pass writes, and what it reads."""
-        began = replace(self, plan=_recut(self.plan, left.cut), remains=replace(self.remains, kept=left.kept))
+        began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
         began = replace(began, so_far=began._begun_at(left.content.get(SO_FAR, {})))
         looked = replace(began, remains=began._looked(left))
         here, cut_so = looked._known(set(left.stored)), left.is_cut_so(self.plan.passes[0].slabs)
@@ -112,7 +113,7 @@ class Course:
         chunks = sum(map(len, remains.kept.values()))
         stays = f"planned anew: {chunks} chunks of pass {len(here.residuals) + 1} stay as they are"
         course = replace(self, remains=remains.told("" if cut_so else stays))
-        content = self.content | left.begun_with | {SO_FAR: told}
+        content = self.content | {SO_FAR: told}
         return replace(course, so_far=course._begun_at(told), content=content)
 
     def _place(self, here: Progress) -> StoreLike | RemoteStore | None:
@@ -142,11 +143,7 @@ class Course:
         odd, slabs = frozenset(self.remains.odd.get(str(where), ())), self.step(here.residuals)[0].slabs
         parts = [part for part in left.stored if len(part) == 3 and part[0] == number]
         sections: dict[Part, list[Section]] = {part: [slabs.core(Slab(*part[1:]))] for part in parts}
-        before = here.kept.get("", {})
-        return {
-            "": {key: receipt for key, receipt in before.items() if key not in odd}
-            | whole_chunks(written_file(where), left.stored, "", sections, odd)
-        }
+        return {"": whole_chunks(written_file(where), left.stored, "", sections, odd, here.kept.get(""))}
 
     def _looked(self, left: Stopped) -> Remains:
         """What of all that is recorded is not as it was stored."""
@@ -170,9 +167,7 @@ class Course:
             core = self.plan.passes[min(part[0], len(self.plan.passes) - 1)].slabs.core(Slab(*part[1:]))
             return where, at_least(file, file.stored.grid.indices(core))
 
-        if left.kept:
-            stored[KEPT] = left.kept
-        found = look(stored, place, expected, verify=left.trust.verify)
+        found = look(with_kept(stored, left.kept), place, expected, verify=left.trust.verify)
         return replace(self.remains, lost=found.lost, odd=found.odd).told(found.notice)
 
     def room(self) -> dict[str, int]:
@@ -244,10 +239,9 @@ class Course:
 
 def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
     """A plan with slabs as they were cut before."""
-    slabs = {name: cut[name] for name in CUT}
 
     def recut(step: SweptPass) -> SweptPass:
-        return replace(step, slabs=replace(step.slabs, **slabs))
+        return replace(step, slabs=replace(step.slabs, **cut))
 
     return replace(plan, passes=tuple(map(recut, plan.passes)), copy=plan.copy and recut(plan.copy))
 

@@ -10,7 +10,7 @@ Thakur 1995, sections 5.4 (the local placement model) and 5.5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import zarr
@@ -18,22 +18,47 @@ from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.run.journaled import check_folder
+from oocarrays.graphs.run.remains import Remains, remaining
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.tasks import SlabRun, SlabTarget
+from oocarrays.graphs.slabs.resume import Options, Stopped, T
+from oocarrays.graphs.slabs.tasks import SlabRun
+from oocarrays.mapping.grid import Stored
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import MARK, StoreLike
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.rank_files import RankFiles
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTarget(SlabTarget):
+class LocalTarget(TargetSpec):
     """A group of local array files that a pass writes, and how they are made."""
 
     files: LocalFiles
     """Those that are to be."""
+
+    def preview(self) -> Stored:
+        """Describe the largest of them."""
+        return array_file.preview(local_files.largest_settings(self.files.descriptor, self.settings), self.store)
+
+
+class LocalStopped(Stopped):
+    """A pass over local array files that stopped: what they hold is not looked at, and slabs stay as they were cut."""
+
+    __slots__ = ()
+
+    def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
+        """A plan with the cut that was made."""
+        return plan(replace(asked, **self.cut))
+
+    def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
+        """What a run is given that goes on with it: all that is recorded."""
+        told = "what local array files hold is not looked at: the journal is trusted"
+        return remaining(
+            self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(told,)
+        )  # fmt: skip
 
 
 class LocalSlabRun(SlabRun):
@@ -76,7 +101,7 @@ class LocalSlabRun(SlabRun):
     def _check_room(self) -> None:
         """Files are made by their ranks, each where it is."""
 
-    def _make_target(self, target: SlabTarget) -> None:
+    def _make_target(self, target: TargetSpec) -> None:
         assert isinstance(target, LocalTarget), "a pass over local files writes local files"
         Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
         local_files.create_group(
@@ -108,7 +133,7 @@ class LocalSlabRun(SlabRun):
     def _ready(self) -> None:
         """Say that all files are there."""
 
-    def _open_target(self, target: SlabTarget) -> RankFiles:
+    def _open_target(self, target: TargetSpec) -> RankFiles:
         assert isinstance(target, LocalTarget), "a pass over local files writes local files"
         return RankFiles(target.files, written=True)
 

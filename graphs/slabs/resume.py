@@ -12,23 +12,42 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError, JournalError
-from oocarrays.graphs.rechunk.resume import is_of, journal_of, metadata_digest
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, at_least, check_sources, look
-from oocarrays.graphs.run.remains import KEPT, Remains, remaining, whole_chunks
-from oocarrays.graphs.slabs.tasks import SlabTarget
+from oocarrays.graphs.run.looking import (
+    CHUNKS_READ,
+    TRUSTED,
+    Found,
+    Part,
+    Stored,
+    Trust,
+    at_least,
+    check_sources,
+    is_of,
+    look,
+    metadata_digest,
+)
+from oocarrays.graphs.run.remains import Remains, check_known, journal_of, remaining, whole_chunks, with_kept
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
-from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, describe, name_of, open_array, unfinished_run
+from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.plan.slabs.plan import CUT, SlabPlan
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike, name_of, unfinished_run
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Kept
 from oocarrays.storage.journal.receipts import Receipt
 
 T = TypeVar("T")
-CUT = ("edges", "axis", "height")
-"""Fields of a plan that say which slab is which."""
+Options = TypeVar("Options", bound=SlabOptions)
+
+
+class Cut(Protocol):
+    """A plan that knows how it was cut."""
+
+    @property
+    def cut(self) -> dict[str, Any]:
+        """Which slab is which, as options take it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +69,11 @@ class Stopped:
     notices: tuple[str, ...]
     """What a person is to know of the sources."""
 
-    def planned(self, plan: Callable[..., T], **asked: Any) -> T:
+    def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """A plan with the cut that was made; or, where that holds more than there is memory for, as it is ``asked``."""
         with suppress(BudgetError):
-            return plan(**self.cut)
-        rest = {name: value for name, value in self.cut.items() if name not in CUT}
-        return plan(**(rest | asked))
+            return plan(replace(asked, **self.cut))
+        return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
 
     @property
     def begun_with(self) -> dict[str, Any]:
@@ -64,9 +82,14 @@ class Stopped:
 
     def is_cut_so(self, plan: SlabPlan) -> bool:
         """Whether the slabs of a plan are those that are recorded."""
-        return all(getattr(plan, name) == self.cut[name] for name in CUT)
+        return plan.cut == self.slabs
 
-    def remains(self, plan: SlabPlan, targets: Sequence[SlabTarget]) -> Remains:
+    @property
+    def slabs(self) -> dict[str, Any]:
+        """The cut of a pass, as its plan has it."""
+        return {name: self.cut[name] for name in CUT}
+
+    def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
         """What a run is given that goes on with it.
 
         Raises
@@ -74,10 +97,8 @@ class Stopped:
         JournalError
             Where something is recorded that its plan has not.
         """
-        before = replace(plan, **{name: self.cut[name] for name in CUT})
-        strange = self.stored.keys() - set(before.all_slabs())
-        if strange:
-            raise JournalError(f"the journal in {targets[0].store} has slab {min(strange)}, which its plan has not")
+        before = replace(plan, **self.slabs)
+        check_known(self.stored, before.all_slabs(), targets[0].store, each="slab")
         files, places = self._files(targets), {str(n): target.store for n, target in enumerate(targets)}
         found = self._looked(before, files, places)
         anew = bool(found.lost) or not self.is_cut_so(plan)
@@ -91,14 +112,7 @@ class Stopped:
             odd=found.odd, kept=kept, notices=self.notices,
         ).told(found.notice, "" if self.is_cut_so(plan) else told)  # fmt: skip
 
-    def trusted(self) -> Remains:
-        """The same where nothing is looked at, and slabs are cut as before."""
-        told = "what local array files hold is not looked at: the journal is trusted"
-        return remaining(
-            self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(told,)
-        )  # fmt: skip
-
-    def _files(self, targets: Sequence[SlabTarget]) -> dict[str, ArrayFile]:
+    def _files(self, targets: Sequence[TargetSpec]) -> dict[str, ArrayFile]:
         """The targets that are there, by their numbers."""
         stores = enumerate(target.store for target in targets)
         return {str(n): written_file(store) for n, store in stores if unfinished_run(store) == self.id}
@@ -109,24 +123,20 @@ class Stopped:
         def expected(part: Part) -> tuple[StoreLike, dict[str, Any]]:
             return places["0"], at_least(files["0"], files["0"].stored.grid.indices(plan.core(Slab(*part))))
 
-        stored = {**self.stored, **({KEPT: self.kept} if self.kept else {})}
-        return look(stored, lambda _, name: places[name] if name in files else None, expected, verify=self.trust.verify)
+        return look(
+            with_kept(self.stored, self.kept), lambda _, name: places[name] if name in files else None, expected,
+            verify=self.trust.verify,
+        )  # fmt: skip
 
     def _chunks(
         self, plan: SlabPlan, files: Mapping[str, ArrayFile], odd: Mapping[str, Sequence[str]]
     ) -> dict[str, dict[str, Receipt]]:
         """All chunks that are stored, whichever plan did it, by the number of the target."""
         sections = {part: [plan.core(Slab(*part))] for part in self.stored}
-        chunks: dict[str, dict[str, Receipt]] = {}
-        for name, file in files.items():
-            before = {key: receipt for key, receipt in self.kept.get(name, {}).items() if key not in odd[name]}
-            chunks[name] = before | whole_chunks(file, self.stored, name, sections, odd[name])
-        return chunks
-
-
-def written_file(store: Any) -> ArrayFile:
-    """An unfinished array, described as it is written."""
-    return describe(open_array(store, unfinished=True), written=True)
+        return {
+            name: whole_chunks(file, self.stored, name, sections, odd[name], self.kept.get(name))
+            for name, file in files.items()
+        }
 
 
 def _is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bool:
@@ -139,7 +149,7 @@ def _is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bo
 
 
 def asked_of(
-    kernel: Callable[..., Any], sources: Sequence[ArrayFile], targets: Iterable[SlabTarget], **options: Any
+    kernel: Callable[..., Any], sources: Sequence[ArrayFile], targets: Iterable[TargetSpec], **options: Any
 ) -> dict[str, Any]:
     """What was asked for, as it must be again: plain values that JSON keeps."""
     made = [(each.settings["dtype"].str, list(each.settings["chunks"]), name_of(each.store)) for each in targets]
@@ -168,7 +178,7 @@ def kernel_name(kernel: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def slab_content(plan: SlabPlan, asked: Mapping[str, Any], by: str = "map_slabs") -> dict[str, Any]:
+def slab_content(plan: Cut, asked: Mapping[str, Any], by: str = "map_slabs") -> dict[str, Any]:
     """What the journal of a pass keeps.
 
     Parameters
@@ -176,7 +186,7 @@ def slab_content(plan: SlabPlan, asked: Mapping[str, Any], by: str = "map_slabs"
     by : str
         The function that was called.
     """
-    return {"pass": by, "asked": dict(asked), "cut": {name: getattr(plan, name) for name in CUT}}
+    return {"pass": by, "asked": dict(asked), "cut": plan.cut}
 
 
 def left_by(
@@ -186,6 +196,7 @@ def left_by(
     *,
     sources: Sequence[ArrayFile] = (),
     resume: Any = True,
+    kind: type[Stopped] = Stopped,
 ) -> Stopped:
     """What a pass that stopped has left at a target.
 
@@ -195,6 +206,8 @@ def left_by(
         What it reads, as far as everybody sees it.
     resume : bool or str
         How far what is left is trusted: as `trust_of` takes it.
+    kind : type
+        Of what is left.
 
     Raises
     ------
@@ -214,7 +227,7 @@ def left_by(
     trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
     edges = tuple(tuple(each) for each in cut["edges"])
-    return Stopped(
+    return kind(
         id=id, cut=cut | {"edges": edges}, content=content, stored=journal.stored(), kept=journal.kept(), trust=trust,
         notices=tuple(notices),
     )  # fmt: skip

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -30,6 +29,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.rank_files import RankFiles, placed
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool
@@ -44,18 +44,6 @@ Kernel = Callable[..., Any]
 """Takes a block of each source, with its halo, and gives one of the same shape for each target."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlabTarget:
-    """Where a pass writes, and how the array there is made."""
-
-    store: StoreLike
-    """Path or store of the target."""
-    settings: dict[str, Any]
-    """Arguments of ``zarr.create_array``."""
-    overwrite: bool
-    """Whether an array that is there may be replaced."""
-
-
 class SlabRun(JournaledRun):
     """One pass over slabs, shared by its tasks.
 
@@ -63,7 +51,7 @@ class SlabRun(JournaledRun):
     ----------
     sources : sequence of ArrayFile or RankFiles
         Aligned.
-    targets : sequence of SlabTarget
+    targets : sequence of TargetSpec
         One or more: the journal is beside the first.
     content : dict
         What the journal keeps of it.
@@ -72,14 +60,14 @@ class SlabRun(JournaledRun):
     """
 
     plan: SlabPlan
-    destination: SlabTarget
+    destination: TargetSpec
 
     def __init__(
         self,
         plan: SlabPlan,
         kernel: Kernel,
         sources: Sequence[Any],
-        targets: Sequence[SlabTarget],
+        targets: Sequence[TargetSpec],
         content: dict[str, Any],
         *,
         processes: int | None = None,
@@ -172,12 +160,10 @@ class SlabRun(JournaledRun):
         for target in reversed(self._unmade()):
             self._make_target(target)
 
-    def _make_target(self, target: SlabTarget) -> None:
-        array_file.create_target(
-            target.store, target.settings, self.id, overwrite=target.overwrite, durable=self.durable
-        )
+    def _make_target(self, target: TargetSpec) -> None:
+        target.create(self.id, durable=self.durable)
 
-    def _unmade(self) -> list[SlabTarget]:
+    def _unmade(self) -> list[TargetSpec]:
         """The targets that this run has not made yet, before a worker was lost, or it was itself."""
         return [target for target in self.targets if array_file.unfinished_run(target.store) != self.id]
 
@@ -257,8 +243,8 @@ class SlabRun(JournaledRun):
                 self._written = list(map(self._open_target, self.targets))
             return self._written
 
-    def _open_target(self, target: SlabTarget) -> ArrayFile | RankFiles:
-        return array_file.describe(array_file.open_array(target.store, mode="r+", unfinished=True), written=True)
+    def _open_target(self, target: TargetSpec) -> ArrayFile | RankFiles:
+        return written_file(target.store, mode="r+")
 
     # ------------------------------------------------------------------ slabs
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 
+from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.layouts import LayoutLike
+from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.stored.array import StoredArray, opened
 from oocarrays.stored.slab_iterator import SlabIterator, slabs_of
@@ -113,10 +115,9 @@ class OutOfCoreArray(StoredArray):
         Section(lower=(0,), upper=(4,)) [0 1 2 3 4] [0 1 2 3]
         Section(lower=(4,), upper=(7,)) [3 4 5 6] [4 5 6]
         """
-        return slabs_of(
-            self._file, memory=memory, depth=depth, boundary=boundary, prefetch=prefetch, reuse=reuse, axis=axis,
-            height=height,
-        )  # fmt: skip
+        edge = checked_boundary(boundary, self.dtype)
+        options = SlabOptions(depth=depth, boundary=edge, prefetch=prefetch, reuse=reuse, axis=axis, height=height)
+        return slabs_of(self._file, options, memory)
 
     def to_dask(
         self,

@@ -16,7 +16,7 @@ from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.disks import Disks
-from oocarrays.graphs.files.scatter import FilesRun, FilesTarget, build_graph
+from oocarrays.graphs.files.scatter import FilesRun, build_graph
 from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid
@@ -31,6 +31,7 @@ from oocarrays.storage.files.array_file import StoreLike, describe_source
 from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def scatter_files(
         "scatter", source.stored, largest, grids, said.layout, said.depth, **_means(cluster, memory, schedule)
     )
     files = LocalFiles(store=store, descriptor=said, name=str(store))
-    run = FilesRun(plan, source, files, _target(store, made, overwrite))
+    run = FilesRun(plan, source, files, TargetSpec(store=store, settings=made, overwrite=overwrite))
     there = scheduler if folders else None  # a client does not travel with what Dask computes on workers
     return FilesJob(run, lambda name: open_array(store, scheduler=there), cluster, disks)
 
@@ -259,7 +260,7 @@ def gather_files(
     grids = [stored.grid for stored in opened.stored]
     means = _means(cluster, memory, schedule)
     plan = plan_files("gather", whole, largest, grids, opened.layout, opened.depth, **means)
-    run = FilesRun(plan, None, opened.files, _target(store, made, overwrite))
+    run = FilesRun(plan, None, opened.files, TargetSpec(store=store, settings=made, overwrite=overwrite))
     return FilesJob(run, lambda name: open_global(store), cluster, opened.disks)
 
 
@@ -267,10 +268,6 @@ def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[s
     """What a plan may use."""
     means = means_of(cluster, memory, schedule)
     return {name: means[name] for name in ("budget", "costs", "schedule", "processes") if name in means}
-
-
-def _target(store: Any, made: dict[str, Any], overwrite: bool) -> FilesTarget:
-    return FilesTarget(store=store, settings=made, overwrite=overwrite)
 
 
 def _grid(made: Mapping[str, Any]) -> ChunkGrid:

@@ -14,7 +14,7 @@ from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
-from oocarrays.graphs.rechunk.group_tasks import GroupDestination, GroupRun, MemberRun
+from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import Terms, journal_content
 from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.run.job import Cluster, Graph
@@ -29,6 +29,7 @@ from oocarrays.storage.files import group_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, local_folder
 from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.presence import Policy, Presence
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.remote import RemoteStore
 
 
@@ -177,7 +178,7 @@ def group_job(
         budget=means["budget"],
         processes=means.get("processes"),
     )
-    destination = GroupDestination(store=target, overwrite=overwrite, resumed=False)
+    destination = TargetSpec(store=target, overwrite=overwrite)
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
 
 

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,19 +23,19 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
-from oocarrays.graphs.slabs.resume import asked_of, kernel_name, left_by, slab_content, trust_of
+from oocarrays.graphs.slabs.resume import kernel_name
 from oocarrays.graphs.slabs.sweeps import unlike
-from oocarrays.graphs.slabs.tasks import SlabTarget
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.layouts.boundary import checked_boundary
-from oocarrays.options.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
+from oocarrays.options.asked import scratch_of, workspace_of
+from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.limits import check_count
-from oocarrays.plan.slabs.cuts import checked
-from oocarrays.plan.slabs.iterate import IteratePlan, plan_iterate
+from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.show import report
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import missing_of, placer
@@ -293,63 +294,66 @@ def iterate(
         raise InputError(f"until={until!r} is no number: the residual at which sweeping ends")
     if residual is not None and not callable(residual):
         raise InputError(f"residual={residual!r} cannot be called: it takes what was before and after a sweep")
-    place = placer(storage_options)
+    place, watched = placer(storage_options), residual or (change if until is not None else None)
     if isinstance(source, LocalArrays):
         raise InputError(f"{source.store} is local array files: iterate takes one array file, gather_files makes one")
-    array, store = array_file.open_array(place(source)), place(target)
-    goes_on = trust_of(resume) is not None and array_file.unfinished_run(store) is not None
-    array_file.check_target(array, store, overwrite=overwrite or goes_on)
-    cluster, edge = cluster_of(scheduler, workers), checked_boundary(boundary, array.dtype)
-    means, file = means_of(cluster, memory), array_file.describe_source(array, missing_of(source, missing))
-    made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
-    destination = SlabTarget(store=store, settings=made, overwrite=overwrite)
-    watched = residual or (change if until is not None else None)
-    depths = checked(depth, array.shape, prefetch, axis, height)
-    asked = asked_of(
-        kernel, [file], [destination], depth=depths, boundary=edge, sweeps=sweeps, until=until,
-        residual=None if watched is None else kernel_name(watched),
+    options = SweepOptions(
+        sweeps=sweeps, fuse=fuse, watched=watched is not None, depth=depth, boundary=checked_boundary(boundary),
+        prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, ranks=ranks,
     )  # fmt: skip
-    left = left_by(store, asked, "iterate", sources=[file], resume=resume) if goes_on else None
-    where = scratch_of(place(scratch) if scratch else settings.setting("scratch"), store, array)
-    planner = partial(
-        plan_iterate,
-        file.stored,
-        array_file.preview(_plain(array), where),
-        array_file.preview(made, store),
-        sweeps=sweeps,
-        depth=depths,
-        boundary=edge,
-        budget=means["budget"],
-        costs=means["costs"],
-        watched=watched is not None,
-        threads=means.get("threads") or settings.local_cores(),
-        workspace=workspace_of(workspace),
-        prefetch=prefetch,
-        ranks=ranks_of(ranks, means),
-        processes=means.get("processes") or 1,
-        past_cache_above=settings.past_cache_above(),
-    )
-    own: dict[str, Any] = {"axis": axis, "height": height}
-    plan = left.planned(planner, **own) if left else planner(fuse=fuse, **own)
-    _check_kernel(kernel, array.dtype, plan)
-    content, id = slab_content(plan.passes[0].slabs, asked, "iterate"), left.id if left else uuid.uuid4().hex[:12]
-    content["cut"]["fuse"] = plan.fuse
+    request = SlabRequest(
+        kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
+        workers=workers,
+    )  # fmt: skip
+    file = array_file.describe_source(array_file.open_array(place(source)), missing_of(source, missing))
+    asked = scratch and place(scratch)
+    course, cluster = _course(request, file, place(target), asked, _Watch(residual=watched, until=until))
+    return IterateJob(course, lambda _: open_array(course.target.store), cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watch:
+    """What is looked at after each pass, and when it ends them."""
+
+    residual: Residual | None
+    until: float | None
+
+
+def _course(
+    request: SlabRequest, file: ArrayFile, store: StoreLike, scratch: Any, watch: _Watch
+) -> tuple[Course, Cluster | None]:
+    """All passes, as `iterate` has them, and where they run."""
+    array, options = file.zarr, request.options
+    assert isinstance(options, SweepOptions), "sweeps are asked for"
+    array_file.check_target(array, store, overwrite=request.may_replace(store))
+    cluster, means = request.means()
+    made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
+    target = TargetSpec(store=store, settings=made, overwrite=request.overwrite)
+    residual = None if watch.residual is None else kernel_name(watch.residual)
+    known = SlabArrays(
+        shape=array.shape, dtypes=[array.dtype], sources=[file], targets=[target], by="iterate",
+        said={"sweeps": options.sweeps, "until": watch.until, "residual": residual},
+    )  # fmt: skip
+    where = scratch_of(scratch or settings.setting("scratch"), store, array)
+    stored = file.stored, array_file.preview(_plain(array), where), target.preview()
+    threads = means.get("threads") or settings.local_cores()
+    found = planned_pass(request, known, means, partial(plan_iterate, *stored, costs=means["costs"], threads=threads))
+    _check_kernel(request.kernel, array.dtype, found.plan)
+    id = found.left.id if found.left else uuid.uuid4().hex[:12]
     course = Course(
-        plan=plan,
-        kernel=kernel,
-        residual=watched,
-        until=until,
+        plan=found.plan,
+        kernel=request.kernel,
+        residual=watch.residual,
+        until=watch.until,
         source=file,
-        target=destination,
+        target=target,
         scratch=scratch_below(where, id),
-        content=content,
+        content=found.content,
         id=id,
-        resumes=left is not None,
-        processes=means.get("processes"),
+        resumes=found.left is not None,
+        processes=found.processes,
     )
-    if left:
-        course = course.gone_on_with(left)
-    return IterateJob(course, lambda _: open_array(store), cluster)
+    return course.gone_on_with(found.left) if found.left else course, cluster
 
 
 def _plain(array: zarr.Array) -> dict[str, Any]:

@@ -11,30 +11,31 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
-from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.run.job import Cluster, Graph
-from oocarrays.graphs.run.remains import NOTHING_LEFT
 from oocarrays.graphs.slabs.graph import build_graph
 from oocarrays.graphs.slabs.local import local_graph
-from oocarrays.graphs.slabs.resume import asked_of, left_by, slab_content, trust_of
-from oocarrays.graphs.slabs.tasks import Kernel, SlabRun, SlabTarget
+from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import checked_boundary
-from oocarrays.options.asked import check_distinct, cluster_of, dtypes_of, means_of, ranks_of, workspace_of
+from oocarrays.options.asked import check_distinct, dtypes_of, workspace_of
 from oocarrays.options.chunks import ChunksLike, regular_chunks
 from oocarrays.options.keywords import SlabKeywords
-from oocarrays.plan.slabs.cuts import checked, plan_slabs
+from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
+from oocarrays.plan.slabs.cuts import plan_slabs
+from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.presence import Policy
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -256,80 +257,54 @@ def map_slabs(
     """
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
-    asked: Any = {"depth": depth, "boundary": boundary, "prefetch": prefetch, "reuse": reuse, "workspace": workspace}
-    asked |= {"axis": axis, "height": height, "memory": memory, "dtype": dtype, "chunks": chunks, "ranks": ranks}
-    asked |= {"overwrite": overwrite, "resume": resume, "scheduler": scheduler, "workers": workers}
+    options = SlabOptions(
+        depth=depth, boundary=checked_boundary(boundary), prefetch=prefetch, reuse=reuse,
+        workspace=workspace_of(workspace), axis=axis, height=height, ranks=ranks,
+    )  # fmt: skip
+    request = SlabRequest(
+        kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
+        workers=workers, dtype=dtype, chunks=chunks,
+    )  # fmt: skip
     sources, place = _listed(source), placer(storage_options)
+    stores, single = [place(each) for each in _listed(target)], not isinstance(target, list | tuple)
     if any(isinstance(each, LocalArrays) for each in sources):
-        return LocalSlabJob(*local_pass(kernel, sources, target, folders=folders, place=place, **asked))
+        run, cluster, disks = local_pass(request, sources, stores, folders)
+        return LocalSlabJob(run, _opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
-    stores = [place(each) for each in _listed(target)]
     policies = [missing_of(each, missing) for each in sources]
     arrays = [array_file.open_array(place(each)) for each in sources]
-    run, cluster = _global_pass(kernel, arrays, policies, stores, **asked)
-    return SlabJob(run, _opener(stores, single=not isinstance(target, list | tuple)), cluster)
+    plain, cluster = _global_pass(request, arrays, policies, stores)
+    return SlabJob(plain, _opener(stores, open_array, single=single), cluster)
 
 
 def _global_pass(
-    kernel: Kernel,
+    request: SlabRequest,
     arrays: Sequence[zarr.Array],
     policies: Sequence[Policy],
     stores: Sequence[StoreLike],
-    *,
-    depth: Any,
-    boundary: Any,
-    memory: Any,
-    dtype: Any,
-    chunks: Any,
-    ranks: int | None,
-    axis: int | None,
-    height: int | None,
-    workspace: Any,
-    overwrite: bool,
-    resume: bool | str,
-    scheduler: Any,
-    workers: Sequence[str] | None,
-    **how: Any,
 ) -> tuple[SlabRun, Cluster | None]:
     """A pass over arrays in one file each, as `map_slabs` has it."""
     _check_alike(arrays)
     check_distinct(stores)
-    goes_on = trust_of(resume) is not None and array_file.unfinished_run(stores[0]) is not None
+    may_replace = request.may_replace(stores[0])
     for array, store in product(arrays, stores):
-        array_file.check_target(array, store, overwrite=overwrite or goes_on)
-    cluster = cluster_of(scheduler, workers)
-    means = means_of(cluster, memory)
-    cut = _chunks_of(arrays[0], chunks)
-    made = [
-        target_settings(arrays[0], cut) | {"dtype": each} for each in dtypes_of(dtype, arrays[0].dtype, len(stores))
+        array_file.check_target(array, store, overwrite=may_replace)
+    cluster, means = request.means()
+    made = target_settings(arrays[0], _chunks_of(arrays[0], request.chunks))
+    targets = [
+        TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=request.overwrite)
+        for store, dtype in zip(stores, dtypes_of(request.dtype, arrays[0].dtype, len(stores)), strict=True)
     ]
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
-    targets = [
-        SlabTarget(store=store, settings=each, overwrite=overwrite) for each, store in zip(made, stores, strict=True)
-    ]
-    edge = checked_boundary(boundary, *(array.dtype for array in arrays))
-    depths = checked(depth, arrays[0].shape, how["prefetch"], axis, height)
-    asked = asked_of(kernel, files, targets, depth=depths, boundary=edge)
-    left = left_by(stores[0], asked, sources=files, resume=resume) if goes_on else None
-    planner = partial(
-        plan_slabs,
-        [file.stored for file in files],
-        [array_file.preview(each, store) for each, store in zip(made, stores, strict=True)],
-        budget=means["budget"],
-        depth=depths,
-        boundary=edge,
-        workspace=workspace_of(workspace),
-        ranks=ranks_of(ranks, means),
-        processes=means.get("processes") or 1,
-        past_cache_above=settings.past_cache_above(),
-        **how,
-    )
-    own: dict[str, Any] = {"axis": axis, "height": height}
-    plan = left.planned(planner, **own) if left else planner(**own)
-    remains = left.remains(plan, targets) if left else NOTHING_LEFT
-    content = (left.begun_with if left else {}) | slab_content(plan, asked)
-    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), remains=remains), cluster
+    known = SlabArrays(
+        shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets
+    )  # fmt: skip
+    stored = [file.stored for file in files], [target.preview() for target in targets]
+    found = planned_pass(request, known, means, partial(plan_slabs, *stored))
+    remains, processes = found.remains(targets), found.processes
+    run = SlabRun(found.plan, request.kernel, files, targets, found.content, processes=processes, remains=remains)
+    return run, cluster
 
 
 def _listed(given: Any) -> list[Any]:
@@ -351,6 +326,6 @@ def _check_alike(arrays: Sequence[zarr.Array]) -> None:
         raise InputError(f"sources have shapes {arrays[0].shape} and {other.shape}: aligned arrays have one shape")
 
 
-def _opener(stores: Sequence[StoreLike], *, single: bool) -> Callable[[str], Any]:
+def _opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:
     """What a person gets: the target, or all of them."""
-    return lambda _: open_array(stores[0]) if single else [open_array(store) for store in stores]
+    return lambda _: opened(stores[0]) if single else list(map(opened, stores))

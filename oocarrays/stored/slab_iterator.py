@@ -9,9 +9,9 @@ Thakur 1995, section 5.5.2 and Figure 5.8.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 import numpy as np
@@ -19,10 +19,10 @@ from dask.utils import format_bytes
 
 from oocarrays.graphs import settings
 from oocarrays.graphs.run.missing import warn_of_missing
-from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
 from oocarrays.storage.files.array_file import ArrayFile
@@ -114,28 +114,13 @@ def _read_ahead(windows: Iterator[Window], prefetch: int) -> Generator[Window, N
         pool.shutdown(cancel_futures=True)
 
 
-def slabs_of(
-    file: ArrayFile,
-    *,
-    memory: int | float | str | None,
-    depth: int | Sequence[int],
-    boundary: str | float,
-    prefetch: int,
-    reuse: bool,
-    axis: int | None,
-    height: int | None,
-) -> SlabIterator:
+def slabs_of(file: ArrayFile, options: SlabOptions, memory: int | float | str | None) -> SlabIterator:
     """Plan the slabs of an array file: see `OutOfCoreArray.slabs`."""
-    plan = plan_slabs(
-        [file.stored],
+    asked = replace(
+        options,
         budget=settings.budget(memory),
-        depth=depth,
-        boundary=checked_boundary(boundary, file.dtype),
-        prefetch=prefetch or 1,  # a loop holds its slab while it asks for the next
-        reuse=reuse,
+        prefetch=options.prefetch or 1,  # a loop holds its slab while it asks for the next
         workspace=0,
         past_cache_above=settings.past_cache_above(),
-        axis=axis,
-        height=height,
     )
-    return SlabIterator(file, plan, prefetch)
+    return SlabIterator(file, plan_slabs([file.stored], (), asked), options.prefetch)

@@ -29,9 +29,7 @@ import numpy as np
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, unravel
 from oocarrays.mapping.layouts.boundary import Boundary, standing
 from oocarrays.mapping.section import Section
-
-Edges = tuple[tuple[int, ...], ...]
-"""Where the regions of ranks begin along each axis, and the extent."""
+from oocarrays.plan.slabs.options import Edges, SlabTerms
 
 
 class Slab(NamedTuple):
@@ -60,7 +58,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlabGeometry:
+class SlabGeometry(SlabTerms):
     """How arrays of one shape pass through a window."""
 
     edges: Edges
@@ -71,26 +69,12 @@ class SlabGeometry:
     """Elements of a slab along it, but for the last one of a region."""
     depth: tuple[int, ...]
     """Neighbours that the kernel sees on each side, in each axis."""
-    boundary: Boundary
-    """What stands beyond the edges."""
-    prefetch: int
-    """Slabs that are read ahead of the one that is computed."""
-    reuse: bool
-    """Whether what two windows share is handed on in memory instead of being read again."""
-    shared: bool
-    """Whether a rank can read what is in the region of another: all are in one array file."""
     sources: tuple[Stored, ...]
     """What is read: the array, or the file of one rank."""
     targets: tuple[Stored, ...]
     """What is written."""
     workspace: int
     """Bytes that the kernel holds beside its blocks and its results, in each rank."""
-    processes: int
-    """Processes among which the ranks are shared out."""
-    budget: int
-    """Bytes that each process may hold."""
-    halos: tuple[tuple[int, ...], ...] = ()
-    """Of each source that is in a file a rank: elements of the halo there, on either side; they are not read."""
     estimated: bool = False
     """Whether the workspace is an estimate: the first kernel then shows if there is room for what it holds."""
     past_cache: bool = False
@@ -354,12 +338,8 @@ def example_plan(ranks: Literal[1, 2] = 1, boundary: Boundary = "none") -> SlabG
         height=2,
         depth=(1, 0),
         boundary=boundary,
-        prefetch=1,
-        reuse=True,
-        shared=True,
         sources=(rows,),
         targets=(),
         workspace=0,
-        processes=1,
         budget=2**23,
     )

@@ -10,20 +10,19 @@ Thakur 1995, section 5.4, is the sweep that is written each time.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, repeat
 from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.layouts.boundary import Boundary
 from oocarrays.plan.cost import Costs, Traffic
-from oocarrays.plan.slabs.cuts import WORKSPACE, checked, plan_slabs
+from oocarrays.plan.slabs.cuts import WORKSPACE, plan_slabs
+from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.plan.slabs.sweeps import Sweeps, fitting_tile
 
@@ -83,6 +82,11 @@ class IteratePlan:
     """Predicted seconds of all passes."""
 
     @property
+    def cut(self) -> dict[str, Any]:
+        """Which slab of which pass is which: as options take it, to cut the same ones."""
+        return {**self.passes[0].slabs.cut, "fuse": self.fuse}
+
+    @property
     def sweeps(self) -> int:
         """Sweeps in all, at most."""
         return sum(each.sweeps.count for each in self.passes)
@@ -131,23 +135,20 @@ def alike(passes: Iterable[SweptPass]) -> list[tuple[SweptPass, int]]:
     return [(each, counts[number]) for number, each in {id(each): each for each in passes}.items()]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions(SlabOptions):
+    """All that may be asked of an iteration."""
+
+    sweeps: int
+    """How many there are in all, at most."""
+    fuse: int | Literal["auto"] = "auto"
+    """Sweeps of one pass, at most; ``"auto"``: those with which all takes least."""
+    watched: bool = False
+    """Whether a residual is looked at after each pass: auto then leaves at least `NOTICED` passes."""
+
+
 def plan_iterate(
-    source: Stored,
-    scratch: Stored,
-    target: Stored,
-    *,
-    sweeps: int,
-    budget: int,
-    costs: Costs,
-    depth: int | Sequence[int] = 1,
-    boundary: Boundary = "none",
-    fuse: int | Literal["auto"] = "auto",
-    watched: bool = False,
-    threads: int = 1,
-    workspace: int | float | None = None,
-    axis: int | None = None,
-    height: int | None = None,
-    **how: Any,
+    source: Stored, scratch: Stored, target: Stored, options: SweepOptions, *, costs: Costs, threads: int = 1
 ) -> IteratePlan:
     """Choose how many sweeps are fused, and the slabs.
 
@@ -155,22 +156,10 @@ def plan_iterate(
     ----------
     source, scratch, target : Stored
         Of one shape.
-    sweeps : int
-        How many there are in all, at most.
-    budget : int
-        Bytes that each process may hold.
     costs : Costs
         What the machine takes.
-    fuse : int or str
-        Sweeps of one pass, at most; ``"auto"``: those with which all takes least.
-    watched : bool
-        Whether a residual is looked at after each pass: auto then leaves at least `NOTICED` passes.
     threads : int
         Processors of a process: what its ranks leave idle, they use for tiles.
-    workspace : int or float
-        What the kernel holds beside its block and its result: bytes, or as a float multiples of its block.
-    axis, height, how
-        As in `plan_slabs`.
 
     Raises
     ------
@@ -179,17 +168,13 @@ def plan_iterate(
     BudgetError
         Where no slab fits, or with a number that is asked for none.
     """
-    shape = source.grid.shape
-    depths = checked(depth, shape, how.get("prefetch", 1), axis, height)
+    sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(source.grid.shape)
     _check_counts(sweeps, fuse)
-    pass_of = _Passes(
-        source=source, scratch=scratch, target=target, depth=depths, boundary=boundary, workspace=workspace,
-        watched=watched, threads=threads, budget=budget, costs=costs, axis=axis, height=height, how=how,
-    )  # fmt: skip
+    pass_of = _Passes(source=source, scratch=scratch, target=target, options=asked, costs=costs, threads=threads)
     if fuse != "auto":
         return pass_of.plan(sweeps, fuse)
     plans, refused = [], None
-    for count in _candidates(sweeps, max(sweeps // NOTICED, 1) if watched else sweeps):
+    for count in _candidates(sweeps, max(sweeps // NOTICED, 1) if options.watched else sweeps):
         try:
             plans.append(pass_of.plan(sweeps, count))
         except BudgetError as error:
@@ -239,44 +224,38 @@ class _Passes:
     source: Stored
     scratch: Stored
     target: Stored
-    depth: tuple[int, ...]
-    boundary: Boundary
-    workspace: int | float | None
-    watched: bool
-    threads: int
-    budget: int
+    options: SweepOptions
     costs: Costs
-    axis: int | None
-    height: int | None
-    how: dict[str, Any]
+    threads: int
 
     def plan(self, sweeps: int, fuse: int) -> IteratePlan:
         """All passes, of slabs of one height: the best for the one that holds most."""
         counts = shares(sweeps, fuse)
         most = self._best(max(counts)).slabs
+        above = self.options.past_cache_above / len(counts)  # the cache takes what all of them write
+        same = replace(self.options, **most.cut, past_cache_above=above)
 
         @cache
         def one(count: int, first: bool, last: bool) -> SweptPass:
             ends = self.source if first else self.scratch, self.target if last else self.scratch
-            above = self.how.get("past_cache_above", math.inf) / len(counts)  # the cache takes what all of them write
-            same: Any = {"axis": most.axis, "height": most.height, "edges": most.edges}
-            return self._pass(count, *ends, past_cache_above=above, **same)
+            return self._pass(count, *ends, same)
 
         passes = tuple(one(n, i == 0, i == len(counts) - 1) for i, n in enumerate(counts))
         return IteratePlan(
             fuse=max(*counts, 1),
             passes=passes,
-            copy=one(0, False, True) if self.watched and len(passes) > 1 else None,
+            copy=one(0, False, True) if self.options.watched and len(passes) > 1 else None,
             seconds=sum(count * each.seconds(self.costs) for each, count in alike(passes)),
         )
 
     def _best(self, count: int) -> SweptPass:
         """Slabs twice as tall again and again, where a higher halo is worth it."""
-        best = self._pass(count, self.source, self.target, axis=self.axis, height=self.height)
-        while self.height is None and best.slabs.height < max(best.slabs.shape[best.slabs.axis], 1):
-            taller = {"axis": best.slabs.axis, "height": 2 * best.slabs.height, "ranks": best.slabs.ranks}
+        best = self._pass(count, self.source, self.target, self.options)
+        while self.options.height is None and best.slabs.height < max(best.slabs.shape[best.slabs.axis], 1):
+            axis, height, ranks = best.slabs.axis, 2 * best.slabs.height, best.slabs.ranks
             try:
-                other = self._pass(count, self.source, self.target, **taller)
+                taller = replace(self.options, axis=axis, height=height, ranks=ranks)
+                other = self._pass(count, self.source, self.target, taller)
             except BudgetError:
                 break
             if other.slabs.ranks < best.slabs.ranks or other.seconds(self.costs) >= best.seconds(self.costs):
@@ -284,37 +263,33 @@ class _Passes:
             best = other
         return best
 
-    def _pass(self, count: int, source: Stored, target: Stored, **cut: Any) -> SweptPass:
+    def _pass(self, count: int, source: Stored, target: Stored, options: SweepOptions) -> SweptPass:
         """One pass: where threads sweep together and what suits them is too large, in blocks as for one thread."""
         if self.threads > 1:
             with suppress(BudgetError):
-                return self._cut(count, source, target, together=True, **cut)
-        return self._cut(count, source, target, together=False, **cut)
+                return self._cut(count, source, target, options, together=True)
+        return self._cut(count, source, target, options, together=False)
 
     def _cut(
-        self, count: int, source: Stored, target: Stored, threads: int = 1, *, together: bool, **cut: Any
+        self, count: int, source: Stored, target: Stored, options: SweepOptions, threads: int = 1, *, together: bool
     ) -> SweptPass:
-        shape, itemsize = source.grid.shape, source.itemsize
-        sweeps = Sweeps.of(shape, count, self.depth, self.boundary, itemsize, together=together)
-        slabs = plan_slabs(
-            [source],
-            [target],
-            budget=self.budget,
-            depth=sweeps.reach,
-            boundary="periodic" if self.boundary == "periodic" else "none",
-            workspace=threads * self._held(sweeps, source.itemsize),
-            **(self.how | cut),
-        )
+        shape, itemsize, edge = source.grid.shape, source.itemsize, options.boundary
+        assert isinstance(options.depth, tuple), "options have been checked"
+        sweeps = Sweeps.of(shape, count, options.depth, edge, itemsize, together=together)
+        held, beyond = threads * self._held(sweeps, itemsize), edge if edge == "periodic" else "none"
+        asked = replace(options, depth=sweeps.reach, boundary=beyond, workspace=held)
+        slabs = plan_slabs([source], [target], asked)
         idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle
-                same = cut | {"axis": slabs.axis, "height": slabs.height, "edges": slabs.edges}
-                return self._cut(count, source, target, idle, together=together, **same)
+                same = replace(options, **slabs.cut)
+                return self._cut(count, source, target, same, idle, together=together)
         return SweptPass(slabs=slabs, sweeps=sweeps, threads=threads, together=together)
 
     def _held(self, sweeps: Sweeps, itemsize: int) -> int:
         """Bytes that sweeping a tile holds: buffers, a kernel's result and its workspace, residuals."""
         block = sweeps.block_bytes(itemsize)
-        multiple = WORKSPACE if self.workspace is None else self.workspace
+        asked = self.options.workspace
+        multiple = WORKSPACE if asked is None else asked
         kernel = multiple if isinstance(multiple, int) else int(multiple * block)
-        return sweeps.held_bytes(itemsize) + kernel + (1 + 3 * self.watched) * block
+        return sweeps.held_bytes(itemsize) + kernel + (1 + 3 * self.options.watched) * block

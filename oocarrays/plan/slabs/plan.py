@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
@@ -21,6 +22,8 @@ SLAB_BYTES = 12 * 2**10
 """Bytes of the tasks of a slab, as Dask keeps and orders them."""
 PROCESS_BYTES = 3 * 2**20
 """Bytes that a process takes to run any pass: stacks of threads, open arrays, the scheduler."""
+CUT = ("edges", "axis", "height")
+"""Fields of a plan that say which slab is which."""
 RESULTS = 2
 """Results that a rank has at one time: one is computed while the one before it is written."""
 
@@ -28,6 +31,11 @@ RESULTS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabPlan(SlabGeometry):
     """How arrays of one shape pass through a window, and what that takes."""
+
+    @property
+    def cut(self) -> dict[str, Any]:
+        """Which slab is which: as options take it, to cut the same ones."""
+        return {name: getattr(self, name) for name in CUT}
 
     @property
     def peak_bytes(self) -> int:

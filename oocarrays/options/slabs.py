@@ -1,0 +1,140 @@
+"""A pass over slabs as a person asks for it: the same for global array files, local ones and iterations.
+
+request, arrays ─► options, checked ─► what a run has left, where it is to go on ─► plan ─► what the journal keeps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from oocarrays.graphs import settings
+from oocarrays.graphs.run.job import Cluster
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.slabs.resume import Cut, Stopped, asked_of, left_by, slab_content, trust_of
+from oocarrays.graphs.slabs.tasks import Kernel
+from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.options.asked import cluster_of, means_of, ranks_of
+from oocarrays.options.chunks import ChunksLike
+from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike, unfinished_run
+from oocarrays.storage.files.target import TargetSpec
+
+Plan = TypeVar("Plan", bound=Cut)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabRequest:
+    """What a person asks of a pass, beside its arrays: as `oocarrays.map_slabs` takes it."""
+
+    kernel: Kernel
+    """The function of a block."""
+    options: SlabOptions
+    """How slabs are to be cut, read and held."""
+    memory: int | float | str | None
+    """Bytes that each process may hold."""
+    overwrite: bool
+    """Whether a target that is there may be replaced."""
+    resume: bool | str
+    """Whether to go on with what is there, and how far it is trusted."""
+    scheduler: Any
+    """Where it runs: a client, or a name."""
+    workers: Sequence[str] | None
+    """On which of its workers."""
+    dtype: Any = None
+    """Of the targets' elements."""
+    chunks: ChunksLike | None = None
+    """Of the targets."""
+
+    def goes_on(self, target: StoreLike) -> bool:
+        """Whether it goes on with what a run has left at its first target."""
+        return trust_of(self.resume) is not None and unfinished_run(target) is not None
+
+    def may_replace(self, target: StoreLike) -> bool:
+        """Whether something may be there where it writes; ``target`` is the first."""
+        return self.goes_on(target) or self.overwrite
+
+    def means(self, client: Any = None) -> tuple[Cluster | None, dict[str, Any]]:
+        """Where it runs, and what a plan may use there; ``client`` is that of the arrays, where they have one."""
+        cluster = cluster_of(client or self.scheduler, self.workers)
+        return cluster, means_of(cluster, self.memory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabArrays:
+    """What a pass reads and writes."""
+
+    shape: tuple[int, ...]
+    """Extent of each axis, in elements."""
+    dtypes: Sequence[np.dtype]
+    """Of the sources' elements."""
+    sources: Sequence[ArrayFile]
+    """What is read, as far as everybody sees it."""
+    targets: Sequence[TargetSpec]
+    """What is written; the journal is beside the first."""
+    said: Mapping[str, Any] = field(default_factory=dict)
+    """What else must be asked for again to go on."""
+    by: str = "map_slabs"
+    """The function that was called."""
+    stopped: type[Stopped] = Stopped
+    """What such a pass leaves when it stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPass(Generic[Plan]):
+    """A pass that has been planned: a new one, or one that goes on."""
+
+    plan: Plan
+    """Its plan."""
+    content: dict[str, Any]
+    """What the journal keeps of it."""
+    left: Stopped | None
+    """What it goes on with."""
+    processes: int | None
+    """Workers that it is planned for; None for threads of one process."""
+
+    def remains(self, targets: Sequence[TargetSpec]) -> Remains:
+        """What a run of slabs is given of that."""
+        return self.left.remains(self.plan, targets) if self.left else NOTHING_LEFT
+
+
+def planned_pass(
+    request: SlabRequest, arrays: SlabArrays, means: Mapping[str, Any], plan: Callable[[Any], Plan]
+) -> PlannedPass[Plan]:
+    """Plan a pass, or the rest of one that stopped.
+
+    Parameters
+    ----------
+    plan : callable
+        Makes a plan of options.
+
+    Raises
+    ------
+    InputError
+        One of its kinds: `BudgetError` where no slab fits, `JournalError` where what is left was asked for otherwise.
+    """
+    target, options = arrays.targets[0].store, _settled(request.options, arrays, means)
+    asked = asked_of(
+        request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
+    )
+    left = None
+    if request.goes_on(target):
+        left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume, kind=arrays.stopped)
+    made = left.planned(plan, options) if left else plan(options)
+    content = (left.begun_with if left else {}) | slab_content(made, asked, arrays.by)
+    return PlannedPass(plan=made, content=content, left=left, processes=means.get("processes"))
+
+
+def _settled(options: SlabOptions, arrays: SlabArrays, means: Mapping[str, Any]) -> SlabOptions:
+    """The same with what the arrays and the machine say."""
+    return replace(
+        options.checked(arrays.shape),
+        boundary=checked_boundary(options.boundary, *arrays.dtypes),
+        budget=means["budget"],
+        processes=means.get("processes") or 1,
+        ranks=ranks_of(options.ranks, means),
+        past_cache_above=settings.past_cache_above(),
+    )

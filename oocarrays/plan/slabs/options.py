@@ -1,0 +1,92 @@
+"""Options of a pass over slabs: they are written down once, and travel whole from who asks to the plan.
+
+map_slabs, iterate, a.slabs ─► SlabOptions ─► the same, checked, with budget and ranks ─► SlabPlan: terms, and its cut
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.given import whole
+from oocarrays.mapping.layouts.boundary import Boundary
+
+Edges = tuple[tuple[int, ...], ...]
+"""Where the regions of ranks begin along each axis, and the extent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabTerms:
+    """Terms of a pass that its plan keeps as they were asked for."""
+
+    depth: int | Sequence[int] = 0
+    """Neighbours that the kernel sees on each side: in all axes, or in each."""
+    boundary: Boundary = "none"
+    """What stands beyond the edges."""
+    prefetch: int = 1
+    """Slabs that are read ahead of the one that is computed."""
+    reuse: bool = True
+    """Whether what two windows share is handed on in memory instead of being read again."""
+    shared: bool = True
+    """Whether a rank can read what is in the region of another: all are in one array file."""
+    halos: tuple[tuple[int, ...], ...] = ()
+    """Of each source that is in a file a rank: elements of the halo there, on either side; they are not read."""
+    processes: int = 1
+    """Processes among which the ranks are shared out."""
+    budget: int = 0
+    """Bytes that each process may hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabOptions(SlabTerms):
+    """All that may be asked of a pass over slabs; what is left out is chosen."""
+
+    workspace: int | float | None = None
+    """Bytes that the kernel holds beside its blocks and its results, or as a float multiples of its blocks."""
+    axis: int | None = None
+    """The axis along which slabs follow one another."""
+    height: int | None = None
+    """Elements of a slab along it."""
+    edges: Edges | None = None
+    """Where the regions of ranks begin along each axis, and the extent, where they are given."""
+    ranks: int | None = None
+    """Ranks, at most: no more than there are slabs, and in one process fewer, where not all fit; by default one."""
+    past_cache_above: float = math.inf
+    """Bytes: where more is written, or of a loop read, that goes past the system's cache, and what is read, too."""
+
+    def checked(self, shape: tuple[int, ...]) -> Self:
+        """Give the same with the depth in each axis.
+
+        >>> SlabOptions(depth=1).checked((9, 4)).depth
+        (1, 1)
+
+        Raises
+        ------
+        InputError
+            Where depth, axis, height or prefetch cannot be of an array of this shape.
+        """
+        depth, axis, height, prefetch = self.depth, self.axis, self.height, self.prefetch
+        depths: tuple[Any, ...] = (
+            tuple(depth) if np.ndim(depth) and isinstance(depth, Sequence | np.ndarray) else (depth,) * len(shape)
+        )
+        if len(depths) != len(shape) or not all(isinstance(d, int | np.integer) and d >= 0 for d in depths):
+            raise InputError(f"depth={depth!r} is not one whole number from 0 on, or one for each of {len(shape)} axes")
+        if not shape:
+            raise InputError("an array without axes has no slabs: it needs one axis at least")
+        if not isinstance(prefetch, int | np.integer) or prefetch < 0:
+            raise InputError(f"prefetch={prefetch!r} is no whole number from 0 on: with 0 nothing is read ahead")
+        if axis is not None and whole(axis, "axis") not in range(-len(shape), len(shape)):
+            raise InputError(f"axis={axis!r} is none of the {len(shape)} axes of shape {shape}")
+        if height is not None and (not isinstance(height, int | np.integer) or height < 1):
+            raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")
+        return replace(self, depth=tuple(map(int, depths)))
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The terms that a plan keeps."""
+        return {field.name: getattr(self, field.name) for field in fields(SlabTerms)}
