@@ -30,6 +30,7 @@ FLOORS = """
     graphs
     graphs.cluster
     graphs.run
+    graphs.exchange
     graphs.rechunk
     graphs.slabs graphs.lazy
     graphs.layouts

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
@@ -20,7 +19,7 @@ from dask.highlevelgraph import HighLevelGraph
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.run.telling import tell, topic_of
+from oocarrays.graphs.run.tasks import Tasks
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
 from oocarrays.plan.layouts.halos import lent
@@ -30,9 +29,9 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Casting:
-    """What the tasks of a multicast do."""
+@dataclass(eq=False, kw_only=True)
+class Casting(Tasks):
+    """The tasks of a multicast."""
 
     plan: MulticastPlan
     """Who has what, and who sends it to whom."""
@@ -40,16 +39,19 @@ class Casting:
     """Of the elements."""
     files: LocalFiles | None
     """Where ranks read it; None where they have it in memory."""
-    meter: Meter
-    """What has been read, in each process."""
-    topic: str
-    """The name under which a cluster tells what has been read."""
+    workers: int
+    """Workers that ranks are put on; 0 for threads, which send no messages."""
 
-    def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
-        """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        return getattr(self, verb)(*args, *inputs[:buffers])
+    def __post_init__(self) -> None:
+        self.id = new_suffix()
+        self._here()
 
-    def give(self, rank: int, part: np.ndarray | None = None) -> np.ndarray:
+    @property
+    def on_workers(self) -> bool:
+        """Whether ranks are workers, which tell a cluster what they did."""
+        return bool(self.workers)
+
+    def _give(self, rank: int, part: np.ndarray | None = None) -> np.ndarray:
         """What a rank has of the section."""
         places = self.plan.piece(rank)[1]
         return self._read(rank, places) if part is None else np.ascontiguousarray(lent(part, places))
@@ -58,22 +60,27 @@ class Casting:
         assert self.files is not None, "ranks without parts have files"
         depth = self.files.descriptor.depth
         there = tuple(map(moved, places, depth))
-        piece = read_section(self.files.file(rank), there, meter=self.meter, threads=1)
-        tell(self.topic, "give", (rank,), self.meter)
-        return piece
+        return read_section(self.files.file(rank), there, meter=self.meter, threads=1)
 
-    def gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:
+    def _gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:
         """The section, which nobody may change: others have the same."""
         made = np.empty(lengths(self.plan.selection.axes), self.dtype)
         for holder, piece in zip(self.plan.holders, pieces, strict=True):
             made[index_of(self.plan.piece(holder)[0])] = piece
+            self._came(piece, holder, rank)
         whole = np.ascontiguousarray(self.plan.selection.arranged(made))
         whole.flags.writeable = False
         return whole
 
-    def pass_on(self, rank: int, whole: np.ndarray) -> np.ndarray:
+    def _pass_on(self, rank: int, whole: np.ndarray) -> np.ndarray:
         """What has come."""
+        self._came(whole, None, rank)
         return whole
+
+    def _came(self, data: np.ndarray, source: int | None, rank: int) -> None:
+        """Count a message, where it is one."""
+        if self.on_workers and source != rank:
+            self.meter.add(messages=1, sent_bytes=data.nbytes)
 
 
 def cast(
@@ -94,9 +101,9 @@ def cast(
     workers : sequence of str
         Where ranks are put.
     """
-    suffix = new_suffix()
-    casting = Casting(plan=plan, dtype=dtype, files=files, meter=meter or Meter(), topic=topic_of(suffix))
-    builder = Builder(suffix, Casting.task, casting)
+    casting = Casting(plan=plan, dtype=dtype, files=files, workers=len(workers))
+    casting.meter = meter or casting.meter
+    builder, suffix = Builder(casting.id, Casting.task, casting), casting.id
     if workers:
         builder.share("multicast")
     given = [builder.add("give", rank, buffers=(parts.keys[rank],) if parts else ()) for rank in plan.holders]

@@ -18,23 +18,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from dask.task_spec import Task
 
 from oocarrays.graphs.collective.read_tasks import Reading
-from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.steps import Exchange, Key
-from oocarrays.graphs.run.telling import topic_of
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.collective.read import AHEAD, CollectivePlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +68,9 @@ def collective_read(
     **how
         ``under_way`` and ``costs``, as `Reading` has them.
     """
-    suffix = new_suffix()
-    reading = Reading(
-        file=file, plan=plan, meter=meter or Meter(), topic=topic_of(suffix), selections=tuple(selections), **how
-    )
-    builder = _Builder(reading, suffix)
+    reading = Reading(file=file, plan=plan, selections=tuple(selections), **how)
+    reading.meter = meter or reading.meter
+    builder = _Builder(reading)
     between_workers = _in_steps if plan.schedule else _at_one_time
     together = between_workers if plan.workers else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
@@ -153,8 +147,8 @@ def _in_steps(builder: _Builder) -> list[Key]:
 class _Builder(Builder):
     """Adds the tasks of one collective read."""
 
-    def __init__(self, reading: Reading, suffix: str) -> None:
-        super().__init__(suffix, Reading.task, reading)
+    def __init__(self, reading: Reading) -> None:
+        super().__init__(reading.id, Reading.task, reading)
         self.share("reading")
         self.reading, self.plan = reading, reading.plan
         self.taken: defaultdict[tuple[int, int], list[Key]] = defaultdict(list)

@@ -10,34 +10,28 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.missing import warn_of_missing
-from oocarrays.graphs.run.steps import Carried, arrived_parts, carried_parts, sent_parts
-from oocarrays.graphs.run.telling import tell
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.collective.read import CollectivePlan, in_one_piece, part_shape
 from oocarrays.plan.collective.wanted import Place, places
 from oocarrays.plan.cost import Costs
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.piecewise import read_pieces
 from oocarrays.storage.sections.read import read_section
 
 if TYPE_CHECKING:
-    from oocarrays.graphs.cluster.nearby import Message
     from oocarrays.graphs.collective.deliveries import Delivery, Part
 
 Packed = tuple[Place, np.ndarray]
 """Elements, and where they belong in a part."""
-READS = ("read", "independent")
-"""What tasks on workers say when they have done it."""
 
 
 @dataclass(slots=True)
@@ -49,33 +43,33 @@ class Read:
     wants is in its part already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What the tasks of a collective read do."""
+@dataclass(eq=False, kw_only=True)
+class Reading(Messages):
+    """The tasks of a collective read."""
 
     file: ArrayFile
     """What is read."""
     plan: CollectivePlan
     """Who reads what for whom."""
-    meter: Meter
-    """What has been read, in each process."""
-    topic: str
-    """The name under which a cluster tells what has been read."""
     under_way: int = 16
     """Requests that a rank has under way at one time, to stores that are no local files."""
     costs: Costs | None = None
     """What the plan was made with."""
-    rooms: Rooms = field(default_factory=Rooms)
-    """Memory of rounds, in each process."""
     selections: tuple[Selection, ...] = ()
     """How what each rank wants stands in its array, where that is not as it is read."""
 
-    def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
-        """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        result = getattr(self, verb)(*args, *inputs[:buffers])
+    def __post_init__(self) -> None:
+        self.id = new_suffix()
+        self._here()
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether ranks are workers, which tell a cluster what they did."""
+        return bool(self.plan.workers)
+
+    def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
+        result = super()._do(verb, args, inputs)
         warn_of_missing(self.meter, self.file.presence.name, so_far=True)
-        if verb in READS:
-            tell(self.topic, verb, args, self.meter)
         return result
 
     def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
@@ -86,17 +80,17 @@ class Reading:
 
     # ------------------------------------------------------------------ each for itself, or all on threads
 
-    def make(self, rank: int) -> np.ndarray:
+    def _make(self, rank: int) -> np.ndarray:
         """A rank's part, still empty, of an array that is there."""
         self.file.presence.check()
         return np.empty(part_shape(self.plan, rank), self.file.dtype)
 
-    def independent(self, rank: int) -> np.ndarray:
+    def _independent(self, rank: int) -> np.ndarray:
         """A rank's part, read by itself."""
         self.file.presence.check()
-        return self.filled(rank, self._section(self.plan.requests[rank]))
+        return self._filled(rank, self._section(self.plan.requests[rank]))
 
-    def gather(self, number: int, source: int, *parts: np.ndarray) -> None:
+    def _gather(self, number: int, source: int, *parts: np.ndarray) -> None:
         """Read what an aggregator reads in a round, and fill the parts of those who want any of it."""
         filled = dict(zip(self.wanting(number, source), parts, strict=True))
         for box in self.plan.rounds[number][source]:
@@ -117,26 +111,26 @@ class Reading:
         found: list[int] = np.flatnonzero(self.plan.sizes(number)[source]).tolist()
         return found
 
-    def filled(self, rank: int, part: np.ndarray) -> np.ndarray:
+    def _filled(self, rank: int, part: np.ndarray) -> np.ndarray:
         """A rank's array, when all has been read that it wants."""
         return self.selections[rank].arranged(part) if self.selections else part
 
     # ------------------------------------------------------------------ between workers
 
-    def begin(self, rank: int) -> Part:
+    def _begin(self, rank: int) -> Part:
         """A rank's part, still empty."""
         from oocarrays.graphs.collective.deliveries import Part
 
-        part = Part(self.make(rank), (self.topic, rank))
+        part = Part(self._make(rank), (self.topic, rank))
         part.expect()
         return part
 
-    def end(self, rank: int, part: Part) -> np.ndarray:
+    def _end(self, rank: int, part: Part) -> np.ndarray:
         """A rank's array, when all has come that it wants."""
         part.done()
-        return self.filled(rank, part.array)
+        return self._filled(rank, part.array)
 
-    def read(self, number: int, rank: int, part: Part) -> Read:
+    def _read(self, number: int, rank: int, part: Part) -> Read:
         """What an aggregator reads in a round: each piece is packed for all who want some of it while it is there."""
         pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
         sent = _Memory(self.rooms.take(sum(piece.sent_bytes for piece in pieces)))
@@ -151,7 +145,7 @@ class Reading:
         packed: defaultdict[int, list[Packed]] = defaultdict(list)
         for piece, data in zip(pieces, come, strict=True):
             for want in piece.wanted:
-                packed[want.rank].append((want.there, self._taken(piece, want, data, part, sent)))
+                packed[want.rank].append((want.there, self._elements_for(piece, want, data, part, sent)))
         return Read(dict(packed))
 
     def _piece(self, rank: int, box: Section, axes: Axes) -> _Piece:
@@ -161,7 +155,7 @@ class Reading:
         return _Piece(axes, self.file.dtype, wanted, rank, stays)
 
     @staticmethod
-    def _taken(piece: _Piece, want: _Want, data: np.ndarray, part: Part, sent: _Memory) -> np.ndarray:
+    def _elements_for(piece: _Piece, want: _Want, data: np.ndarray, part: Part, sent: _Memory) -> np.ndarray:
         """What a rank wants of a piece: in the part, where that is the aggregator's own; else contiguous."""
         mine = selected(data, want.inside)
         if want.rank == piece.reader:
@@ -184,7 +178,7 @@ class Reading:
             return sent.room(piece.shape, piece.dtype)
         return _Memory(self.rooms.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
-    def keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
+    def _keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
         """A rank's part, and in it what it has read for itself."""
         for place, data in read.packed.get(rank, ()):
             part.put(place, data)
@@ -192,51 +186,46 @@ class Reading:
 
     # ------------------------------------------------------------------ all messages of a round at one time
 
-    def message(self, number: int, final: int, rank: int, read: Read) -> Delivery:
+    def _message(self, number: int, final: int, rank: int, read: Read) -> Delivery:
         """What goes to another rank."""
         from oocarrays.graphs.collective.deliveries import Delivery
 
-        return Delivery((self.topic, final), *zip(*read.packed[final], strict=True))
+        delivery = Delivery((self.topic, final), *zip(*read.packed[final], strict=True))
+        self.meter.add(messages=1, sent_bytes=delivery.nbytes)
+        return delivery
 
-    def fill(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> Part:
+    def _fill(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> Part:
         """A rank's part, and in it what it and others have read of a round."""
         if read is not None:
-            self.keep(number, rank, part, read)
+            self._keep(number, rank, part, read)
         for delivery in deliveries:
             delivery.fill(part)
         return part
 
-    def finish(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> np.ndarray:
+    def _finish(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> np.ndarray:
         """A rank's array, when the last has come that it wants."""
-        return self.end(rank, self.fill(number, rank, part, read, *deliveries))
+        return self._end(rank, self._fill(number, rank, part, read, *deliveries))
 
-    def took(self, number: int, rank: int) -> None:
+    def _took(self, number: int, rank: int) -> None:
         """Say that all has been received of a round."""
 
     # ------------------------------------------------------------------ by a schedule
 
-    def send(self, number: int, stage: int, rank: int, read: Read | None, carried: Carried | None) -> Message | None:
-        """The message of a step, packed when it goes."""
-        assert self.plan.schedule is not None, "there are steps"
-        return sent_parts(self.plan.schedule, stage, rank, _Packed(self.plan.ranks, rank, read, self.rooms), carried)
+    def packed(self, round: Round, rank: int, held: Read, final: int) -> np.ndarray | None:
+        """What a rank has read for another, piece after piece."""
+        if final not in held.packed or final == rank:
+            return None
+        return self.rooms.joined([piece for _, piece in held.packed[final]])
 
-    def carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
-        """What this rank holds for others."""
-        assert self.plan.schedule is not None, "there are steps"
-        return carried_parts(self.plan.schedule, stage, rank, carried, messages, self.rooms)
-
-    def taken(self, number: int, stage: int, rank: int) -> None:
-        """Say that a step's message has been received."""
-
-    def receive(self, number: int, stage: int, rank: int, part: Part, *messages: Message | None) -> Part:
+    def placed(self, round: Round, stage: int, rank: int, there: Part, came: dict[int, np.ndarray]) -> Part:
         """A rank's part, and in it what has come."""
-        for source, data in arrived_parts(rank, messages).items():
+        for source, data in came.items():
             elements, start = data.view(self.file.dtype), 0
-            for piece, axes in self.plan.pieces(number, source):
-                there = part.at(places(self.plan.requests[rank], piece, axes)[0])
-                there[...] = elements[start : start + there.size].reshape(there.shape)
-                start += there.size
-        return part
+            for piece, axes in self.plan.pieces(round[0], source):
+                room = there.at(places(self.plan.requests[rank], piece, axes)[0])
+                room[...] = elements[start : start + room.size].reshape(room.shape)
+                start += room.size
+        return there
 
 
 class _Memory:
@@ -306,22 +295,6 @@ class _Piece(NamedTuple):
         as_it_is = [want for want in self.wanted if self.goes_as_it_is(want)]
         packed = (math.prod(w.shape) for w in self.wanted if w.rank != self.reader and not self.goes_as_it_is(w))
         return sum(packed) * self.dtype.itemsize + (self.nbytes if as_it_is else 0)
-
-
-class _Packed(Sequence[np.ndarray | None]):
-    """Messages of one rank as bytes, each made when it is asked for."""
-
-    def __init__(self, ranks: int, rank: int, read: Read | None, rooms: Rooms) -> None:
-        self._ranks, self._rank, self._rooms = ranks, rank, rooms
-        self._packed = read.packed if read else {}
-
-    def __len__(self) -> int:
-        return self._ranks
-
-    def __getitem__(self, final: Any) -> Any:
-        if final not in self._packed or final == self._rank:
-            return None
-        return self._rooms.joined([piece for _, piece in self._packed[final]])
 
 
 def selected(data: np.ndarray, place: Place) -> np.ndarray:

@@ -18,15 +18,16 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.graphs.collective.read_tasks import selected
+from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.rechunk.run import ONE_PROCESS
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.run.steps import Exchange, Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
@@ -34,9 +35,6 @@ from oocarrays.plan.collective.wanted import places
 from oocarrays.plan.collective.write import AHEAD, CollectiveWritePlan
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.sections.overlay import Piece, write_box
-
-if TYPE_CHECKING:
-    from oocarrays.graphs.cluster.nearby import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +45,7 @@ class InPlace:
     """Its folder, or its store and path, or that of their group."""
 
 
-@dataclass(slots=True)
-class Came:
-    """What has come for an aggregator in a round; it does not tell Dask how large it is: the plan has counted it."""
-
-    messages: dict[int, np.ndarray]
-    """Bytes by the rank that packed them."""
-
-
-class WritingRun(Work):
+class WritingRun(Messages, Work):
     """One run of a collective write, shared by its tasks.
 
     Parameters
@@ -81,10 +71,6 @@ class WritingRun(Work):
         file = self._file if isinstance(self._file, bytes) else pickle.dumps(self._file)
         names = ("plan", "selections", "id", "processes", "journal")
         return {name: getattr(self, name) for name in names} | {"_file": file}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
 
     @property
     def file(self) -> ArrayFile:
@@ -137,44 +123,20 @@ class WritingRun(Work):
 
     # ------------------------------------------------------------------ between workers
 
-    def _send(self, number: int, stage: int, rank: int, own: np.ndarray | None, carried: Carried | None) -> Any:
-        """The message of a step, packed when it goes."""
-        assert self.plan.schedule is not None, "threads send nothing"
-        message = sent_parts(self.plan.schedule, stage, rank, _Packed(self, number, rank, own), carried)
-        if message is not None:
-            self.meter.add(messages=1, sent_bytes=message.nbytes)
-        return message
-
-    def pack(self, number: int, rank: int, own: np.ndarray, final: int) -> np.ndarray | None:
+    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
         """What a rank has for an aggregator, box after box, as bytes: a view, where it lies in one piece."""
-        if final == rank:
+        if final == rank or final >= self.plan.ranks:
             return None
         found = [
             np.ascontiguousarray(values, self.file.dtype)
-            for box in self.plan.rounds[number][final]
-            for _, values in self._pieces(box, {rank: own})
+            for box in self.plan.rounds[round[0]][final]
+            for _, values in self._pieces(box, {rank: held})
         ]
         return self.rooms.joined(found) if found else None
-
-    def _carry(self, number: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
-        """What this rank holds for others."""
-        assert self.plan.schedule is not None, "threads send nothing"
-        return carried_parts(self.plan.schedule, stage, rank, carried, messages, self.rooms)
-
-    def _taken(self, number: int, stage: int, rank: int) -> None:
-        """Say that a step's message has been received."""
 
     def _room(self, number: int, rank: int) -> Came:
         """Where what comes in a round is kept, when an earlier one has been written."""
         return Came({})
-
-    def _receive(self, number: int, stage: int, rank: int, came: Came, *messages: Message | None) -> Came:
-        """What has come of a round so far."""
-        assert self.plan.schedule is not None, "threads send nothing"
-        new = arrived_parts(rank, messages)
-        if self.plan.schedule.forwards:  # else it would keep what is for others, too
-            new = {origin: part.copy() for origin, part in new.items()}
-        return Came(came.messages | new)
 
     # ------------------------------------------------------------------ writing
 
@@ -218,21 +180,6 @@ class WritingRun(Work):
         self.file.presence.check()
         self.journal.release()
         return self.file.name
-
-
-class _Packed(Sequence[np.ndarray | None]):
-    """Messages of one rank as bytes, each packed when it is asked for."""
-
-    def __init__(self, run: WritingRun, number: int, rank: int, own: np.ndarray | None) -> None:
-        self._run, self._number, self._rank, self._own = run, number, rank, own
-
-    def __len__(self) -> int:
-        return self._run.plan.ranks
-
-    def __getitem__(self, final: Any) -> Any:
-        if self._own is None or final >= len(self):
-            return None
-        return self._run.pack(self._number, self._rank, self._own, final)
 
 
 # ---------------------------------------------------------------------- the graph

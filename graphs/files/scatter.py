@@ -21,10 +21,10 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import RunError
+from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.journaled import JournaledRun
-from oocarrays.graphs.run.outboxes import OutboxRun
 from oocarrays.graphs.run.steps import Exchange, Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
@@ -42,7 +42,7 @@ from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 
 
-class FilesRun(OutboxRun, JournaledRun):
+class FilesRun(Messages, JournaledRun):
     """One run of a scatter or a gather, shared by its tasks.
 
     Parameters
@@ -66,10 +66,6 @@ class FilesRun(OutboxRun, JournaledRun):
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "_source", "local", "destination", "id", "processes", "journal")
         return {name: getattr(self, name) for name in names}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
 
     def _here(self) -> None:
         super()._here()
@@ -197,11 +193,15 @@ class FilesRun(OutboxRun, JournaledRun):
 
     # ------------------------------------------------------------------ one round
 
+    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
+        """What a rank has read for another."""
+        return held.messages[final]
+
     def _read(self, number: int, rank: int) -> Outbox:
         """What a rank reads in a round, packed for each that it is for."""
         return (self._read_domain if self.plan.way == "scatter" else self._read_part)(number, rank)
 
-    def _write(self, number: int, rank: int, *came: Outbox | dict[int, np.ndarray] | None) -> None:
+    def _write(self, number: int, rank: int, *came: Outbox | Came | None) -> None:
         """What a rank writes in a round, of what all have packed for it."""
         if self.is_done((number, rank)):
             return
@@ -225,7 +225,7 @@ class FilesRun(OutboxRun, JournaledRun):
             found = {source: box.messages[rank] for source, box in enumerate(came) if box is not None}
         else:
             own, arrived = came
-            found = {rank: own.messages[rank] if own else None, **(arrived or {})}
+            found = {rank: own.messages[rank] if own else None, **(arrived.messages if arrived else {})}
         return {source: data.view(self._dtype) for source, data in found.items() if data is not None}
 
     @property

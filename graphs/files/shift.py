@@ -19,9 +19,9 @@ from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.collective.write import InPlace
+from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.outboxes import OutboxRun
 from oocarrays.graphs.run.steps import Exchange, Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
@@ -38,7 +38,7 @@ from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 
 
-class ShiftRun(OutboxRun):
+class ShiftRun(Messages, Work):
     """One shift, shared by its tasks."""
 
     plan: ShiftPlan
@@ -52,10 +52,6 @@ class ShiftRun(OutboxRun):
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "files", "destination", "id", "processes", "journal")
         return {name: getattr(self, name) for name in names}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
 
     @property
     def leaves(self) -> str:
@@ -87,6 +83,10 @@ class ShiftRun(OutboxRun):
         return self.files.name
 
     # ------------------------------------------------------------------ what a rank reads
+
+    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
+        """What a rank has read for another."""
+        return held.messages[final]
 
     def _read(self, rank: int) -> Outbox:
         """A rank's borders, each read once, packed for all that see any of them."""
@@ -143,7 +143,7 @@ class ShiftRun(OutboxRun):
             found = {source: box.messages[rank] for source, box in zip(self.plan.lenders(rank), came, strict=True)}
         else:
             own, arrived = came
-            found = {rank: own.messages[rank], **(arrived or {})}
+            found = {rank: own.messages[rank], **(arrived.messages if arrived else {})}
         return {source: data.view(dtype) for source, data in found.items() if data is not None}
 
     def _standing(self, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:

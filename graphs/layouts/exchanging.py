@@ -14,15 +14,15 @@ after a worker was lost makes the same of it, however much is there already. Tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.task_spec import Task
 
-from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.steps import Carried, Exchange, Key, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.run.steps import Exchange, Key, arrived_parts
 from oocarrays.mapping.layouts.placing import sides
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Assembly
@@ -34,9 +34,9 @@ SENDING = ("send", "lend")
 """What a rank does where its old part is; what it carries for others is where its new one is to be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchanging:
-    """What the tasks of an exchange between workers do; each kind says what is packed, kept and unpacked."""
+@dataclass(eq=False, kw_only=True)
+class Exchanging(Messages):
+    """The tasks of an exchange between workers; each kind says what is packed, kept and unpacked."""
 
     schedule: Schedule
     """Who sends to whom in which step."""
@@ -44,18 +44,17 @@ class Exchanging:
     """When messages are unpacked."""
     dtype: np.dtype
     """Of the elements."""
-    rooms: Rooms = field(default_factory=Rooms, compare=False, repr=False)
-    """Memory that messages are packed in, in each process."""
 
-    def task(self, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
-        """Do one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        return getattr(self, verb)(*args, *inputs[:buffers])
+    def __post_init__(self) -> None:
+        self.id = new_suffix()
+        self._here()
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether ranks are workers: threads take what they need without an exchange."""
+        return True
 
     # ------------------------------------------------------------------ what a kind says
-
-    def packed(self, part: np.ndarray, rank: int, final: int) -> np.ndarray | None:
-        """What ``rank`` has for another, contiguous; None where that is nothing."""
-        raise NotImplementedError
 
     def keep(self, rank: int, part: np.ndarray | None) -> np.ndarray:
         """The new part, and in it what stays with this rank."""
@@ -67,66 +66,37 @@ class Exchanging:
 
     # ------------------------------------------------------------------ the tasks
 
-    def send(self, stage: int, rank: int, part: np.ndarray | None, carried: Carried | None) -> Message | None:
-        """The message of a step, packed when it goes."""
-        return sent_parts(self.schedule, stage, rank, _Packed(self, rank, part), carried)
+    def order(self, round: Round) -> Schedule:
+        """Who sends to whom in which step."""
+        return self.schedule
 
-    def carry(self, stage: int, rank: int, carried: Carried | None, *messages: Message | None) -> Carried:
-        """What this rank holds for others."""
-        return carried_parts(self.schedule, stage, rank, carried, messages, self.rooms)
-
-    def taken(self, stage: int, rank: int) -> None:
-        """Say that a step's message has been received."""
-
-    def receive(self, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
+    def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
         """What has come, unpacked or kept for later."""
-        came = self._arrived(rank, *messages)
         if self.assembly == "asynchronous":
             return self._unpacked(rank, there, came)
-        if self.schedule.forwards:  # else it would keep what is for others, too
-            came = {origin: message.copy() for origin, message in came.items()}
-        return {**(there or {}), **came}
+        return super().placed(round, stage, rank, there, came)
 
-    def lend(self, rank: int, part: np.ndarray) -> Message | None:
+    def _lend(self, rank: int, part: np.ndarray) -> Message | None:
         """What a rank has for itself, where it is on another worker from now on."""
         from oocarrays.graphs.cluster.nearby import Message
 
-        own = _Packed(self, rank, part)[rank]
-        return None if own is None else Message([own], [(rank, rank)])
+        own = self.packed((), rank, part, rank)
+        return None if own is None else Message([own.view(np.uint8)], [(rank, rank)])
 
-    def begin(self, rank: int, held: np.ndarray | Message | None) -> np.ndarray:
+    def _begin(self, rank: int, held: np.ndarray | Message | None) -> np.ndarray:
         """The new part, and in it what this rank has for itself: of what it holds, or lent by where it was."""
         if held is None or isinstance(held, np.ndarray):
             return self.keep(rank, held)
-        return self._unpacked(rank, self.keep(rank, None), self._arrived(rank, held))
+        return self._unpacked(rank, self.keep(rank, None), arrived_parts(rank, [held]))
 
-    def assemble(self, rank: int, held: np.ndarray | Message | None, came: dict[int, np.ndarray] | None) -> np.ndarray:
+    def _assemble(self, rank: int, held: np.ndarray | Message | None, came: Came | None) -> np.ndarray:
         """The new part, of all that has come."""
-        return self._unpacked(rank, self.begin(rank, held), came or {})
-
-    def _arrived(self, rank: int, *messages: Message | None) -> dict[int, np.ndarray]:
-        return {origin: message.view(self.dtype) for origin, message in arrived_parts(rank, messages).items()}
+        return self._unpacked(rank, self._begin(rank, held), came.messages if came else {})
 
     def _unpacked(self, rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
         made = part if part.flags.writeable else part.copy()
-        self.unpack(came, rank, made)
+        self.unpack({origin: data.view(self.dtype) for origin, data in came.items()}, rank, made)
         return made
-
-
-class _Packed(Sequence[np.ndarray | None]):
-    """Messages of one rank as bytes, each packed when it is asked for."""
-
-    def __init__(self, exchanging: Exchanging, rank: int, part: np.ndarray | None) -> None:
-        self._exchanging, self._rank, self._part = exchanging, rank, part
-
-    def __len__(self) -> int:
-        return self._exchanging.schedule.ranks
-
-    def __getitem__(self, final: Any) -> Any:
-        if self._part is None:
-            return None
-        message = self._exchanging.packed(self._part, self._rank, final)
-        return None if message is None else message.view(np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +120,7 @@ class _Builder(Builder):
     """
 
     def __init__(self, exchanging: Exchanging, homes: tuple[Sequence[str], Sequence[str]]) -> None:
-        super().__init__(new_suffix(), Exchanging.task, exchanging)
+        super().__init__(exchanging.id, Exchanging.task, exchanging)
         self.share("exchange")
         sending, receiving = homes
         self._sending = self.suffix if sending == receiving else new_suffix()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
+from oocarrays.graphs.exchange.messages import Round
 from oocarrays.graphs.layouts.exchanging import Exchanging, exchange_tasks
 from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
 from oocarrays.graphs.run.builder import new_suffix
@@ -72,18 +73,18 @@ def see(halos: Halos, rank: int, dtype: np.dtype, sources: Sequence[int], *held:
     return window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Shifting(Exchanging):
     """An exchange of borders between workers: what its tasks do."""
 
     halos: Halos
     """Who sees what of whom."""
 
-    def packed(self, part: np.ndarray, rank: int, final: int) -> np.ndarray | None:
+    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
         """What another rank sees of the part of ``rank``."""
         if rank not in self.halos.lenders(final):
             return None
-        return self.rooms.packed(lent(part, self.halos.taken(rank, final))).reshape(-1)
+        return self.rooms.packed(lent(held, self.halos.taken(rank, final))).reshape(-1)
 
     def keep(self, rank: int, part: np.ndarray | None) -> np.ndarray:
         """The window, and in it what this rank has itself."""

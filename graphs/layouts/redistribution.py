@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
+from oocarrays.graphs.exchange.messages import Round
 from oocarrays.graphs.layouts.exchanging import Exchanging, exchange_tasks
 from oocarrays.graphs.layouts.parts import Parts
 from oocarrays.graphs.run.builder import new_suffix
@@ -69,18 +70,18 @@ def fill(transfer: Transfer, rank: int, dtype: np.dtype, sources: Sequence[int],
 # ---------------------------------------------------------------------- between workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Moving(Exchanging):
     """A transfer between workers: what its tasks do."""
 
     transfer: Transfer
     """Who holds what before and afterwards."""
 
-    def packed(self, part: np.ndarray, rank: int, final: int) -> np.ndarray | None:
+    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
         """What ``rank`` holds and another is to hold."""
         if final >= self.transfer.target.ranks:
             return None
-        message = pack(part, self.transfer, rank, final, self.rooms.take)
+        message = pack(held, self.transfer, rank, final, self.rooms.take)
         return message if len(message) else None
 
     def keep(self, rank: int, part: np.ndarray | None) -> np.ndarray:

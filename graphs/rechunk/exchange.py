@@ -1,10 +1,7 @@
 """What ranks on workers do together: each packs one message for every other, and unpacks those that it gets.
 
     read      every chunk that this rank reads of a partition, packed at once: its outbox
-    send      one message of the outbox, when the step before has been received and taken
-    receive   a message, unpacked where its elements lie in the region
-    carry     what is for others, where the schedule forwards
-    taken     says so, to whoever sent it and to whoever is to be sent to next
+    …         messages, of the outbox and into the region: see `oocarrays.graphs.exchange.messages`
     write     the region's chunks, and a record in the journal
     free      the outbox, when all ranks have written: until then a lost worker's messages need not be read again
 
@@ -22,16 +19,13 @@ import numpy as np
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.run.buffers import Outbox, Region
-from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.messages import Block, message_blocks
-from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.access import scatter
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.pool import shaped
 
 if TYPE_CHECKING:
-    from oocarrays.graphs.cluster.nearby import Message
     from oocarrays.graphs.rechunk.run import RechunkState
 
 
@@ -91,45 +85,28 @@ def _of(run: RechunkState, data: np.ndarray | None, common: Section, part: Secti
     return run.fill(None) if data is None else data[common.relative_to(part.lower).slices]
 
 
-def send(
-    run: RechunkState, number: int, unit: int, stage: int, rank: int, outbox: Outbox | None, carried: Carried | None
-) -> Message | None:
-    """The message for this step's partner."""
-    own = outbox.messages if outbox else []
-    message = sent_parts(run.plan.passes[number].schedule, stage, rank, own, carried)
-    if message is not None:
-        run.meter.add(messages=1, sent_bytes=message.nbytes)
-    return message
-
-
-def carry(
-    run: RechunkState, number: int, unit: int, stage: int, rank: int, carried: Carried | None, *messages: Message | None
-) -> Carried:
-    """Keep what is for others until it goes on."""
-    return carried_parts(run.plan.passes[number].schedule, stage, rank, carried, messages, run.rooms)
-
-
-def receive(
+def unpack(
     run: RechunkState,
     number: int,
     unit: int,
-    stage: int,
     rank: int,
     region: Region | None,
-    *messages: Message | Outbox | None,
+    came: dict[int, np.ndarray | None],
+    *,
+    blank: bool,
 ) -> Region:
-    """Unpack what came for this rank into its region; in step 0 what it packed for itself."""
+    """Put what each origin has packed for this rank where it lies in its region, which is made where there is none."""
     step = run.plan.passes[number]
     box = step.share(unit, rank)
     if box is None or run.is_done((number, unit, rank)):
         return Region(None)
     if region is None:
         region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
-    elements = run.region(number, box, _held(region), blank=stage == 0)
-    for origin, part in _arrived(step, stage, rank, messages).items():
+    elements = run.region(number, box, _held(region), blank=blank)
+    for origin, part in came.items():
         blocks = list(message_blocks(step, unit, origin, rank))
         if blocks and part is None:
-            raise RunError(f"rank {rank} got nothing of rank {origin} in step {stage} of partition {unit}")
+            raise RunError(f"rank {rank} got nothing of rank {origin} in partition {unit}")
         for block, data in _views(run, blocks, part):
             place: Any = (*block.place(step.target.grid, box[0]), ...)
             view = elements[place]
@@ -137,22 +114,10 @@ def receive(
     return region
 
 
-def _arrived(step: Pass, stage: int, rank: int, messages: tuple[Any, ...]) -> dict[int, np.ndarray | None]:
-    """What a rank gets in a stage of each rank of which it is to get something."""
-    if stage == 0:
-        return {rank: messages[0].messages[rank]}
-    came = arrived_parts(rank, messages)
-    return {origin: came.get(origin) for origin in arriving(step.schedule, stage, rank)}
-
-
 def _held(region: Region) -> np.ndarray:
     if region.buffer is None:
         raise RunError("a region was released before it was written")
     return region.buffer
-
-
-def taken(run: RechunkState, number: int, unit: int, stage: int, rank: int) -> None:
-    """Say that a step's message has been received."""
 
 
 def write(run: RechunkState, number: int, unit: int, rank: int, region: Region) -> None:
@@ -173,13 +138,5 @@ def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
 
 
-VERBS = {
-    "read": read,
-    "send": send,
-    "receive": receive,
-    "carry": carry,
-    "taken": taken,
-    "write": write,
-    "free": free,
-}
-"""What tasks of workers do in two phases."""
+VERBS = {"read": read, "write": write, "free": free}
+"""What tasks of workers do in two phases, beside exchanging messages."""

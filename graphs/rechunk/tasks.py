@@ -5,27 +5,47 @@ What ranks do together stands in `in_place` (threads) and `exchange` (workers).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.rechunk import exchange, in_place
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import Holding
+from oocarrays.graphs.run.buffers import Holding, Outbox, Region
+from oocarrays.graphs.run.steps import arriving
+from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import ChunkBox
 from oocarrays.storage.chunks.access import scatter
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.stores.pages import allocate
 
 
-class RechunkRun(RechunkState):
+class RechunkRun(Messages, RechunkState):
     """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
 
-    def _verb(self, verb: str) -> Callable[..., Any]:
+    def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
         together = (in_place if self.processes is None else exchange).VERBS
-        return partial(together[verb], self) if verb in together else super()._verb(verb)
+        return together[verb](self, *args, *inputs) if verb in together else super()._do(verb, args, inputs)
+
+    def order(self, round: Round) -> Schedule:
+        """Who sends to whom in a partition of a pass."""
+        return self.plan.passes[round[0]].schedule
+
+    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
+        """What a rank has read for another."""
+        return held.messages[final]
+
+    def placed(self, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]) -> Region:
+        """A rank's region, and in it what is to come in a stage."""
+        due = {origin: came.get(origin) for origin in arriving(self.order(round), stage, rank)}
+        return exchange.unpack(self, *round, rank, there, due, blank=False)
+
+    def _receive(self, round: Round, stage: int, rank: int, there: Region | None, *messages: Any) -> Region:
+        """A rank's region, and in it what has come; in stage 0 what it packed for itself."""
+        if stage:
+            return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
+        return exchange.unpack(self, *round, rank, there, {rank: messages[0].messages[rank]}, blank=True)
 
     def _copy(self, number: int, batch: int, rank: int, holding: Holding | None) -> Holding | None:
         """Build and write some regions, one after the other."""

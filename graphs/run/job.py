@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 import weakref
@@ -30,8 +29,9 @@ from oocarrays.graphs.cluster.pinning import pin
 from oocarrays.graphs.cluster.placement import Worker, idle_workers, workers_of
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
 from oocarrays.graphs.run.telling import listen
-from oocarrays.graphs.run.work import GIVEN_UP, LIVE, SETTLE_SECONDS, Work
+from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import setting
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.plan.limits import check_count
@@ -252,7 +252,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
             if _is_lost(client):
                 return
             future.cancel(force=True)
-            client.run(_settled, self._run.id, tuple(self._homes()))
+            client.run(settled, (self._run.id,), tuple(self._homes()))
 
     # ------------------------------------------------------------------ what Dask asks of a collection
 
@@ -379,16 +379,6 @@ def is_here(store: Any) -> bool:
     while isinstance(store, WrapperStore):
         store = store._store
     return here or isinstance(store, MemoryStore)
-
-
-async def _settled(id: str, suffixes: tuple[str, ...]) -> None:
-    """Give up a run's graph on this worker: wait for tasks that have begun, and refuse those that come late."""
-    GIVEN_UP.update(suffixes)
-    mine = [run for name, run in LIVE.items() if name.startswith(id)]
-    for _ in range(SETTLE_SECONDS * 20):
-        if not any(run.running for run in mine):
-            return
-        await asyncio.sleep(0.05)
 
 
 def _resumable(error: BaseException) -> bool:

@@ -212,20 +212,20 @@ class Carried:
 
 
 def sent_parts(
-    schedule: Schedule, stage: int, rank: int, own: Sequence[np.ndarray | None], carried: Carried | None
+    schedule: Schedule, stage: int, rank: int, own: Callable[[int], np.ndarray | None], carried: Carried | None
 ) -> Message | None:
     """The message that ``rank`` sends in a stage, labelled by origin and final rank; None where nothing is to be sent.
 
     Parameters
     ----------
-    own : sequence of arrays
-        What it has packed for each rank, contiguous; None where that needs nothing.
+    own : callable
+        Gives what it has for a final rank, contiguous; None where that needs nothing.
     """
     from oocarrays.graphs.cluster.nearby import Message
 
     others = carried.parts if carried else {}
     parts = {
-        (origin, final): own[final] if origin == rank else others.get((origin, final))
+        (origin, final): own(final) if origin == rank else others.get((origin, final))
         for origin, final in schedule.ride(stage - 1, rank).pairs
     }
     there = {pair: part for pair, part in parts.items() if part is not None}

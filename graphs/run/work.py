@@ -6,40 +6,32 @@ A run is one object for all its tasks. Between threads they share it; on a clust
 from __future__ import annotations
 
 import re
-import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.graphs.cluster.placement import known_workers
-from oocarrays.graphs.cluster.shared import Rooms
-from oocarrays.graphs.run.telling import tell, this_worker
+from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
+from oocarrays.graphs.run.telling import this_worker
 from oocarrays.graphs.settings import setting
 from oocarrays.storage.files.array_file import StoreLike, local_folder, unfinished_run
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.durable import Syncer
 
-SETTLE_SECONDS = 60
-"""Seconds that a failed run waits for what its other tasks are in the middle of."""
-LIVE: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
-"""Runs in this process, by their id."""
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """What is in every key of a graph; Dask may append to it."""
-GIVEN_UP: set[str] = set()
-"""Suffixes of the keys of graphs that this worker has been told to do no more of."""
 
 
-class Work:
+class Work(Tasks):
     """One run, shared by its tasks.
 
     Parameters
@@ -65,15 +57,10 @@ class Work:
 
     def _here(self) -> None:
         """What belongs to this process."""
-        self.meter = Meter()
-        self.rooms = Rooms()
-        self.failure: BaseException | None = None
-        self._running = 0
-        self._idle = threading.Condition()
+        super()._here()
         there = weakref.ref(self)
         patience = durable.GROUP_SECONDS if self.processes is None else 0.0
         self.syncer = Syncer(lambda: places_of(there()), active=self.durable, patience=patience)
-        LIVE[self.id] = self
 
     @property
     def durable(self) -> bool:
@@ -115,29 +102,24 @@ class Work:
         return f"{self.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
 
     @property
-    def topic(self) -> str:
-        """The name under which a cluster tells what happens in this run."""
-        return f"oocarrays-{self.id}"
+    def on_workers(self) -> bool:
+        """Whether ranks are workers, which tell a cluster what they did."""
+        return self.processes is not None
 
-    @staticmethod
-    def task(run: Work, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
-        """Run one task: ``verb`` with its plain arguments and its first ``buffers`` inputs."""
-        with run._counted():
-            if GIVEN_UP and is_given_up():
-                raise RunError(f"run {run.id} has been given up")
-            if run.failure and verb != "create":
-                raise run.failure
-            try:
-                if verb in LOOKS:
-                    run.look()
-                with nullcontext() if verb == "copy" else run.meter.phase(verb, args), _found(verb):
-                    result = run._verb(verb)(*args, *inputs[:buffers])
-            except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
-                if verb == "create":
-                    run.failure = None  # of an earlier time in this process
-                raise run.abort(error) from error.__cause__
-        run._tell(verb, args)
-        return result
+    @contextmanager
+    def _during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
+        """Measure a task while it runs, unless the run has failed; what fails first is what all others raise."""
+        if self.failure and verb != "create":
+            raise self.failure
+        try:
+            if verb in LOOKS:
+                self.look()
+            with nullcontext() if verb == "copy" else self.meter.phase(verb, args), _found(verb):
+                yield
+        except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
+            if verb == "create":
+                self.failure = None  # of an earlier time in this process
+            raise self.abort(error) from error.__cause__
 
     def look(self) -> None:
         """Look at what is read, as far as it can be seen from here.
@@ -153,33 +135,6 @@ class Work:
     def reads(self) -> Iterable[Presence]:
         """What is read and not made by this run."""
         return ()
-
-    def _verb(self, verb: str) -> Callable[..., Any]:
-        return getattr(self, f"_{verb}")  # type: ignore[no-any-return]
-
-    def _tell(self, verb: str, args: tuple[int, ...]) -> None:
-        """On a cluster, say what has been done and counted here."""
-        if self.processes is None:
-            return
-        tell(self.topic, verb, args, self.meter)  # where these tasks do not run on threads after all
-
-    @property
-    def running(self) -> int:
-        """Tasks that this process is in the middle of."""
-        return self._running
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """Count a task while it runs."""
-        with self._idle:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._let_go()
-                self._idle.notify_all()
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
         """Where a rank was put, and where it runs; its worker opens meanwhile what it reads."""
@@ -243,13 +198,6 @@ def places_of(run: Work | None) -> list[str]:
     """The local folders in which a run writes."""
     places = run.written_places if run else ()
     return [folder for place in places if (folder := local_folder(place)) is not None]
-
-
-def is_given_up() -> bool:
-    """Whether this task is of a graph that has been given up: it was on its way when its worker was told."""
-    worker = this_worker()
-    key = str(worker.get_current_task()) if worker else ""
-    return any(suffix in key for suffix in GIVEN_UP)
 
 
 def was_ended() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -22,6 +22,7 @@ from oocarrays.graphs.cluster.pinning import pin
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.job import Cluster
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.tasks import settled
 from oocarrays.graphs.run.telling import listen, topic_of
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.layouts.placing import spread
@@ -147,11 +148,14 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     @contextmanager
     def _pinned(self) -> Iterator[None]:
         """Pin what is about to be sent once, however often Dask looks at the graph meanwhile: it takes the scheduler's
-        answer each time."""
+        answer each time. Where the work fails, what has begun of it ends before anybody hears of that."""
         self._pin()
         self._is_pinned = True
         try:
             yield
+        except BaseException:
+            self._give_up()
+            raise
         finally:
             self._is_pinned = False
 
@@ -160,6 +164,13 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
             for suffix, addresses in self._parts.homes.items():
                 listen(self._cluster.client, topic_of(suffix), weakref.ref(self._meter))
                 pin(self._cluster.client, suffix, addresses, topic_of(suffix))
+
+    def _give_up(self) -> None:
+        """Have workers refuse what is on its way to them, and wait for what they are in the middle of."""
+        if self._cluster:
+            suffixes = tuple(self._parts.homes)
+            with suppress(Exception):  # where the scheduler is gone, workers end too
+                self._cluster.client.run(settled, suffixes, suffixes, for_good=False)
 
     def _there(self, options: dict[str, Any]) -> dict[str, Any]:
         """Where it runs, if nothing else is said: where its ranks are."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dask.utils import format_bytes
 
 from oocarrays.arrays.local_array import LocalArrays
-from oocarrays.errors import InputError, LayoutError, ScheduleError, TargetError
+from oocarrays.errors import InputError, LayoutError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.files.shift import ShiftRun, build_graph
 from oocarrays.graphs.run.job import Cluster, Graph
@@ -89,10 +89,7 @@ def shift_files(
         raise TargetError(f"{a.store} is opened for reading: open it with mode='r+' to write to it")
     cluster = cluster_of(a.disks.client or scheduler, workers)
     means = means_of(cluster, memory, schedule)
-    name = str(means["schedule"])
-    order = schedule_for(name, a.ranks)
-    if order.forwards:
-        raise ScheduleError(f"schedule={name!r} forwards what is for others; array files take one that does not")
+    order = schedule_for(str(means["schedule"]), a.ranks, in_place=cluster is None)
     plan = ShiftPlan(
         halos=Halos.of(a.layout, a.depth, boundary),
         read=a.stored,

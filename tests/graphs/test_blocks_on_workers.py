@@ -15,7 +15,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from oocarrays.graphs.run.job import _settled
+from oocarrays.graphs.run.tasks import settled
 from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 
 FIELD = np.arange(240 * 96, dtype="f8").reshape(240, 96)
@@ -97,7 +97,7 @@ def test_a_task_that_comes_after_its_run_was_given_up_does_nothing(two: Client, 
     job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
     graph = job.__dask_graph__()
     (first,) = (key for key in graph if key[0].startswith("make scratch"))
-    two.run(_settled, job.run_id, (first[0].removeprefix("make scratch-"),))
+    two.run(settled, (job.run_id,), (first[0].removeprefix("make scratch-"),))
     with pytest.raises(RunError, match="has been given up"):
         within(lambda: two.get(graph, first))
     assert not list(tmp_path.iterdir())

@@ -43,7 +43,7 @@ class Letters:
         return [letter(rank, final) if wants else None for final, wants in enumerate(self.wanted[rank])]
 
     def send(self, turn: int, stage: int, rank: int, own: list | None, carried: Any) -> Message:
-        message = sent_parts(self.schedule, stage, rank, own or [None] * self.schedule.ranks, carried)
+        message = sent_parts(self.schedule, stage, rank, lambda final: own[final] if own else None, carried)
         assert message, "a message carries something"
         return message
 

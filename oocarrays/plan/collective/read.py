@@ -28,6 +28,7 @@ from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.collective.domains import Deal, DiskOf, Domain, Partition, file_domains
 from oocarrays.plan.collective.rounds import Cutting
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
+from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
@@ -162,8 +163,10 @@ class CollectivePlan:
 
     @cached_property
     def messages(self) -> int:
-        """Messages between different ranks, where they are on workers and the schedule forwards none."""
-        return int((self.between > 0).sum()) if self.workers else 0
+        """Messages between different ranks, where they are on workers: those that are sent on count again."""
+        if self.schedule is None or not self.workers:
+            return int((self.between > 0).sum()) if self.workers else 0
+        return sum(Exchange.of(self.schedule, sizes).messages for sizes in self.between)
 
     @property
     def exchanged_bytes(self) -> int:

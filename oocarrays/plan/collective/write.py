@@ -169,8 +169,8 @@ class CollectiveWritePlan:
         """Messages between ranks, and their bytes: those that are sent on count again."""
         if self.schedule is None:
             return int((self.sent > 0).sum()), int(self.sent.sum())
-        turns = [turn for sizes in self.sent for turn in Exchange.of(self.schedule, sizes)]
-        return sum(len(turn.sizes) for turn in turns), int(sum(turn.sizes.sum() for turn in turns))
+        rounds = [Exchange.of(self.schedule, sizes) for sizes in self.sent]
+        return sum(each.messages for each in rounds), sum(each.sent_bytes for each in rounds)
 
     @property
     def rank_bytes(self) -> int:

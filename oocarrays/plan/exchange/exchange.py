@@ -97,6 +97,16 @@ class Exchange:
                 yield Turn(number=number, step=left, sent=sent, forwards=self.schedule.forwards)
 
     @property
+    def messages(self) -> int:
+        """Messages between ranks: what is sent on counts again."""
+        return sum(len(turn.sizes) for turn in self)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of these."""
+        return int(sum(turn.sizes.sum() for turn in self))
+
+    @property
     def buffer_bytes(self) -> int:
         """Bytes that a rank holds at most above what it starts or ends with, while data travels through it.
 

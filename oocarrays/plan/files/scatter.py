@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from oocarrays.errors import BudgetError, ScheduleError
+from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, LocalPart
@@ -28,6 +28,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.collective.domains import file_domains
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.partitions import Partitions, partitions
@@ -128,7 +129,8 @@ class FilesPlan:
         held = 2 * every
         if self.processes:
             held = min(there * self._domain, every) + 2 * min(there * one, every)
-        return UNDER_WAY * held * self.whole.itemsize + there * self._in_hand
+        forwarded = max((each.buffer_bytes for each in self._forwarded), default=0)
+        return UNDER_WAY * held * self.whole.itemsize + there * (forwarded + self._in_hand)
 
     @property
     def _in_hand(self) -> int:
@@ -235,9 +237,29 @@ class FilesPlan:
 
     @cached_property
     def messages(self) -> int:
-        """Those between different ranks, in all rounds together."""
+        """Those between different ranks, in all rounds together: what is sent on counts again."""
+        if self._forwarded:
+            return sum(each.messages for each in self._forwarded)
         domains = (pair for number in range(len(self.rounds)) for pair in enumerate(self.domains(number)))
         return sum(len(self.receivers(domain) - {rank}) for rank, domain in domains)
+
+    @cached_property
+    def _forwarded(self) -> list[Exchange]:
+        """The exchange of each round, in bytes, where ranks on workers send on what is for others."""
+        if not (self.processes and self.schedule.forwards):
+            return []
+        return [Exchange.of(self.schedule, self._sizes(number)) for number in range(len(self.rounds))]
+
+    def _sizes(self, number: int) -> np.ndarray:
+        """Bytes that each rank has for each other in a round."""
+        sizes = np.zeros((self.ranks, self.ranks), np.int64)
+        for domain, boxes in enumerate(self.domains(number)):
+            for along in map(self._along, boxes):
+                for rank in range(self.ranks):
+                    places = zip(along, self.layout.coordinates(rank), strict=True)
+                    sizes[domain, rank] += math.prod(held[place] for held, place in places) * self.whole.itemsize
+        np.fill_diagonal(sizes, 0)
+        return sizes if self.way == "scatter" else sizes.T
 
     def _bytes_of(self, chunks: Sequence[int]) -> int:
         """Bytes of so many chunks of each rank's file."""
@@ -266,9 +288,13 @@ class FilesPlan:
             encoded_bytes=written_bytes if written.coded else 0,
             written_bytes=int(written_bytes * self.costs.stored_ratio(written)),
             messages=self.messages if self.processes else 0,
-            exchanged_bytes=moved if self.processes else 0,
+            exchanged_bytes=self._exchanged(moved) if self.processes else 0,
             tasks=_tasks(rounds, self.ranks),
         )
+
+    def _exchanged(self, moved: int) -> int:
+        """Bytes of messages: of all that is moved, or as they are sent on."""
+        return sum(each.sent_bytes for each in self._forwarded) if self._forwarded else moved
 
     @cached_property
     def _predicted(self) -> tuple[float, Phases]:
@@ -315,13 +341,11 @@ def plan_files(
     BudgetError
         Where not one chunk at a time fits; it names the least budget that would do.
     ScheduleError
-        Where the schedule forwards what is for others.
+        Where there is no such schedule, it does not take so many ranks, or it forwards and ranks are threads.
     InputError
         Where there are more rounds than can be run.
     """
-    order = schedule_for(schedule, layout.ranks)
-    if order.forwards:
-        raise ScheduleError(f"schedule={schedule!r} forwards what is for others; array files take one that does not")
+    order = schedule_for(schedule, layout.ranks, in_place=processes is None)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
     while True:
         rounds = partitions(whole.grid, max(room, 1))

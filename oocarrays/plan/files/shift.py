@@ -23,6 +23,7 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.collective.coverage import Coverage
 from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
 from oocarrays.plan.sections.read import BUFFER_BYTES, SectionPlan, gap_bytes
@@ -182,15 +183,15 @@ class ShiftPlan:
         )
 
     @cached_property
-    def sent_elements(self) -> int:
-        """Elements of all messages between different ranks."""
-        return int(self.halos.sent().sum())
+    def exchange(self) -> Exchange:
+        """What ranks send each other, in bytes."""
+        return Exchange.of(self.schedule, self.halos.sent() * self.itemsize)
 
     @cached_property
     def traffic(self) -> Traffic:
         """What moves; exact where nothing is coded and no chunk is missing."""
         requests, asked, decoded = self._reads
-        sent = int((self.halos.sent() > 0).sum()) if self.processes else 0
+        sent = self.exchange.messages if self.processes else 0
         moved = sum(self.message_size(source, rank) for source, to in enumerate(self.takers) for rank in to)
         return self._writes + Traffic(
             read_requests=requests,
@@ -199,7 +200,7 @@ class ShiftPlan:
             pieces=requests,
             copied_bytes=2 * moved * self.itemsize,
             messages=sent,
-            exchanged_bytes=self.sent_elements * self.itemsize if self.processes else 0,
+            exchanged_bytes=self.exchange.sent_bytes if self.processes else 0,
             tasks=2 * self.ranks + 2 + 3 * sent,
         )
 
@@ -212,7 +213,8 @@ class ShiftPlan:
             return held * self.itemsize + sum(map(self._in_hand, range(self.ranks)))
         there = ceil_div(self.ranks, self.processes)
         most = max((self._packed(rank) + self._come(rank) for rank in range(self.ranks)), default=0)
-        return there * (most * self.itemsize + max(map(self._in_hand, range(self.ranks)), default=0))
+        forwarded = self.exchange.buffer_bytes
+        return there * (most * self.itemsize + forwarded + max(map(self._in_hand, range(self.ranks)), default=0))
 
     def _packed(self, rank: int) -> int:
         """Elements that a rank packs for all."""

@@ -1,0 +1,1 @@
+"""Bytes from rank to rank between workers: what every exchange sends, carries and receives, as tasks."""

@@ -1,0 +1,89 @@
+"""The tasks of every exchange between workers: what is sent, carried, received and taken, counted and forwarded.
+
+    what a rank holds ─► packed ─► send ─╳─► receive ─► placed      a kind of exchange says what is packed and placed,
+                                         ╳─► carry ─► send …        and nothing else
+
+A kind may keep what comes until it has all: then each part is kept as it came, but for one that rode with others,
+which would keep all of them. Thakur 1995, sections 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocarrays.graphs.run.steps import Carried, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.run.tasks import Tasks
+from oocarrays.plan.exchange.schedule import Schedule
+
+if TYPE_CHECKING:
+    from oocarrays.graphs.cluster.nearby import Message
+
+Round = tuple[int, ...]
+"""Which of a graph's exchanges: its plain arguments, none where there is only one."""
+VERBS = ("send", "carry", "receive", "taken")
+"""What ranks do in an exchange: the last arguments are its stage, from 1, and the rank."""
+
+
+@dataclass(slots=True)
+class Came:
+    """What has come for a rank so far; it does not tell Dask how large it is, as the plan has counted it."""
+
+    messages: dict[int, np.ndarray]
+    """Bytes by the rank that packed them."""
+
+
+class Messages(Tasks):
+    """The tasks of exchanges between workers."""
+
+    # ------------------------------------------------------------------ what a kind of exchange says
+
+    def order(self, round: Round) -> Schedule:
+        """Who sends to whom in which step; by default as the plan says."""
+        schedule: Schedule = self.plan.schedule  # type: ignore[attr-defined]
+        return schedule
+
+    def packed(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
+        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. Asked when a message goes."""
+        raise NotImplementedError
+
+    def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
+        """Put what has come, by the rank that packed it, where it belongs; by default it is kept until all has come."""
+        if self.order(round).forwards:
+            came = {origin: part.copy() for origin, part in came.items()}
+        return Came((there.messages if there else {}) | came)
+
+    # ------------------------------------------------------------------ the tasks
+
+    def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
+        if verb not in VERBS:
+            return super()._do(verb, args, inputs)
+        *round, stage, rank = args
+        return getattr(self, f"_{verb}")(tuple(round), stage, rank, *inputs)
+
+    def _send(self, round: Round, stage: int, rank: int, held: Any, carried: Carried | None) -> Message | None:
+        """The message of a step, packed when it goes."""
+
+        def own(final: int) -> np.ndarray | None:
+            data = None if held is None else self.packed(round, rank, held, final)
+            return None if data is None else data.reshape(-1).view(np.uint8)
+
+        message = sent_parts(self.order(round), stage, rank, own, carried)
+        if message is not None:
+            self.meter.add(messages=1, sent_bytes=message.nbytes)
+        return message
+
+    def _carry(
+        self, round: Round, stage: int, rank: int, carried: Carried | None, *messages: Message | None
+    ) -> Carried:
+        """What this rank holds for others."""
+        return carried_parts(self.order(round), stage, rank, carried, messages, self.rooms)
+
+    def _receive(self, round: Round, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
+        """What has come for this rank, placed or kept."""
+        return self.placed(round, stage, rank, there, arrived_parts(rank, messages))
+
+    def _taken(self, round: Round, stage: int, rank: int) -> None:
+        """Say that a step's message has been received."""

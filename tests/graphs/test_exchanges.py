@@ -1,0 +1,162 @@
+"""One exchange under all requests on workers: any schedule gives numpy's elements, and each message is counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+
+import oocarrays as ooc
+from oocarrays.errors import RunError
+from oocarrays.graphs.run.tasks import GIVEN_UP, settled
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.schedule import NAMES
+from oocarrays.plan.layouts.assembly import squared
+from oocarrays.storage.meter import Meter
+from tests.graphs.clusters import cluster, until, within
+from tests.mapping.local_parts import expected
+from tests.padding import seen
+
+FIELD = np.random.default_rng(7).integers(1, 99, (48, 36), dtype="i4")
+SCHEDULES = [name.lower() for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    with cluster(2) as client:
+        yield client
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    zarr.create_array(tmp_path / "a", data=FIELD, chunks=(8, 36), compressors=None, fill_value=-1)
+    return tmp_path / "a"
+
+
+def assert_metered(meter: Meter, messages: int, nbytes: int) -> None:
+    """What was told by all workers comes a little later than the result."""
+    until(lambda: (meter.messages, meter.sent_bytes) >= (messages, nbytes), 10)
+    assert (meter.messages, meter.sent_bytes) == (messages, nbytes)
+    assert sum(span.phase in ("send", "message", "gather", "pass_on") for span in meter.spans) >= bool(messages)
+    assert meter.seconds
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_scatter_gather_and_shift_of_files(two: Client, source: Path, tmp_path: Path, schedule: str) -> None:
+    how: dict[str, Any] = {"schedule": schedule}
+    scatter = ooc.scatter_files(source, "(cyclic(5), block)", tmp_path / "l", grid=(2, 2), depth=(0, 2), **how)
+    a = within(scatter.run)
+    for rank in range(4):
+        np.testing.assert_array_equal(a.local(rank)[...], expected(FIELD, a.layout, rank, (0, 2), -1))
+    gather = ooc.gather_files(a, tmp_path / "g", chunks=(10, 20), **how)
+    np.testing.assert_array_equal(within(gather.run)[...], FIELD)
+    blocks = within(ooc.scatter_files(source, "(block, block)", tmp_path / "b", grid=(2, 2), depth=(3, 2)).run)
+    shift = ooc.shift(ooc.open_array(tmp_path / "b", mode="r+"), boundary="periodic", **how)
+    within(shift.run)
+    for rank in range(4):
+        there = zarr.open_array(blocks.files.place(rank), mode="r")[...]
+        np.testing.assert_array_equal(there, seen(FIELD, blocks.layout, rank, (3, 2), "periodic"))
+    for job in (scatter, gather, shift):
+        assert job.plan.schedule.name == schedule.upper()
+        assert 0 < job.meter.messages == job.plan.traffic.messages
+        sent, planned = job.meter.sent_bytes, job.plan.traffic.exchanged_bytes
+        exact = job is shift or job.plan.schedule.forwards  # else those that stay with their rank are counted, too
+        assert sent == planned if exact else 0 < sent <= planned
+
+
+@pytest.mark.parametrize("schedule", [None, *SCHEDULES])
+def test_a_collective_read(two: Client, source: Path, schedule: str | None) -> None:
+    with dask.config.set({"oocarrays.collective-buffer": "1kB"}):
+        y = ooc.read_sections(source, "(cyclic(5), block)", grid=(2, 2), method="two-phase", schedule=schedule)
+    np.testing.assert_array_equal(within(y.compute), FIELD)
+    assert len(y.plan.rounds) > 1
+    nbytes = y.plan.exchanged_bytes
+    if y.plan.schedule is not None:
+        rounds = [Exchange.of(y.plan.schedule, sizes * FIELD.itemsize) for sizes in y.plan.between]
+        nbytes = sum(each.sent_bytes for each in rounds)
+    assert y.plan.messages > 4
+    assert_metered(y.meter, y.plan.messages, nbytes)
+
+
+@pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_redistribution(two: Client, schedule: str, assembly: str) -> None:
+    x = ooc.distribute(FIELD, "(cyclic(3), block)", grid=(2, 2))
+    y = x.redistribute("(*, cyclic(2))", ranks=4, schedule=schedule, assembly=assembly)
+    np.testing.assert_array_equal(within(y.compute), FIELD)
+    made = zip(y.plan.transfers, y._messaging.schedules, strict=True)
+    sizes = [(order, squared(transfer.sizes()) * FIELD.itemsize) for transfer, order in made]
+    each = [Exchange.of(order, size * ~np.eye(4, dtype=bool)) for order, size in sizes]
+    assert_metered(y.meter, sum(one.messages for one in each), sum(one.sent_bytes for one in each))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_halos(two: Client, schedule: str) -> None:
+    x = ooc.distribute(FIELD, "(block, block)", ranks=4)
+    shifted = ooc.shift(x, (5, 2), boundary="reflect", schedule=schedule)
+    for rank, block in enumerate(within(shifted.compute)):
+        np.testing.assert_array_equal(block, seen(FIELD, x.layout, rank, (5, 2), "reflect"))
+    exchange = Exchange.of(shifted.plan.schedule, shifted.plan.halos.sent() * FIELD.itemsize)
+    assert_metered(shifted.meter, exchange.messages, exchange.sent_bytes)
+
+
+def test_a_multicast(two: Client) -> None:
+    x = ooc.distribute(FIELD, "(cyclic(3), block)", ranks=4)
+    cast = ooc.multicast(x, np.s_[2:9, ::-4], root=2)
+    for block in within(cast.compute):
+        np.testing.assert_array_equal(block, FIELD[2:9, ::-4])
+    assert_metered(cast.meter, cast.plan.messages, cast.plan.sent_bytes)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_collective_write(two: Client, tmp_path: Path, schedule: str) -> None:
+    """As before: it always counted."""
+    zarr.create_array(tmp_path / "w", shape=FIELD.shape, chunks=(8, 36), dtype="i4", compressors=None)
+    x = ooc.distribute(FIELD, "(cyclic(5), block)", grid=(2, 2))
+    job = ooc.write_sections(tmp_path / "w", x.layout, x, method="two-phase", schedule=schedule)
+    within(job.run)
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "w", mode="r")[...], FIELD)
+    assert (job.meter.messages, job.meter.sent_bytes) == (job.plan.traffic.messages, job.plan.traffic.exchanged_bytes)
+
+
+@pytest.mark.parametrize("request_of", ["read", "redistribute", "shift", "multicast"])
+def test_tasks_that_were_given_up_do_nothing(two: Client, source: Path, request_of: str) -> None:
+    """They are refused where they come late, and done when their array is wanted again."""
+    x = ooc.distribute(FIELD, "(block, block)", grid=(2, 2))
+    made = {
+        "read": lambda: ooc.read_sections(source, "(cyclic(5), block)", grid=(2, 2), method="two-phase"),
+        "redistribute": lambda: x.redistribute("(*, cyclic)", ranks=4),
+        "shift": lambda: ooc.shift(x, (5, 2)),
+        "multicast": lambda: ooc.multicast(x, np.s_[2:9, ::-4]),
+    }[request_of]()
+    suffixes = tuple(made.tasks.homes)
+    two.run(settled, suffixes, suffixes)
+    with pytest.raises(RunError, match="has been given up"):
+        within(made.compute)  # which has workers forget that, as it may be wanted again
+    assert len(within(made.compute)) in (4, 48)
+
+
+def unlucky(block: np.ndarray) -> np.ndarray:
+    raise ZeroDivisionError("of the user")
+
+
+def test_an_array_that_failed_is_given_up_and_computed_once_more(two: Client, source: Path) -> None:
+    """Nothing of it runs when the failure is heard of; what it needs may be mended, and then it is computed."""
+    blocks = da.from_array(FIELD, chunks=(24, 18)).map_blocks(unlucky, meta=np.empty(0, "i4"))
+    failing = ooc.distribute(blocks, "(block, block)", grid=(2, 2))
+    with pytest.raises(ZeroDivisionError, match="of the user"):
+        within(failing.redistribute("(*, cyclic)", ranks=4).compute)
+    y = ooc.read_sections(source, "(cyclic(5), block)", grid=(2, 2), method="two-phase")
+    source.rename(source.with_name("away"))
+    with pytest.raises(ooc.errors.OocError):
+        within(y.compute)
+    assert not any(two.run(lambda: list(GIVEN_UP)).values())
+    source.with_name("away").rename(source)
+    np.testing.assert_array_equal(within(y.compute), FIELD)
