@@ -72,6 +72,8 @@ class Along:
     @cached_property
     def alike(self) -> list[tuple[AxisPart, int]]:
         """One of each kind, and how many are like it; the last chunk of the axis is of its own."""
+        if len(self.taken) and self.taken[0] // self.chunk == self.taken[-1] // self.chunk:
+            return [(part, 1) for part in self]
         many: Counter[tuple[int, int, bool, bool, bool]] = Counter()
         example: dict[tuple[int, int, bool, bool, bool], AxisPart] = {}
         for taken, times in self._periods():
