@@ -66,9 +66,15 @@ def past_cache_above() -> int:
     return size_in_bytes(setting("past-cache-above"), "past-cache-above")
 
 
-def costs(workers: int | None = None) -> Costs:
-    """The cost model from ``oocarrays.cost.*``: of this machine, or of a cluster whose workers use so many cores."""
-    computed = {"cores": workers or local_cores(), "cache_bytes": available_bytes() / 2}
+def costs(workers: int | None = None, available: int | None = None) -> Costs:
+    """The cost model from ``oocarrays.cost.*``: of this machine, or of a cluster whose workers use so many cores.
+
+    Parameters
+    ----------
+    available : int, optional
+        Bytes of memory that this process may take, where somebody has looked.
+    """
+    computed = {"cores": workers or local_cores(), "cache_bytes": _or_looked_at(available) / 2}
     if not can_map():
         computed["page_seconds"] = math.inf
     return Costs(**(computed | _known_costs()))
@@ -77,14 +83,14 @@ def costs(workers: int | None = None) -> Costs:
 def set_costs() -> Costs:
     """The same without a look at the machine: what is not set is as anywhere."""
     global _costs
-    said, known = _costs[0], _known_costs()
-    if known != said:
-        _costs = deepcopy(known), Costs(**deepcopy(known))
+    said = setting("cost")
+    if said != _costs[0]:
+        _costs = deepcopy(said), Costs(**deepcopy(_known_costs()))
     return _costs[1]
 
 
 _costs: tuple[dict[str, Any], Costs] = ({}, Costs())
-"""The settings that were asked for last, and what they make."""
+"""What ``oocarrays.cost`` said when it was asked for last, and what that makes."""
 
 
 def _known_costs() -> dict[str, Any]:
@@ -155,10 +161,20 @@ def size_in_bytes(value: int | float | str, name: str) -> int:
     return size
 
 
-def budget(memory: int | float | str | None) -> int:
-    """The budget in bytes: ``memory``, or the setting, or half of what the machine has free."""
+def budget(memory: int | float | str | None, available: int | None = None) -> int:
+    """The budget in bytes: ``memory``, or the setting, or half of what the machine has free.
+
+    Parameters
+    ----------
+    available : int, optional
+        Bytes of memory that this process may take, where somebody has looked.
+    """
     chosen = setting("memory") if memory is None else memory
-    return available_bytes() // 2 if chosen is None else size_in_bytes(chosen, "memory")
+    return _or_looked_at(available) // 2 if chosen is None else size_in_bytes(chosen, "memory")
+
+
+def _or_looked_at(available: int | None) -> int:
+    return available_bytes() if available is None else available
 
 
 def refuse_array_expressions() -> None:

@@ -116,11 +116,16 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         """The graph, and the key of its last task."""
         raise NotImplementedError
 
+    def _tasks(self) -> int:
+        """Tasks of the graph, told before there is one."""
+        count: int = self._run.plan.traffic.tasks
+        return count
+
     def _whole(self) -> Graph:
         """The same, built when it is looked at or run: a plan may be of more tasks than there can be."""
         with BUILDING:
             if self._built is None:
-                check_count(self._run.plan.traffic.tasks)
+                check_count(self._tasks())
                 self._built = self._build()
             return self._built
 

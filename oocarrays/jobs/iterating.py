@@ -129,7 +129,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     def _pass_graph(self, run: SweepRun, after: Iterable[Key] = ()) -> Graph:
         """The tasks of a pass, and the key of the last one."""
-        check_count(run.plan.traffic.tasks)
+        check_count(run.plan.tasks)
         builder = SweepBuilder(run, self._addresses)
         self._pinned[builder.suffix] = self._addresses
         last = builder.build(after)

@@ -63,6 +63,9 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
     def _build(self) -> Graph:
         return build_graph(self._run, self._addresses)
 
+    def _tasks(self) -> int:
+        return self.plan.tasks
+
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 

@@ -19,6 +19,7 @@ from oocarrays.mapping.given import element_type, listed, whole
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.journal.scratch import check_scratch_place
+from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import scratch_place
 
@@ -106,7 +107,8 @@ def means_of(cluster: Cluster | None, memory: Any, schedule: str | None = None) 
     order = settings.schedule("auto" if schedule is None else schedule)
     asked = {"requests": settings.ways().requests, "schedule": order}
     if cluster is None:
-        return {"budget": settings.budget(memory), "costs": settings.costs(), **asked}
+        free = available_bytes()
+        return {"budget": settings.budget(memory, free), "costs": settings.costs(available=free), **asked}
     there = cluster.workers()
     given = settings.setting("memory") if memory is None else memory
     return {

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from functools import lru_cache
+from pathlib import PurePosixPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +43,27 @@ def control_group_left(proc: str = "/proc/self") -> int | None:
     proc : path
         Where the kernel tells of a process.
     """
-    left = [_left(folder, files) for folder, files in _groups(Path(proc))]
+    groups = _text(f"{proc}/cgroup")
+    left = [_left(folder, files) for folder, files in _folders(proc, groups)] if groups else []
     return min((each for each in left if each is not None), default=None)
 
 
-def _groups(proc: Path) -> Iterator[tuple[Path, Files]]:
-    """The folder of each group that the process is in, the innermost first."""
-    try:
-        mounts = (proc / "mountinfo").read_text().splitlines()
-        entries = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
-    except OSError:
-        return
+@lru_cache(1)
+def _folders(proc: str, groups: str) -> tuple[tuple[str, Files], ...]:
+    """The folder of each group that the process is in: looked for anew where it has been moved to others."""
+    return tuple(_groups(_text(f"{proc}/mountinfo") or "", groups))
+
+
+def _groups(mountinfo: str, groups: str) -> Iterator[tuple[str, Files]]:
+    """The same, each hierarchy's innermost first, from what the kernel tells of mounts and of the process."""
+    mounts = mountinfo.splitlines()
+    entries = [line.split(":", 2) for line in groups.splitlines()]
     mine = {"cgroup" if names else "cgroup2": path for _, names, path in entries if _tells_memory(names)}
     for mount in mounts:
         root, point, kind, options = _parsed(mount)
         if kind in mine and (kind == "cgroup2" or _tells_memory(options)):
             for below in _upwards(mine[kind], root):
-                yield Path(point) / below, VERSIONS[kind]
+                yield f"{point}/{below}", VERSIONS[kind]
 
 
 def _tells_memory(names: str) -> bool:
@@ -92,26 +97,42 @@ def _upwards(path: str, root: str) -> list[PurePosixPath]:
     return [below, *below.parents]
 
 
-def _left(folder: Path, files: Files) -> int | None:
+def _left(folder: str, files: Files) -> int | None:
     """Bytes that one group leaves; None where it has no limit."""
-    limits = [limit for limit in (_number(folder / name) for name in files.limits) if limit is not None]
-    used = _number(folder / files.usage)
-    if not limits or used is None or min(limits) >= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+    limits = [limit for limit in (_number(f"{folder}/{name}") for name in files.limits) if limit is not None]
+    if not limits or min(limits) >= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        return None
+    used = _number(f"{folder}/{files.usage}")
+    if used is None:
         return None
     return max(min(limits) - used + min(_idle(folder, files.idle), used), 0)
 
 
-def _number(file: Path) -> int | None:
+def _number(file: str) -> int | None:
     """The number in a file; None for "max", and where there is no such file."""
     try:
-        return int(file.read_text())
-    except (OSError, ValueError):
+        return int(_text(file) or "")
+    except ValueError:
         return None
 
 
-def _idle(folder: Path, name: str) -> int:
+def _idle(folder: str, name: str) -> int:
     try:
-        stat = dict(line.split(" ", 1) for line in (folder / "memory.stat").read_text().splitlines())
+        stat = dict(line.split(" ", 1) for line in (_text(f"{folder}/memory.stat") or "").splitlines())
         return int(stat.get(name, 0))
-    except (OSError, ValueError):
+    except ValueError:
         return 0
+
+
+def _text(path: str) -> str | None:
+    """What the kernel tells in a file, which is short, read as cheaply as can be; None where it tells nothing."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return b"".join(iter(lambda: os.read(file, 2**16), b"")).decode(errors="surrogateescape")
+    except OSError:
+        return None
+    finally:
+        os.close(file)

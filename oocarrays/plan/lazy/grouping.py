@@ -38,7 +38,11 @@ def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tup
     >>> grouping(range(12), (2, 4, 4, 2), 4, ((0, 2), (2, 4)))
     Grouping(groups=((0, 2), (2, 4)), longest=6, line=Line(elements=12, runs=4, wholes=2, longest=1), visits=4)
     """
-    lower, upper = _spans(lengths, groups)
+    return _grouping(taken, _edges(lengths), chunk, groups)
+
+
+def _grouping(taken: range, edges: np.ndarray, chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:
+    lower, upper = _spans(edges, groups)
     some = upper > lower
     first, last = (taken.start + taken.step * edge[some] for edge in (lower, upper - 1))
     visits = _sum(np.minimum(last // chunk - first // chunk + 1, (upper - lower)[some]))
@@ -47,9 +51,9 @@ def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tup
     return Grouping(groups=groups, longest=int((upper - lower).max(initial=0)), line=line, visits=visits)
 
 
-def _spans(lengths: Sequence[int], groups: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
+def _spans(edges: np.ndarray, groups: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
     """The first element of each group, and one past its last."""
-    ends = _edges(lengths)[np.array(groups, np.int64).reshape(-1, 2)]
+    ends = edges[np.array(groups, np.int64).reshape(-1, 2)]
     return ends[:, 0], ends[:, 1]
 
 
@@ -60,7 +64,7 @@ def _edges(lengths: Sequence[int]) -> np.ndarray:
 
 def _sum(counts: np.ndarray) -> int:
     """A sum, however large."""
-    return int(counts.sum(dtype=object))
+    return sum(counts.tolist())
 
 
 def singly(count: int) -> tuple[tuple[int, int], ...]:
@@ -74,10 +78,11 @@ def singly(count: int) -> tuple[tuple[int, int], ...]:
 
 def groupings(taken: range, lengths: Sequence[int], chunk: int) -> Iterator[Grouping]:
     """Ways to group the blocks of an axis, from the smallest groups: each touches fewer chunks than those before."""
-    aligned = _aligned(taken, _edges(lengths), chunk)
+    edges = _edges(lengths)
+    aligned = _aligned(taken, edges, chunk)
     ways = {groups for marks in (range(len(lengths) + 1), aligned) for groups in _in_runs(marks)}
     fewest: int | None = None
-    found = (grouping(taken, lengths, chunk, groups) for groups in ways)
+    found = (_grouping(taken, edges, chunk, groups) for groups in ways)
     for each in sorted(found, key=lambda each: (each.longest, each.visits, len(each.groups))):
         if fewest is None or each.visits < fewest:
             fewest = each.visits

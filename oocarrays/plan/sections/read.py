@@ -316,6 +316,8 @@ class Kind:
         if stored.coded:
             whole = Sieve.whole(self.inside, stored.grid.chunks, stored.itemsize)
             return (self._placed(whole, self.inside, (0,) * len(self.inside)),)
+        if len(self.alike) == 1 and self.alike[0][1] == 1:
+            return (self.alike[0][0],)
         return tuple(self._parts(self.inside, (0,) * len(self.inside)))
 
     @cached_property
@@ -326,19 +328,21 @@ class Kind:
         return tuple(self._alike(self.inside, 1))
 
     def _parts(self, inside: Axes, at: tuple[int, ...]) -> Iterator[Part]:
-        long, most = self._cut(inside)
-        if long is None:
-            yield self._part(inside, at)
+        part = self._undivided(inside)
+        if part is not None:
+            yield part._replace(at=at)
             return
+        long, most = self._cut(inside)
         for low in range(0, len(inside[long]), most):
             less = (*inside[:long], inside[long][low : low + most], *inside[long + 1 :])
             yield from self._parts(less, (*at[:long], at[long] + low, *at[long + 1 :]))
 
     def _alike(self, inside: Axes, times: int) -> Iterator[tuple[Part, int]]:
-        long, most = self._cut(inside)
-        if long is None:
-            yield self._part(inside, (0,) * len(inside)), times
+        part = self._undivided(inside)
+        if part is not None:
+            yield part, times
             return
+        long, most = self._cut(inside)
         taken = inside[long]
         whole = len(taken) // most
         pieces = [(taken[:most], whole), (taken[whole * most :], 1)]
@@ -348,11 +352,13 @@ class Kind:
             if len(piece):
                 yield from self._alike((*inside[:long], piece, *inside[long + 1 :]), times * many)
 
-    def _cut(self, inside: Axes) -> tuple[int | None, int]:
+    def _undivided(self, inside: Axes) -> Part | None:
+        """What is taken of a chunk as one part, where a buffer holds it, or where it cannot be divided."""
+        return self._fitting(inside) if any(len(taken) > 1 for taken in inside) else self._part(inside)
+
+    def _cut(self, inside: Axes) -> tuple[int, int]:
         """The axis along which a buffer holds only some indices of what is taken of a chunk, and how many."""
-        long = next((axis for axis, taken in enumerate(inside) if len(taken) > 1), None)
-        if long is None or self._fits(inside):
-            return None, 0
+        long = next(axis for axis, taken in enumerate(inside) if len(taken) > 1)
         return long, self._most(inside, long)
 
     def _most(self, inside: Axes, axis: int) -> int:
@@ -360,18 +366,19 @@ class Kind:
         low, high = 1, len(inside[axis])
         share = self.plan.most_ranges / self._requests(inside)
         if share >= 1:
-            share = min(self.plan.buffer_bytes / max(self._part(inside, (0,) * len(inside)).buffer_bytes, 1), share)
+            share = min(self.plan.buffer_bytes / max(self._part(inside).buffer_bytes, 1), share)
         probes = iter(range(int(share * high), high))
         while high - low > 1:
             middle = next(probes, 0) if high - low > 2 else 0
             middle = middle if low < middle < high else (low + high) // 2
             less = (*inside[:axis], inside[axis][:middle], *inside[axis + 1 :])
-            low, high = (middle, high) if self._fits(less) else (low, middle)
+            low, high = (middle, high) if self._fitting(less) else (low, middle)
         return low
 
-    def _part(self, inside: Axes, at: tuple[int, ...]) -> Part:
+    def _part(self, inside: Axes) -> Part:
         plan = self.plan
-        return self._placed(Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap), inside, at)
+        sieve = Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap)
+        return self._placed(sieve, inside, (0,) * len(inside))
 
     def _placed(self, sieve: Sieve, inside: Axes, at: tuple[int, ...]) -> Part:
         return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.plan.axes)))
@@ -379,10 +386,12 @@ class Kind:
     def _requests(self, inside: Axes) -> int:
         return Sieve.count(inside, self.plan.stored.grid.chunks, self.plan.stored.itemsize, self.plan.gap)
 
-    def _fits(self, inside: Axes) -> bool:
-        if self._requests(inside) > self.plan.most_ranges:
-            return False
-        return self._part(inside, (0,) * len(inside)).buffer_bytes <= self.plan.buffer_bytes
+    def _fitting(self, inside: Axes) -> Part | None:
+        """What is taken of a chunk as one part; None where a buffer does not hold it."""
+        plan, stored = self.plan, self.plan.stored
+        sieve = Sieve.within(inside, stored.grid.chunks, stored.itemsize, plan.gap, plan.most_ranges)
+        part = None if sieve is None else self._placed(sieve, inside, (0,) * len(inside))
+        return part if part is not None and part.buffer_bytes <= plan.buffer_bytes else None
 
     def batches(self) -> Iterator[Batch]:
         """Those that are read together."""

@@ -169,8 +169,21 @@ class Sieve:
         >>> sieve.starts, sieve.lengths
         (array([ 2, 42]), array([7, 7]))
         """
+        sieve = cls.within(inside, chunks, itemsize, gap, math.inf)
+        assert sieve is not None, "no number of ranges is too large"
+        return sieve
+
+    @classmethod
+    def within(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float, most: float) -> Sieve | None:
+        """The same; None where there would be more than ``most`` ranges, which are not listed then.
+
+        >>> Sieve.within((range(0, 2**40), range(1)), (2**40, 2), 1, gap=0, most=2**16) is None
+        True
+        """
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
-        axis, length, groups, *_ = _cheapest(inside, steps, itemsize, gap)
+        axis, length, groups, requests, _ = _cheapest(inside, steps, itemsize, gap)
+        if requests > most:
+            return None
         starts = np.zeros(1, np.int64)
         for a, (taken, step) in enumerate(zip(inside, steps, strict=True)):
             along = groups[0] if groups and a == axis - 1 else _places(taken if a < axis else taken[:1])

@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Literal
 
@@ -49,7 +50,7 @@ class AxisPart:
     """Whether they are all that is stored of it: a chunk at the array's edge is stored longer."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Along:
     """The elements written along an axis, chunk by chunk; their number is known without going through them.
 
@@ -68,9 +69,11 @@ class Along:
     def __iter__(self) -> Iterator[AxisPart]:
         return iter(axis_parts(self.taken, self.extent, self.chunk))
 
-    @property
+    @cached_property
     def alike(self) -> list[tuple[AxisPart, int]]:
         """One of each kind, and how many are like it; the last chunk of the axis is of its own."""
+        if len(self.taken) and self.taken[0] // self.chunk == self.taken[-1] // self.chunk:
+            return [(part, 1) for part in self]
         many: Counter[tuple[int, int, bool, bool, bool]] = Counter()
         example: dict[tuple[int, int, bool, bool, bool], AxisPart] = {}
         for taken, times in self._periods():
@@ -87,6 +90,9 @@ class Along:
             yield taken, 1
             return
         period = math.lcm(taken.step, chunk)
+        if taken[-1] - taken[0] < period:
+            yield taken, 1
+            return
         head = len(range(taken[0], ceil_div(taken[0], chunk) * chunk, taken.step))
         each = period // taken.step
         times = max(len(taken) - head - 1, 0) // each
@@ -274,7 +280,7 @@ def _moved(
     changed = _count(parts) - whole
     rewritten = whole if direct else whole + changed
     runs, run_elements = _runs_of_changed(parts) if direct else (0, 0)
-    inner = _parts(axes, ChunkGrid.of(stored.grid.shape, stored.shard_chunks or stored.grid.chunks))
+    inner = _parts(axes, ChunkGrid.of(stored.grid.shape, stored.shard_chunks)) if stored.shard_chunks else parts
     inner_bytes = math.prod(stored.shard_chunks or stored.grid.chunks) * stored.itemsize
     in_whole = _chunks_within(stored, parts, whole=True)
     in_rewritten = in_whole if direct else _chunks_within(stored, parts)

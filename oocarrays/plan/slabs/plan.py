@@ -16,7 +16,7 @@ from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.plan.slabs.geometry import SlabGeometry
 from oocarrays.plan.slabs.kinds import alike
 from oocarrays.plan.slabs.reads import reading
-from oocarrays.plan.slabs.traffic import slab_traffic
+from oocarrays.plan.slabs.traffic import slab_tasks, slab_traffic
 
 SLAB_BYTES = 12 * 2**10
 """Bytes of the tasks of a slab, as Dask keeps and orders them."""
@@ -96,6 +96,11 @@ class SlabPlan(SlabGeometry):
     def traffic(self) -> Traffic:
         """Requests and bytes of a run without faults; of chunks that are coded, stored bytes are an estimate."""
         return slab_traffic(self)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of a run."""
+        return slab_tasks(self)
 
 
 def _longest(stored: Stored, wide: Sequence[int]) -> tuple[range, ...]:

@@ -37,13 +37,29 @@ def slab_traffic(plan: SlabGeometry) -> Traffic:
     return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
 
 
+@lru_cache(8)
+def slab_tasks(plan: SlabGeometry) -> int:
+    """Tasks of a pass, told without a look at what they read and write.
+
+    >>> from oocarrays.plan.slabs.geometry import example_plan
+    >>> slab_tasks(example_plan(ranks=2)) == slab_traffic(example_plan(ranks=2)).tasks
+    True
+    """
+    return 2 + sum(n * _tasks(plan, slab) for slab, n in alike(plan))
+
+
+def _tasks(plan: SlabGeometry, slab: Slab) -> int:
+    """Tasks of one slab: as many are given as are taken."""
+    return 3 + len(plan.givers(slab)) + len(plan.fetchers(slab))
+
+
 def _times(traffic: Traffic, n: int) -> Traffic:
     return Traffic(**{name: n * getattr(traffic, name) for name in Traffic.__dataclass_fields__})
 
 
 def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
     """What is read for one slab, and written."""
-    tasks = Traffic(tasks=3 + len(plan.givers(slab)) + len(plan.fetchers(slab)))  # as many are given as are taken
+    tasks = Traffic(tasks=_tasks(plan, slab))
     reads = (_read(each) for each in _readings(plan, slab))
     return reduce(add, (*reads, *(_written(plan, slab, target) for target in plan.targets)), tasks)
 

@@ -31,7 +31,7 @@ from oocarrays.storage.chunks.through_zarr import ThroughZarr, through_zarr
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import PartBlob, ShardedBlobs, pack_shard
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.presence import Missing, noticing
+from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool
@@ -128,9 +128,9 @@ class ChunkReader:
                     missing.add(index)
                 yield piece, None if blob is None else self._in_place(blob, piece.relative_to(origin))
 
-    def _batch(self) -> AbstractContextManager[Missing]:
+    def _batch(self) -> Missing:
         """Tell of what is missing of some chunks when they have been read."""
-        return noticing(self.file.presence, self.meter)
+        return Missing(self.file.presence, self.meter)
 
     def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
         """A chunk's first element, and what it has of ``within``."""
@@ -401,8 +401,9 @@ class ChunkWriter:
             receipts.absent(key)
 
     def _put_bytes(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Unkept) -> None:
-        self._blobs.put(self.file.chunk_key(index), data)
-        receipts.put(self.file.chunk_key(index), data)
+        key = self.file.chunk_key(index)
+        self._blobs.put(key, data)
+        receipts.put(key, data)
         self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
 
     def _through_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray) -> None:

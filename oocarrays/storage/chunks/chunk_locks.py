@@ -33,9 +33,10 @@ class ChunkLocks:
     """The locks of the chunks, or shards, of one array file."""
 
     def __init__(self, file: ArrayFile) -> None:
-        self._key, self._place = file.chunk_key, file.name
+        folder = file.folder
+        self._key, self._place = file.chunk_key, folder or file.name
         metadata = FORMAT_2 if file.zarr.metadata.zarr_format == 2 else METADATA
-        self._metadata = None if file.folder is None else os.path.join(file.folder, metadata)
+        self._metadata = None if folder is None else os.path.join(folder, metadata)
 
     @contextmanager
     def held(self, index: tuple[int, ...]) -> Iterator[None]:

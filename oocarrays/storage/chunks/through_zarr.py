@@ -6,6 +6,7 @@ zarrs         reads and writes files itself  a chunk counts as many bytes as are
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import zarr
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
-from zarr.core.sync import sync
 from zarr.storage import StorePath, WrapperStore
 
 from oocarrays.storage.files.array_file import ArrayFile
@@ -73,11 +73,12 @@ def _taken(byte_range: ByteRequest) -> slice:
 class ThroughZarr:
     """An array whose chunks Zarr decodes and encodes, with a meter of what that reads and writes."""
 
-    def __init__(self, array: zarr.Array, meter: Meter) -> None:
+    def __init__(self, file: ArrayFile, meter: Meter) -> None:
+        array = file.zarr
         counts = isinstance(array.async_array.codec_pipeline, BatchedCodecPipeline)
         self._store = CountingStore(array.store_path.store, meter) if counts else None
         self._array = _in_store(array, self._store) if self._store else array
-        self._place, self._meter = array.store_path, meter
+        self._place, self._folder, self._meter = array.store_path, file.presence.place, meter
 
     def read(self, section: Slices, key: str) -> np.ndarray:
         """Read a chunk: the elements of ``section``, stored under ``key``."""
@@ -98,16 +99,16 @@ class ThroughZarr:
 
     def _stored_bytes(self, key: str) -> int | None:
         """Bytes under ``key``; None where there is nothing."""
-        place = self._place / key
+        assert isinstance(self._folder, str), "what zarrs reads and writes is in files"
         try:
-            return sync(place.store.getsize(place.path))
+            return os.stat(f"{self._folder}/{key}").st_size
         except FileNotFoundError:
             return None
 
 
 def through_zarr(file: ArrayFile, meter: Meter) -> ThroughZarr | None:
     """Where Zarr codes the chunks of a file, what reads and writes them; None where we code them."""
-    return ThroughZarr(file.zarr, meter) if file.chain.pipeline in ("zarr", "zarrs") else None
+    return ThroughZarr(file, meter) if file.chain.pipeline in ("zarr", "zarrs") else None
 
 
 def _in_store(array: zarr.Array, store: Store) -> zarr.Array:

@@ -66,6 +66,8 @@ Place = str | os.PathLike | Store | StorePath
 StoreLike = str | os.PathLike[str] | Store | StorePath
 PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
+PARTIAL_END = ".partial"
+"""What all of them end with: seen sooner than the whole of it."""
 MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
@@ -121,6 +123,11 @@ class ArrayFile:
     def folder(self) -> str | None:
         """The local directory that holds it, or None."""
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
+
+    @property
+    def in_folder(self) -> bool:
+        """Whether a local directory holds it: told without a look at which that is."""
+        return isinstance(self.presence.place, str)
 
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """The key of a chunk below the array, or of a shard."""

@@ -14,8 +14,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import le
@@ -186,6 +185,8 @@ class Missing:
 
     def add(self, *indices: Index) -> None:
         """Count more of them."""
+        if not indices:
+            return
         with self._lock:
             self.first += indices[: NAMED_CHUNKS - len(self.first)]
             self.count += len(indices)
@@ -201,23 +202,13 @@ class Missing:
         if self.count:
             self._presence.found_missing(self.count, self.first, self._meter)
 
+    def __enter__(self) -> Missing:
+        return self
 
-@contextmanager
-def noticing(presence: Presence, meter: Meter) -> Iterator[Missing]:
-    """Have what is missing of a batch of chunks told at its end, also where who takes them stops early.
-
-    Raises
-    ------
-    RunError
-        Where chunks are missing because the array is.
-    """
-    missing = Missing(presence, meter)
-    try:
-        yield missing
-    except GeneratorExit:
-        missing.tell()
-        raise
-    missing.tell()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Tell of them all at the end of a batch, also where who takes its chunks stops early."""
+        if kind is None or issubclass(kind, GeneratorExit):
+            self.tell()
 
 
 def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | None = None) -> Presence:

@@ -26,7 +26,7 @@ import zarr
 from zarr.core.sync import sync
 
 from oocarrays.errors import JournalError, StoreFailure
-from oocarrays.storage.files.array_file import ATTRIBUTES, PARTIAL, local_folder, place_name
+from oocarrays.storage.files.array_file import ATTRIBUTES, PARTIAL, PARTIAL_END, local_folder, place_name
 from oocarrays.storage.journal.journal import FOLDER
 from oocarrays.storage.stores.remote import RemoteStore
 
@@ -150,8 +150,14 @@ def _files(folder: str) -> Iterator[Listed]:
         below = waiting.pop()
         with suppress(FileNotFoundError, NotADirectoryError), _scanned(os.path.join(folder, below)) as entries:
             for entry in entries:
-                key = f"{below}{entry.name}"
-                status = None if key in NO_CHUNKS or PARTIAL.search(entry.name) else _status(entry)
+                name = entry.name
+                key = f"{below}{name}"
+                if key in NO_CHUNKS or (name.endswith(PARTIAL_END) and PARTIAL.search(name)):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{key}/")
+                    continue
+                status = _status(entry)
                 if status is None:
                     continue
                 if stat.S_ISDIR(status.st_mode):

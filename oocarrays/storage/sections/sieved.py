@@ -25,7 +25,7 @@ from oocarrays.plan.sections.sieve import Sieve
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.presence import Missing, noticing
+from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.pages import HUGE_BYTES, allocate, want
@@ -102,7 +102,7 @@ class SectionReader:
     def read_local(self, threads: int) -> None:
         """Read from local files, with so many threads."""
         places = Places(self.file, self.meter, scattered=self.plan.scattered)
-        with noticing(self.file.presence, self.meter) as self._missing:
+        with self._missing:
             if self._is_little() or threads < 2:
                 self._work(self.plan.batches(), places, IN_FLIGHT)
             else:
@@ -216,7 +216,7 @@ class SectionReader:
         blobs: Any = blobs_of(self.file.zarr, requests=self.plan.under_way(requests))
         if self.file.chain.shard:
             blobs = ShardedBlobs(blobs, self.file.chain.shard, self.meter)
-        with noticing(self.file.presence, self.meter) as self._missing:
+        with self._missing:
             self._take_all(blobs.fetched(self._wanted()))
 
     def _take_all(self, come: Iterator[np.ndarray | None]) -> None:

@@ -120,7 +120,7 @@ def replacing(file: ArrayFile) -> ArrayFile:
     RunError
         Where an array on this machine has gone.
     """
-    if file.folder is not None:
+    if file.in_folder:
         file.presence.check()
     if file.chain.pipeline != "zarrs":
         return file
@@ -179,7 +179,7 @@ def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: b
         return InPlace(file, plan.window, meter)
     if file.chain.shard is not None:
         return Sharded(file, meter, receipts)
-    if file.folder and file.chain.pipeline == "plain":
+    if file.in_folder and file.chain.pipeline == "plain":
         return InWindows(file, plan.window, meter, past_cache=past_cache, receipts=receipts)
     return Whole(file, meter, receipts)
 
@@ -228,8 +228,9 @@ class InWindows:
         self.file, self.meter, self._locks, self._receipts = file, meter, ChunkLocks(file), receipts
         self.missing = Missing(file.presence, meter)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
-        assert file.folder is not None, "only local files are read and written in part"
-        self.blobs = LocalBlobs(file.folder, past_cache=past_cache)
+        folder = file.folder
+        assert folder is not None, "only local files are read and written in part"
+        self.blobs = LocalBlobs(folder, past_cache=past_cache)
         self._shape, self._nbytes = window, math.prod(window) * file.dtype.itemsize
         self._pool = Pool(allocate if past_cache else numpy_bytes)
         self._fill = fill_bits(file)

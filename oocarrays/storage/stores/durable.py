@@ -41,8 +41,10 @@ SYNCED_WHOLE = {
     0x01021994: "tmpfs",
 }
 """File systems, by the number that Linux knows them by, of which ``syncfs`` puts all that it holds on the device."""
-START_WRITING = 2
-"""Linux: ``SYNC_FILE_RANGE_WRITE``."""
+START_WRITING = ctypes.c_uint(2)
+"""Linux: ``SYNC_FILE_RANGE_WRITE``, ..."""
+WHOLE = ctypes.c_int64(0), ctypes.c_int64(0)
+"""... of a whole file."""
 
 
 def is_synced_whole(folder: str) -> bool:
@@ -85,8 +87,7 @@ def sync_file_system(folder: str) -> None:
 def start_writing(file: int) -> None:
     """Have the system begin to write out what an open file holds, and do not wait, where a run will sync it."""
     if _SYNCERS and sys.platform == "linux":
-        whole = ctypes.c_int64(0), ctypes.c_int64(0)
-        libc().sync_file_range(ctypes.c_int(file), *whole, ctypes.c_uint(START_WRITING))
+        libc().sync_file_range(file, *WHOLE, START_WRITING)
 
 
 def make_folder(folder: str, *, named: bool = True) -> None:
@@ -219,17 +220,21 @@ class Syncer:
         self._paths: set[str] = set()
         """Files that were written, or removed, and have to be synced by themselves, and the folders above them."""
         self._whole: dict[str, bool] = {}
+        self._folders: tuple[str, ...] | None = None
+        """The places, once they have been asked for: a chunk that is written looks at them."""
         if active:
-            _SYNCERS.add(self)
+            _SYNCERS.add(weakref.ref(self, _SYNCERS.discard))
 
     def begin_anew(self) -> None:
         """Forget what failed."""
         with self._changed:
-            self._failure, self._waiting = None, []
+            self._failure, self._waiting, self._folders = None, [], None
 
     def note(self, path: str) -> None:
         """Keep that a file was written, or removed, where it has to be synced by itself."""
-        for place in self._places():
+        if self._folders is None:
+            self._folders = tuple(self._places())
+        for place in self._folders:
             if not self._is_whole(place) and (inside := os.path.realpath(path)).startswith(f"{place}{os.sep}"):
                 with self._changed:
                     self._paths.update([*_up_to(inside, place), os.path.dirname(place)])
@@ -380,11 +385,13 @@ def _up_to(path: str, place: str) -> Iterator[str]:
         yield path
 
 
-_SYNCERS: weakref.WeakSet[Syncer] = weakref.WeakSet()
-"""Of the runs in this process that sync."""
+_SYNCERS: set[weakref.ref[Syncer]] = set()
+"""Of the runs in this process that sync: a plain set, for every chunk that is written looks at it."""
 
 
 def written(path: str) -> None:
     """Say that a chunk's file was written, or removed, under its name."""
-    for syncer in list(_SYNCERS) if _SYNCERS else ():
-        syncer.note(path)
+    for there in tuple(_SYNCERS):
+        syncer = there()
+        if syncer is not None:
+            syncer.note(path)
