@@ -349,7 +349,7 @@ class Kind:
                 yield from self._alike((*inside[:long], piece, *inside[long + 1 :]), times * many)
 
     def _cut(self, inside: Axes) -> tuple[int | None, int]:
-        """The axis along which a buffer holds only some indices of what is taken of a chunk, and how many."""
+        """Return the axis along which a buffer holds only some indices of what is taken of a chunk, and how many."""
         long = next((axis for axis, taken in enumerate(inside) if len(taken) > 1), None)
         if long is None or self._fits(inside):
             return None, 0
@@ -415,7 +415,7 @@ class Kind:
         return max(min(most, MOST_FILES * in_a_file), 1)
 
     def row(self) -> tuple[str, ...]:
-        """How many, in what way they are read, and what that asks for."""
+        """Return how many, in what way they are read, and what that asks for."""
         stored, useful = self.plan.stored, math.prod(lengths(self.inside)) * self.plan.stored.itemsize
         if stored.coded:
             asked = int(stored.chunk_bytes * self.plan.costs.stored_ratio(stored))
