@@ -46,7 +46,7 @@ START_WRITING = 2
 
 
 def is_synced_whole(folder: str) -> bool:
-    """Whether one request puts all of a folder's file system on its device."""
+    """Return whether one request puts all of a folder's file system on its device."""
     if sys.platform != "linux":
         return False
     room = ctypes.create_string_buffer(256)
