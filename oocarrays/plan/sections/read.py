@@ -349,7 +349,7 @@ class Kind:
                 yield from self._alike((*inside[:long], piece, *inside[long + 1 :]), times * many)
 
     def _cut(self, inside: Axes) -> tuple[int | None, int]:
-        """Return the axis along which a buffer holds only some indices of what is taken of a chunk, and how many."""
+        """The axis along which a buffer holds only some indices of what is taken of a chunk, and how many."""
         long = next((axis for axis, taken in enumerate(inside) if len(taken) > 1), None)
         if long is None or self._fits(inside):
             return None, 0
