@@ -50,7 +50,7 @@ class Case:
         return prod(self.shape) * ITEM
 
     def scaled(self, factor: int) -> Case:
-        """The same case with every extent and chunk edge divided by `factor`: shape = ⌈shape / factor⌉.
+        """Return the same case with every extent and chunk edge divided by `factor`: shape = ⌈shape / factor⌉.
 
         Workers keep their memory: what they hold when idle does not shrink.
         """
@@ -67,7 +67,7 @@ class Case:
         )
 
     def tiny(self) -> Case:
-        """A case of the same kind, small enough to warm a process up with."""
+        """Return a case of the same kind, small enough to warm a process up with."""
         return replace(
             self,
             shape=(8,) * len(self.shape),
@@ -130,12 +130,12 @@ class Job:
         return sum(name.isdigit() for name in files) / chunks
 
     def to_json(self) -> str:
-        """The job as one line."""
+        """Return the job as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> Job:
-        """The job that `to_json` wrote: from_json(job.to_json()) = job."""
+        """Return the job that `to_json` wrote: from_json(job.to_json()) = job."""
         fields = json.loads(line)
         return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
 

@@ -49,7 +49,7 @@ def _timed(run, *arguments) -> dict:
 
 
 def _answerer():
-    """A function that prints one JSON line where the parent listens; all other output goes to stderr."""
+    """Return a function that prints one JSON line where the parent listens; all other output goes to stderr."""
     line = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return lambda facts: print(json.dumps(facts), file=line, flush=True)

@@ -46,7 +46,7 @@ LEGEND = (
 
 
 def table(case: Case, cache: str, rounds: Rounds, baseline: str) -> str:
-    """The Markdown table of one case with one state of the cache."""
+    """Return the Markdown table of one case with one state of the cache."""
     rows = [_peer_row(label, rounds, baseline) for label in labels(rounds)]
     return "\n".join([heading(case, _workers(case), cache, rounds), "", *head(HEAD, baseline), *rows])
 
@@ -97,7 +97,7 @@ def _mib(found: int | None) -> str:
 
 
 def predictions(found: list[tuple[Trial, list[Run]]]) -> str:
-    """The Markdown table of trials, and the median error."""
+    """Return the Markdown table of trials, and the median error."""
     rows = [_trial_row(trial, runs) for trial, runs in found]
     off = f"median |predicted / measured − 1| = {median_error(found):.2f} of {len(found)} cases"
     return "\n".join([*head(PREDICTED, ""), *rows, "", off])

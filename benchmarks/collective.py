@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def distributions(options: argparse.Namespace) -> list[dict]:
-    """A table for each file, store and state of the cache."""
+    """Return a table for each file, store and state of the cache."""
     with ExitStack() as stack:
         server = stack.enter_context(served(options.workdir, moto=False)) if "latency" in options.stores else None
         client = stack.enter_context(workers(RANKS))
@@ -172,7 +172,7 @@ def counts(options: argparse.Namespace) -> list[dict]:
 
 
 def sections(options: argparse.Namespace) -> list[dict]:
-    """The sections that are read, as wall time: a chunk is one column, of a plain array and of a coded one."""
+    """Return the sections that are read, as wall time: a chunk is one column, of a plain array and of a coded one."""
     with ExitStack() as stack:
         client = stack.enter_context(workers(RANKS)) if "workers" in options.on else None
         found = []

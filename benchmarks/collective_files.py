@@ -16,7 +16,7 @@ SLABS = 64
 
 
 def slabs(edge: int, file: str, store: str) -> Case:
-    """An array in slabs of rows or of columns."""
+    """Return an array in slabs of rows or of columns."""
     slab, whole = max(edge // SLABS, 1), edge
     chunks = (slab, whole) if file == "row" else (whole, slab)
     return _case(file, edge, chunks, store)
@@ -30,7 +30,7 @@ def _case(name: str, edge: int, chunks: tuple[int, int], store: str) -> Case:
 
 
 def by_columns(edge: int, store: str) -> Case:
-    """An array each of whose chunks is a column."""
+    """Return an array each of whose chunks is a column."""
     return _case("columns", edge, (edge, 1), store)
 
 

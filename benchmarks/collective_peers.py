@@ -95,7 +95,7 @@ def _warm() -> None:
 
 
 def opened(store: str) -> zarr.Array:
-    """The array as Zarr opens it."""
+    """Return the array as Zarr opens it."""
     return zarr.open_array(open_store(store) if store.startswith("s3://") else store, mode="r")
 
 
@@ -162,7 +162,7 @@ def _blocks(client: Client, made: Sequence[da.Array]) -> list[Future]:
 
 
 def homes(client: Client, ranks: int) -> list[str]:
-    """The worker of each rank."""
+    """Return the worker of each rank."""
     addresses = sorted(known_workers(client))
     return [addresses[rank % len(addresses)] for rank in range(ranks)]
 
@@ -186,7 +186,7 @@ def run(client: Client, way: str, ask: Ask) -> Run:
 
 
 def run_here(way: str, ask: Ask) -> Run:
-    """The same by threads of this process."""
+    """Return the same by threads of this process."""
     before, start = used(), time.perf_counter()
     made = ooc.read_sections(ask.store, ask.keys, scheduler="threads", **OURS[way])
     came = made.compute()
@@ -247,13 +247,13 @@ def used() -> tuple[float, int, int]:
 
 
 def verdict(client: Client, futures: Sequence[Future], ask: Ask) -> str:
-    """Whether each rank has what it wants, asked where it is."""
+    """Return whether each rank has what it wants, asked where it is."""
     same = [client.submit(right, part, axes, pure=False) for part, axes in zip(futures, ask.requests, strict=True)]
     return "ok" if all(client.gather(same)) else "wrong"
 
 
 def right(part: np.ndarray, axes: Axes) -> bool:
-    """Whether a part is what is asked for."""
+    """Return whether a part is what is asked for."""
     if part.shape != tuple(map(len, axes)):
         return False
     return bool(np.array_equal(part, values(tuple(slice(axis.start, axis.stop, axis.step) for axis in axes))))

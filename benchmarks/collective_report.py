@@ -71,7 +71,7 @@ def _reads(found: Rounds, way: str, case: Case, stored: int) -> str:
 
 
 def truth(runs: Iterable[Run]) -> str:
-    """Whether the plans' requests and bytes are what the meter counted."""
+    """Return whether the plans' requests and bytes are what the meter counted."""
     ours = [run for run in runs if run.predicted]
     off = [run for run in ours if _counted(run.predicted) != _counted(run.metered)]
     lines = [f"\npredicted = metered in {len(ours) - len(off)} of {len(ours)} reads"]

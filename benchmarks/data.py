@@ -30,7 +30,7 @@ CACHED = 2**18
 
 
 def values(section: tuple[slice, ...]) -> np.ndarray:
-    """The array's elements in `section`, float32: shape = extents of the section, which may have strides."""
+    """Return the array's elements in `section`, float32: shape = extents of the section, which may have strides."""
     taken = [range(part.start, part.stop, part.step or 1) for part in section]
     result = np.empty(list(map(len, taken)), np.float32)
     rows = max(1, CACHED // max(1, prod(result.shape[1:])))
@@ -83,7 +83,7 @@ def codecs(codec: str, zarr_format: int):
 def create(
     store: str, job: Job, chunks: tuple[int, ...], zarr_format: int = 3, per_shard: tuple[int, ...] = ()
 ) -> zarr.Array:
-    """An empty array at `store` of the job's shape and codec."""
+    """Return an empty array at `store` of the job's shape and codec."""
     return zarr.create_array(
         store,
         shape=job.shape,

@@ -50,7 +50,7 @@ class Queue(WorkerPlugin):
 
 
 def _queue(dask_worker: Worker) -> int:
-    """The most since the last time that it was asked."""
+    """Return the most since the last time that it was asked."""
     plugin = dask_worker.plugins["queue"]
     plugin.most, most = 0, plugin.most
     return most
@@ -124,7 +124,7 @@ def _say(facts: dict) -> None:
 
 
 def _rows(edge: int, workers: int) -> da.Array:
-    """An array in row slabs whose element (i, j) is i * edge + j."""
+    """Return an array in row slabs whose element (i, j) is i * edge + j."""
     numbers = da.arange(edge, chunks=edge // workers, dtype="i4")[:, None] * np.int32(edge)
     return numbers.map_blocks(_filled, edge, chunks=((edge // workers,) * workers, (edge,)), dtype="i4")
 

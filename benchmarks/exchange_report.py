@@ -9,7 +9,7 @@ from cases import MIB
 
 
 def table(rounds: list[dict[str, dict]], workers: int, nbytes: int) -> str:
-    """A line a peer: seconds, ratio to our best, memory and queue."""
+    """Return a line a peer: seconds, ratio to our best, memory and queue."""
     peers = list(rounds[0])
     good = {peer: [found[peer] for found in rounds if found[peer]["verdict"] == "ok"] for peer in peers}
     ours = [peer for peer in peers if good[peer] and peer not in ("unordered", "p2p", "tasks")]
@@ -67,7 +67,7 @@ def predictions(rounds: list[list[dict]]) -> str:
 
 
 def error(trials: list[tuple[dict, ...]]) -> float:
-    """The median of |predicted / measured − 1|."""
+    """Return the median of |predicted / measured − 1|."""
     return statistics.median(
         abs(statistics.median(run["predicted"] / run["seconds"] for run in runs) - 1) for runs in trials
     )

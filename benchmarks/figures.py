@@ -117,7 +117,7 @@ def circular(keep: bool) -> Seconds:
 
 
 def faster(one: str, other: str, at: slice = slice(None)) -> Callable[[Curves], bool]:
-    """Whether one way is the faster at every point, or at some."""
+    """Return whether one way is the faster at every point, or at some."""
     return lambda curves: all(a < b for a, b in zip(curves[one][at], curves[other][at], strict=True))
 
 

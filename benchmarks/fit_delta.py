@@ -32,7 +32,7 @@ Steps = list[tuple[int, int, int, np.ndarray]]
 
 
 def steps(cell: Cell) -> Steps:
-    """The steps of an exchange of one byte a pair, those that are alike taken together."""
+    """Return the steps of an exchange of one byte a pair, those that are alike taken together."""
     name, rows, columns, _ = cell
     mesh = Mesh(rows=rows, columns=columns)
     found: dict[bytes, list] = {}

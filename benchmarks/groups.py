@@ -59,7 +59,7 @@ def _case(codec: str, memory: int) -> Case:
 
 
 def _source(case: Case, options) -> str:
-    """A group of equal arrays, and a coordinate that is copied."""
+    """Return a group of equal arrays, and a coordinate that is copied."""
     import zarr
 
     folder = os.path.join(options.workdir, f"group-{case.codec}-{options.arrays}-{options.scale}")
@@ -120,7 +120,7 @@ def child(way: str, source: str, target: str, arrays: int, chunks: list[int], me
 
 
 def _same(source: str, target: str) -> bool:
-    """Whether two arrays hold the same, some rows at a time."""
+    """Return whether two arrays hold the same, some rows at a time."""
     import numpy as np
     import zarr
 

@@ -83,7 +83,7 @@ class Child:
         self.process.stdin.flush()
 
     def answered(self, seconds: float) -> bool:
-        """Whether a line, or the end, comes within `seconds`."""
+        """Return whether a line, or the end, comes within `seconds`."""
         return bool(select.select([self.process.stdout], [], [], seconds)[0])
 
     def answer(self) -> dict:

@@ -29,7 +29,7 @@ class Objects(Proxy):
         self.objects: dict[str, bytes] = {}
 
     async def asked(self, head: list[str], body: bytes) -> tuple[bytes, bytes]:
-        """The answer to a request, and its body."""
+        """Return the answer to a request, and its body."""
         method, target, *_ = head[0].split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         place = urlsplit(target)

@@ -85,7 +85,7 @@ CASES = {
 
 
 def array(folder: str, shape: Shape, chunks: Shape, compressors: Any = None) -> str:
-    """An array of which only the metadata is written."""
+    """Return an array of which only the metadata is written."""
     import zarr
 
     path = f"{folder}/source.zarr"
@@ -109,7 +109,7 @@ def measured(name: str, folder: str) -> dict[str, Any]:
 
 
 def in_a_child(name: str) -> dict[str, Any]:
-    """The same in a process of its own, which the system stops where it takes far more than it should."""
+    """Return the same in a process of its own, which the system stops where it takes far more than it should."""
     FORKED.set_forkserver_preload(["dask.array", "oocarrays"])
     ours, theirs = FORKED.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:

@@ -104,7 +104,7 @@ class Proxy:
         return ""
 
     async def asked(self, head: list[str], body: bytes) -> tuple[bytes, bytes]:
-        """The backend's whole answer, and its body."""
+        """Return the backend's whole answer, and its body."""
         lines = [
             line for line in head if not line.lower().startswith(("transfer-encoding", "content-length", "expect"))
         ]
@@ -159,7 +159,7 @@ async def _body(reader: asyncio.StreamReader, head: list[str], to_end: bool = Fa
 
 
 def response(status: int, body: bytes, more: str = "") -> bytes:
-    """An answer of HTTP, with more headers in lines of their own."""
+    """Return an answer of HTTP, with more headers in lines of their own."""
     head = f"HTTP/1.1 {status} Told\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n{more}\r\n"
     return head.encode() + body
 

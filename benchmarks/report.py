@@ -29,7 +29,7 @@ Rounds = list[dict[str, Run]]
 
 
 def table(case: Case, cache: str, rounds: Rounds, baseline: str) -> str:
-    """The Markdown table of one case with one state of the cache."""
+    """Return the Markdown table of one case with one state of the cache."""
     rows = [_peer_row(label, rounds, baseline) for label in labels(rounds)]
     budget = f"budget {case.memory // MIB} MiB"
     return "\n".join([heading(case, budget, cache, rounds), "", *head(HEAD, baseline), *rows])
@@ -46,7 +46,7 @@ def heading(case: Case, budget: str, cache: str, rounds: Rounds) -> str:
 
 
 def head(names: tuple[str, ...], baseline: str) -> list[str]:
-    """A table's first two rows; the outermost columns hold words."""
+    """Return a table's first two rows; the outermost columns hold words."""
     rule = ("---" if n in (0, len(names) - 1) else "---:" for n in range(len(names)))
     return [row(name.format(baseline) for name in names), row(rule)]
 

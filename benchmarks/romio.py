@@ -34,7 +34,7 @@ Requests = list[tuple[range, range]]
 
 
 def race(options: argparse.Namespace) -> list[dict]:
-    """A table for each state of the cache: every request by every way."""
+    """Return a table for each state of the cache: every request by every way."""
     if not options.mpi_python:
         raise SystemExit("romio: name the Python of an environment with mpi4py, mpich and numpy by --mpi-python PATH")
     stored = {store: slabs(options.edge // options.scale, "column", store) for store in WAYS}
@@ -68,7 +68,7 @@ def asked(edge: int) -> dict[str, Requests]:
 
 
 def _raw(kind: str, case: Case, options: argparse.Namespace) -> str:
-    """The raw file of one kind; made where it is not there yet."""
+    """Return the raw file of one kind; made where it is not there yet."""
     rows, slab = case.source_chunks
     place = os.path.join(options.workdir, "sources", f"{kind}-{rows}")
     if not os.path.exists(place):
@@ -135,7 +135,7 @@ def _ours(client, places: Mapping[str, str], requests: Requests, cache: str) -> 
 
 
 def _table(title: str, case: Case, times: Mapping[str, Sequence[float]]) -> str:
-    """A line a way, beside ROMIO's best and its best collective one."""
+    """Return a line a way, beside ROMIO's best and its best collective one."""
     taken = {way: median(each) for way, each in times.items()}
     theirs = {way: seconds for way, seconds in taken.items() if way.startswith("ROMIO")}
     best, together = min(theirs.values()), min(s for way, s in theirs.items() if ": collective" in way)

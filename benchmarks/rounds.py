@@ -23,7 +23,7 @@ from peers import MODULES, Entry, entry
 
 
 def parser(description: str, cache: tuple[str, ...], timeout: float) -> argparse.ArgumentParser:
-    """The options that every benchmark of rounds has, with its defaults."""
+    """Return the options that every benchmark of rounds has, with its defaults."""
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = result.add_argument
     add("--rounds", type=int, default=3)
@@ -74,7 +74,7 @@ def save(options: argparse.Namespace, facts: dict) -> None:
 
 
 def plain(case: Case, cache: str, rounds: report.Rounds) -> dict:
-    """The rounds of one table as plain data."""
+    """Return the rounds of one table as plain data."""
     runs = [{label: asdict(run) for label, run in found.items()} for found in rounds]
     return {"case": asdict(case), "cache": cache, "rounds": runs}
 
@@ -120,7 +120,7 @@ def run_once(case: Case, peer: Entry, cache: str, options: argparse.Namespace) -
 
 
 def clean(folder: str, pause: float) -> str:
-    """An empty folder on a disk at rest."""
+    """Return an empty folder on a disk at rest."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("scratch", "tiny/scratch"):
         os.makedirs(os.path.join(folder, name))
@@ -132,7 +132,7 @@ def clean(folder: str, pause: float) -> str:
 
 
 def job_of(case: Case, peer: Entry, folder: str, options: argparse.Namespace) -> Job:
-    """The case as a job of this peer; its source is made where it is not there yet."""
+    """Return the case as a job of this peer; its source is made where it is not there yet."""
     sizes = "-".join(
         "x".join(map(str, lengths)) for lengths in (case.shape, case.source_chunks, case.source_per_shard) if lengths
     )
@@ -145,7 +145,7 @@ def job_of(case: Case, peer: Entry, folder: str, options: argparse.Namespace) ->
 
 
 def tiny_job(case: Case, peer: Entry, folder: str, options: argparse.Namespace) -> Job:
-    """A job of the same kind to warm up with, which no fault befalls."""
+    """Return a job of the same kind to warm up with, which no fault befalls."""
     return job_of(case.tiny(), replace(peer, fault=""), os.path.join(folder, "tiny"), options)
 
 

@@ -95,7 +95,7 @@ def table52(folder: Path, *, scale: int = 1, rounds: int = 7) -> dict[str, dict[
 
 
 def drawn(found: dict[str, dict[str, dict]]) -> str:
-    """The table as text, beside what the paper printed."""
+    """Return the table as text, beside what the paper printed."""
     head = ("section", *WAYS, "requests", "direct / sieve", "printed", "auto / better")
     return table([head, *(_row(section, ways) for section, ways in found.items())])
 

@@ -50,7 +50,7 @@ Way = Callable[[Any], np.ndarray]
 
 
 def layouts(n: int) -> dict[str, dict[str, Any]]:
-    """How the array is stored, by name."""
+    """Return how the array is stored, by name."""
     plain = {"compressors": None}
     return {
         "rows": {"chunks": (n // 64, n), **plain},
@@ -61,7 +61,7 @@ def layouts(n: int) -> dict[str, dict[str, Any]]:
 
 
 def elements(rows: np.ndarray, columns: np.ndarray, n: int) -> np.ndarray:
-    """The elements at a product of indices: each has its number."""
+    """Return the elements at a product of indices: each has its number."""
     return ((rows[:, None] * n + columns) % LARGEST).astype("f4")
 
 
@@ -166,7 +166,7 @@ def compare(which: str, folder: Path, n: int, options: argparse.Namespace) -> li
 
 
 def drawn(taken: dict[str, list[dict]]) -> str:
-    """The runs of one section as a table."""
+    """Return the runs of one section as a table."""
     ours = taken.get("oocarrays")
     rows = [("peer", "ms", "least–most", "(cpu)", "× oocarrays", "× (cpu)", "MiB")]
     for peer, runs in taken.items():

@@ -55,7 +55,7 @@ class Case:
         return self.edge**2 * np.dtype(self.dtype).itemsize
 
     def chunks(self, layout: str) -> tuple[int, ...]:
-        """A layout's chunk shape, as small a part of the array as it is of one of 8192²."""
+        """Return a layout's chunk shape, as small a part of the array as it is of one of 8192²."""
         return tuple(max(length * self.edge // EDGE, 1) for length in LAYOUTS[layout])
 
     def tiny(self) -> Case:
@@ -87,18 +87,18 @@ class Job:
     """Worker processes of a peer that has a cluster; 0 for as many as cores."""
 
     def to_json(self) -> str:
-        """The job as one line."""
+        """Return the job as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> Job:
-        """The job that `to_json` wrote: from_json(job.to_json()) = job."""
+        """Return the job that `to_json` wrote: from_json(job.to_json()) = job."""
         fields = json.loads(line)
         return cls(**fields | {"case": Case(**fields["case"]), "chunks": tuple(fields["chunks"])})
 
 
 def job_for(case: Case, layout: str, sources: str, folder: str, variant: str) -> Job:
-    """A case from a source that is made where it is not there yet, into ``folder``/target."""
+    """Return a case from a source that is made where it is not there yet, into ``folder``/target."""
     chunks = case.chunks(layout)
     return Job(
         case=case,
@@ -116,7 +116,7 @@ def job_for(case: Case, layout: str, sources: str, folder: str, variant: str) ->
 
 
 def values(case: Case) -> np.ndarray:
-    """The array: waves, or one random number an element; of integers all that there are."""
+    """Return the array: waves, or one random number an element; of integers all that there are."""
     shape, dtype = (case.edge,) * 2, np.dtype(case.dtype)
     if case.kind == "noisy":
         random = np.random.default_rng(case.edge)
@@ -126,7 +126,7 @@ def values(case: Case) -> np.ndarray:
 
 
 def source(case: Case, chunks: tuple[int, ...], folder: str) -> str:
-    """The path of the array in some chunks."""
+    """Return the path of the array in some chunks."""
     cut = "x".join(map(str, chunks))
     store = os.path.join(folder, f"{case.kind}-{case.edge}-{np.dtype(case.dtype)}-{cut}-{case.codec}.zarr")
     if not os.path.exists(store):
@@ -138,13 +138,13 @@ def source(case: Case, chunks: tuple[int, ...], folder: str) -> str:
 
 
 def create(store, case: Case, chunks: tuple[int, ...], **how) -> zarr.Array:
-    """An empty array of the case."""
+    """Return an empty array of the case."""
     shape, coded = (case.edge,) * 2, codecs(case.codec, 3)
     return zarr.create_array(store, shape=shape, chunks=chunks, dtype=case.dtype, compressors=coded, **how)
 
 
 def expected(case: Case, folder: str) -> str:
-    """The path of what is right, in numpy's format."""
+    """Return the path of what is right, in numpy's format."""
     path = os.path.join(folder, f"{case.name}-{case.edge}.npy".replace(" ", "_"))
     if not os.path.exists(path):
         data = values(case)

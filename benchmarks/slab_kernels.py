@@ -35,7 +35,7 @@ def sweep(grid: np.ndarray) -> np.ndarray:
 
 
 def sweep_in_place(block: np.ndarray) -> np.ndarray:
-    """The same, of a block that may be changed."""
+    """Return the same, of a block that may be changed."""
     made = np.empty((len(block) - 2, block.shape[1]), block.dtype)
     add_neighbours(block, made)
     np.multiply(made[:, 1:-1], 0.25, out=block[1:-1, 1:-1])
@@ -77,7 +77,7 @@ def swept(grid: np.ndarray, count: int, mean: Callable[[np.ndarray, np.ndarray],
 
 
 def swept_by_threads(grid: np.ndarray, count: int, threads: int) -> np.ndarray:
-    """The same, each thread its share of the rows."""
+    """Return the same, each thread its share of the rows."""
     edges = np.linspace(0, len(grid) - 2, threads + 1, dtype=int)
     parts = [slice(low, high + 2) for low, high in pairwise(edges.tolist())]
     with ThreadPoolExecutor(threads) as pool:
@@ -110,7 +110,7 @@ def opencv(block: np.ndarray, size: int) -> np.ndarray:
 
 
 def opencv_by_threads(image: np.ndarray, size: int, threads: int) -> np.ndarray:
-    """The same of a whole image on some threads: OpenCV itself has one for a median."""
+    """Return the same of a whole image on some threads: OpenCV itself has one for a median."""
     halo, result = size // 2, np.empty_like(image)
     edges = np.linspace(0, len(image), threads + 1, dtype=int)
 

@@ -104,7 +104,7 @@ def overlap(options: argparse.Namespace) -> Iterator[dict]:
 
 
 def _beside_another() -> float:
-    """How much longer a thread sorts numbers beside another one than alone."""
+    """Return how much longer a thread sorts numbers beside another one than alone."""
     seconds: list[float] = []
 
     numbers = np.random.default_rng(0).random(2**20)
@@ -136,7 +136,7 @@ def _turns(options: argparse.Namespace, run: Callable[[int], Any]) -> list[list[
 
 
 def _taking(seconds: float) -> Callable[[np.ndarray], np.ndarray]:
-    """A kernel that computes for some time, some rows after others, and leaves its block as it is."""
+    """Return a kernel that computes for some time, some rows after others, and leaves its block as it is."""
 
     def kernel(block: np.ndarray) -> np.ndarray:
         stop = time.perf_counter() + seconds
@@ -193,7 +193,7 @@ def watched(job, cache: str = "") -> Watched:
 
 
 def replace_times(span: Span, begin: float) -> Span:
-    """The same span, counted from ``begin``."""
+    """Return the same span, counted from ``begin``."""
     return span._replace(start=span.start - begin, stop=span.stop - begin)
 
 

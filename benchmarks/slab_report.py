@@ -35,7 +35,7 @@ class Must:
 
 
 def table(case: Case, cache: str, played: Rounds, musts: Sequence[Must]) -> str:
-    """The table of one case, and below it what must be reached."""
+    """Return the table of one case, and below it what must be reached."""
     budget = f"budget {case.memory // MIB} MiB" if case.memory else "no budget"
     title = f"**{case.name}**: {case.edge}² ({case.nbytes / MIB:.0f} MiB), codec {case.codec}, {budget}, {cache}"
     names = labels(played)

@@ -73,7 +73,7 @@ def observations(times: Times) -> list[tuple[str, int, int]]:
 
 
 def most_saved(times: Times) -> float:
-    """The largest share of its time that prefetch saves anywhere.
+    """Return the largest share of its time that prefetch saves anywhere.
 
     >>> round(most_saved(printed(3)), 3)
     0.357
@@ -102,7 +102,7 @@ def medians(options: argparse.Namespace) -> Iterator[dict]:
 
 
 def _filtered(case: Case, place: Place, ranks: int, slabs: int, ahead: bool, options: argparse.Namespace) -> Watched:
-    """The best of some rounds of one setting, checked."""
+    """Return the best of some rounds of one setting, checked."""
     height = max(case.edge // (ranks * slabs), 1)
     kernel = partial(ooc.kernels.median, size=case.times, mode="nearest")
     right = kernels.medians(slab_cases.values(case), case.times)
@@ -119,7 +119,7 @@ def best(
     right: np.ndarray,
     options: argparse.Namespace,
 ) -> Watched:
-    """The fastest of some rounds; the result of each is compared with what is right."""
+    """Return the fastest of some rounds; the result of each is compared with what is right."""
     source = place.source(case, (height, case.edge))
     runs = []
     for _ in range(options.rounds):
@@ -147,7 +147,7 @@ class Place:
         return f"s3://{BUCKET}/target" if self.server else os.path.join(self.options.workdir, "target")
 
     def source(self, case: Case, chunks: tuple[int, ...]) -> str:
-        """The array in some chunks, made where it is not there yet."""
+        """Return the array in some chunks, made where it is not there yet."""
         if self.server is None:
             folder = os.path.join(self.options.workdir, "sources")
             os.makedirs(folder, exist_ok=True)

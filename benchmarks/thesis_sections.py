@@ -90,7 +90,7 @@ class Case:
 
 
 def cases(*tables: str) -> list[Case]:
-    """The rows of tables, in their order."""
+    """Return the rows of tables, in their order."""
     return [case for table in tables for case in _cases(table)]
 
 
@@ -141,7 +141,7 @@ class Count:
 
     @classmethod
     def of(cls, each: Sequence[tuple[int, int]]) -> Count:
-        """The sum of what each rank asks: requests and bytes."""
+        """Return the sum of what each rank asks: requests and bytes."""
         requests, nbytes = zip(*each, strict=True)
         return cls(requests=sum(requests), nbytes=sum(nbytes), most_requests=max(requests), most_bytes=max(nbytes))
 

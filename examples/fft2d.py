@@ -16,7 +16,7 @@ DATA = Path(__file__).parent / "data" / "elevation.npz"
 
 
 def fft2(source, target, memory="1GiB"):
-    """The transform of a stored array, stored in slabs of columns; in single precision, where the source is."""
+    """Return the transform of a stored array, stored in slabs of columns; in single precision, where the source is."""
     rows, columns = (partial(ooc.kernels.transform, axis=axis) for axis in (1, 0))
     how = {"dtype": np.result_type(ooc.open_array(source).dtype, "c8"), "memory": memory, "workspace": "2MiB"}
     with tempfile.TemporaryDirectory() as scratch:

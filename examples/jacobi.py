@@ -15,7 +15,7 @@ SIZE, WAVES, PASSES, SWEEPS = 256, 16, 14, 64
 
 
 def solution(size: int = SIZE, waves: int = WAVES) -> np.ndarray:
-    """The exact solution that is so many half waves of a sine along each of the four borders."""
+    """Return the exact solution that is so many half waves of a sine along each of the four borders."""
     x, m = np.linspace(0, 1, size), np.pi * waves
     decay = (np.exp(m * (x - 1)) - np.exp(-m * (x + 1))) / (1 - np.exp(-2 * m))  # sinh(m x) / sinh(m)
     one = np.outer(np.sin(m * x), decay)

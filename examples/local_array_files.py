@@ -15,7 +15,7 @@ SHAPE, STEPS, SLAB = (120, 90), 3, "16kiB"
 
 
 def smoothed(block: np.ndarray) -> np.ndarray:
-    """The mean of each element's four neighbours."""
+    """Return the mean of each element's four neighbours."""
     return (block[:-2, 1:-1] + block[2:, 1:-1] + block[1:-1, :-2] + block[1:-1, 2:]) / 4
 
 

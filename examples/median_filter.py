@@ -19,7 +19,7 @@ DATA = Path(__file__).parent / "data" / "elevation.npz"
 
 
 def filtered(source, target, size=3, **how) -> ooc.SlabJob:
-    """The job that writes the median of each window of ``size`` elements: in all axes, or in each."""
+    """Return the job that writes the median of each window of ``size`` elements: in all axes, or in each."""
     sizes = np.broadcast_to(size, ooc.open_array(source).ndim).tolist()
     kernel = partial(ooc.kernels.median, size=sizes, mode="none")  # a block has a halo: its edges need no filter
     how |= {"depth": [n // 2 for n in sizes], "boundary": "reflect", "workspace": "6MiB"}
@@ -27,7 +27,7 @@ def filtered(source, target, size=3, **how) -> ooc.SlabJob:
 
 
 def salted(image: np.ndarray) -> np.ndarray:
-    """The image, one element in forty as low as any, and one in forty as high."""
+    """Return the image, one element in forty as low as any, and one in forty as high."""
     dice = np.random.default_rng(0).integers(0, 40, image.shape, "u1")
     return np.where(dice == 0, image.min(), np.where(dice == 1, image.max(), image))
 

@@ -17,7 +17,7 @@ SIZE, TILE, STEP = 1200, 480, 360
 
 
 def height(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """A range of hills, in metres."""
+    """Return a range of hills, in metres."""
     return (900 + 300 * np.sin(rows / 140)[:, None] * np.cos(columns / 90) + 0.2 * columns).astype("f4")
 
 

@@ -18,7 +18,7 @@ import oocarrays as ooc
 
 
 def pretend() -> tuple[str, str]:
-    """A server here, with one array: 64 maps of 128 × 128."""
+    """Return a server here, with one array: 64 maps of 128 × 128."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

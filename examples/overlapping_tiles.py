@@ -19,7 +19,7 @@ DEPTH, SIDE = 8, 2
 
 
 def mean(x: np.ndarray, width: int) -> np.ndarray:
-    """The mean of every window of ``width`` × ``width`` elements."""
+    """Return the mean of every window of ``width`` × ``width`` elements."""
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (width, width))
     return windows.mean(axis=(2, 3))
 

@@ -14,7 +14,7 @@ RANKS = 4
 
 
 def transformed(x: ooc.DistributedArray, axis: int) -> ooc.DistributedArray:
-    """The transform along an axis that every rank has whole, in the same layout."""
+    """Return the transform along an axis that every rank has whole, in the same layout."""
     return ooc.distribute(da.fft.fft(x.to_dask(), axis=axis), x.layout)
 
 

@@ -53,7 +53,7 @@ def outcome(out: Wire, pixels: dict[tuple[int, int], np.ndarray], reads: tuple) 
 @pytest.mark.parametrize("parity", [0, 1])
 @pytest.mark.parametrize(("height", "width"), WINDOWS)
 def test_a_network_finds_the_median_of_all_zeros_and_ones(height: int, width: int, parity: int) -> None:
-    network = kernel.Network.of(height, width)
+    network = kernel.MedianNetwork.of(height, width)
     places = [(row + parity, column) for row, column in product(range(height), range(width))]
     low = min(len(places), 20)
     patterns, ones = zeros_and_ones(low), np.bitwise_count(np.arange(2**low))
@@ -66,7 +66,7 @@ def test_a_network_finds_the_median_of_all_zeros_and_ones(height: int, width: in
 
 @pytest.mark.parametrize(("sizes", "steps"), [((3, 3), 17), ((5, 5), 57), ((1, 3), 4), ((3, 1), 3)])
 def test_neighbours_share_steps(sizes: tuple[int, int], steps: int) -> None:
-    assert len(kernel.Network.of(*sizes).steps) - 2 == 2 * steps
+    assert len(kernel.MedianNetwork.of(*sizes).steps) - 2 == 2 * steps
 
 
 @given(
@@ -202,7 +202,7 @@ def test_a_thread_holds_no_more_than_its_workspace(size: int) -> None:
     image = np.random.default_rng(0).random((400, 400))
     out = np.empty_like(image)
     edges = 4 * (3 * size + 2) * 400 * image.itemsize
-    views = 500 * len(kernel.Network.of(size, size).steps)
+    views = 500 * len(kernel.MedianNetwork.of(size, size).steps)
     assert held_by(lambda: median(image, size, out=out)) <= kernel.WORKSPACE + edges + views
 
 

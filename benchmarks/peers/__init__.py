@@ -67,7 +67,7 @@ class Entry:
 
 
 def entry(label: str, modules: dict[str, str] = MODULES) -> Entry:
-    """The entry that `name[:variant][@factor][+fault]` stands for; ValueError where no peer has this name."""
+    """Return the entry that `name[:variant][@factor][+fault]` stands for; ValueError where no peer has this name."""
     rest, _, fault = label.partition("+")
     rest, _, factor = rest.partition("@")
     name, _, variant = rest.partition(":")

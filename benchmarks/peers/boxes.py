@@ -29,7 +29,7 @@ def boxes(shape: tuple[int, ...], box: tuple[int, ...]) -> list[Box]:
 
 
 def within(box: Box, chunks: tuple[int, ...]) -> list[Box]:
-    """The parts of `box` cut at every chunk boundary, in C order: each lies in one chunk."""
+    """Return the parts of `box` cut at every chunk boundary, in C order: each lies in one chunk."""
     cuts = []
     for part, chunk in zip(box, chunks, strict=True):
         marks = [part.start, *range((part.start // chunk + 1) * chunk, part.stop, chunk), part.stop]

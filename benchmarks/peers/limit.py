@@ -136,7 +136,7 @@ def _announce(path: str) -> None:
 
 
 def _mapped(job: Job, part: Box) -> np.ndarray:
-    """The elements in `part`, which lies in one source chunk, as mapped pages."""
+    """Return the elements in `part`, which lies in one source chunk, as mapped pages."""
     chunk = np.memmap(_chunk_path(job.source, part, job.source_chunks), np.float32, "r", shape=job.source_chunks)
     return np.asarray(chunk)[
         tuple(slice(p.start % c, p.start % c + p.stop - p.start) for p, c in zip(part, job.source_chunks, strict=True))

@@ -56,7 +56,7 @@ def _planned(job: Job, target: str):
 
 
 def _worst_queue(client: Client) -> int:
-    """The most messages that one worker had asked for and not yet got, as it wrote down itself."""
+    """Return the most messages that one worker had asked for and not yet got, as it wrote down itself."""
     worst = 0
     for entries in client.run(_received).values():
         turns = sorted((time, step) for start, stop in entries for time, step in ((start, 1), (stop, -1)))

@@ -7,5 +7,5 @@ from zarr.storage import ObjectStore
 
 
 def open_store(url: str) -> ObjectStore:
-    """The store at `s3://bucket/path`; where the server is stands in the environment."""
+    """Return the store at `s3://bucket/path`; where the server is stands in the environment."""
     return ObjectStore(S3Store.from_url(url, client_options={"allow_http": True}))

@@ -8,10 +8,10 @@ from data import create
 
 
 def source(job: Job) -> zarr.Array:
-    """The array to read."""
+    """Return the array to read."""
     return zarr.open_array(job.source, mode="r")
 
 
 def target(job: Job) -> zarr.Array:
-    """The empty array to fill, with the job's chunks and codec."""
+    """Return the empty array to fill, with the job's chunks and codec."""
     return create(job.target, job, job.target_chunks)

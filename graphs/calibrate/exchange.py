@@ -90,7 +90,7 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
 
 
 def _rows(ranks: int, nbytes: int) -> Layout:
-    """An array of bytes in rows, in which every rank has about ``nbytes`` of every other's columns."""
+    """Return an array of bytes in rows, in which every rank has about ``nbytes`` of every other's columns."""
     return Layout.of((ranks * ROWS, ranks * max(nbytes // ROWS, 1)), "(block, *)", ranks=ranks)
 
 
@@ -99,7 +99,7 @@ def _columns(rows: Layout) -> Layout:
 
 
 def _slabs(layout: Layout, workers: Sequence[str]) -> Parts:
-    """An array's slabs, each on its worker."""
+    """Return an array's slabs, each on its worker."""
     suffix = new_suffix()
     keys = [(f"slab-{suffix}", rank) for rank in range(layout.ranks)]
     tasks = {key: Task(key, _ones, layout.local_shape(key[1])) for key in keys}
@@ -114,7 +114,7 @@ def _ones(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _there(client: Client, parts: Parts) -> Parts:
-    """The same parts, in memory."""
+    """Return the same parts, in memory."""
     futures = _futures(client, parts)
     graph = layered(HighLevelGraph({}, {}), parts.name, dict(zip(parts.keys, futures, strict=True)))
     return replace(parts, graph=graph, homes={})

@@ -143,7 +143,7 @@ def _least_seconds(work: Callable[[], Any], times: int = 3) -> float:
 
 
 def _field() -> np.ndarray:
-    """A smooth field in small steps with a few bits of noise, as measurements have, in memory on pages."""
+    """Return a smooth field in small steps with a few bits of noise, as measurements have, in memory on pages."""
     data = allocate(FILE_BYTES).view("f4")
     index = np.arange(len(data))
     noise = np.random.default_rng(0).integers(0, 2**8, len(data))

@@ -186,7 +186,7 @@ def _link(address: str, *before: float) -> float:
 
 
 def _make(address: str, nbytes: int, *before: float) -> np.ndarray:
-    """A message with memory under each of its pages."""
+    """Return a message with memory under each of its pages."""
     _time_on(address)
     message = allocate(nbytes)
     message[::PAGE_BYTES] = 1

@@ -49,7 +49,7 @@ class Disks:
         return self.addresses() if self.workers else put
 
     def addresses(self, names: Sequence[str] | None = None) -> list[str]:
-        """The address of each rank's worker, or of some, now.
+        """Return the address of each rank's worker, or of some, now.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class Disks:
 
 
 def names_of(client: Client) -> dict[str, str]:
-    """The address of each worker, by its name, in the order of the names: 2 comes before 10."""
+    """Return the address of each worker, by its name, in the order of the names: 2 comes before 10."""
     workers = known_workers(client)
     known = {str(facts["name"]): address for address, facts in workers.items()}
     return {name: known[name] for name in sorted(known, key=lambda name: (len(name), name))}

@@ -93,7 +93,7 @@ def _sizeof(message: Message) -> int:
 
 @dask_serialize.register(Message)  # type: ignore[untyped-decorator]
 def serialized(message: Message, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
-    """A message as it goes over a connection: where it is, or a header and its bytes."""
+    """Return a message as it goes over a connection: where it is, or a header and its bytes."""
     if _ways and context and message.nbytes >= LEAST_BYTES and _same_host(context):
         header = _looked_for(message) or _read_at(message)
         if header is not None:
@@ -124,7 +124,7 @@ def _read_at(message: Message) -> dict[str, Any] | None:
 
 @dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
 def deserialized(header: dict[str, Any], frames: list[Any]) -> Message:
-    """The message again."""
+    """Return the message again."""
     if is_near(header):
         return Message(_fetched(header), header["labels"])
     arrays, rest = [], iter(frames)
@@ -134,7 +134,7 @@ def deserialized(header: dict[str, Any], frames: list[Any]) -> Message:
 
 
 def _same_host(context: dict[str, Any]) -> bool:
-    """Whether both ends of a connection are at one address, as ends of different machines are not."""
+    """Return whether both ends of a connection are at one address, as ends of different machines are not."""
     ends = (str(context.get(end, {}).get("address", "")) for end in ("sender", "recipient"))
     one, other = (end.rpartition(":")[0] for end in ends)
     return bool(one) and one == other and one.startswith("tcp://")
@@ -151,12 +151,12 @@ def _kind(array: np.ndarray) -> tuple[tuple[int, ...], Any]:
 
 
 def is_near(header: dict[str, Any]) -> bool:
-    """Whether only the place of a message came, which is in another process's memory."""
+    """Return whether only the place of a message came, which is in another process's memory."""
     return "process" in header or "look" in header
 
 
 def _looks(header: Sequence[Any]) -> list[np.ndarray]:
-    """The arrays of a message in another process, as it has them: a look at all of one file at a time.
+    """Return the arrays of a message in another process, as it has them: a look at all of one file at a time.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _looks(header: Sequence[Any]) -> list[np.ndarray]:
 
 
 def _fetched(header: dict[str, Any]) -> list[np.ndarray]:
-    """The arrays of a message in another process: a look at them, or copied out of its memory."""
+    """Return the arrays of a message in another process: a look at them, or copied out of its memory."""
     if "look" in header:
         return _looks(header["look"])
     kinds = [(tuple(shape), _dtype(kind)) for _, shape, kind in header["arrays"]]
@@ -264,7 +264,7 @@ def _read(process: int, start: int, out: Any) -> None:
 
 @cache
 def _process_vm_readv() -> Any:
-    """The system's function.
+    """Return the system's function.
 
     Raises
     ------
@@ -312,7 +312,7 @@ def _tried() -> tuple[tuple[int, int, bytes], Where | None]:
 
 
 def _can(known: dict[str, tuple[tuple[int, int, bytes], Where | None]], dask_worker: Worker) -> frozenset[str]:
-    """How this worker can get the messages of all others at its address."""
+    """Return how this worker can get the messages of all others at its address."""
     mine = get_address_host(dask_worker.address)
     others = [tried for address, tried in known.items() if get_address_host(address) == mine]
     ways = {LOOK: all(_is_seen(where) for _, where in others), READ: all(_is_readable(here) for here, _ in others)}

@@ -47,7 +47,7 @@ class Worker:
 
 
 def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Worker]:
-    """The workers of a cluster, or those of them that are chosen, by address or by name.
+    """Return the workers of a cluster, or those of them that are chosen, by address or by name.
 
     Raises
     ------
@@ -142,7 +142,7 @@ _CLIENTS: dict[str, Client] = {}
 
 
 def client_of(scheduler: Client | str | None) -> Client | None:
-    """The client of a cluster; None where ranks are to be threads.
+    """Return the client of a cluster; None where ranks are to be threads.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def client_of(scheduler: Client | str | None) -> Client | None:
 
 
 def _is_client(given: Any) -> bool:
-    """Whether something is Dask's, or does as one: a client of somebody's own has what is asked of it."""
+    """Return whether something is Dask's, or does as one: a client of somebody's own has what is asked of it."""
     return all(hasattr(given, name) for name in ("asynchronous", "status", "scheduler", "submit"))
 
 

@@ -213,7 +213,7 @@ class Rooms:
         return _memory(nbytes)
 
     def _lent(self, memory: np.ndarray | Segment, nbytes: int) -> np.ndarray:
-        """A view of memory to which all views of it will refer."""
+        """Return a view of memory to which all views of it will refer."""
         shared = isinstance(memory, Segment)
         data: Any = memory.data if isinstance(memory, np.ndarray) else memory
         room = np.frombuffer(data, np.uint8, nbytes, HEAD_BYTES if shared else 0)
@@ -221,7 +221,7 @@ class Rooms:
         return room
 
     def packed(self, data: np.ndarray) -> np.ndarray:
-        """A contiguous copy; the array itself, where that is one in a room already.
+        """Return a contiguous copy; the array itself, where that is one in a room already.
 
         >>> Rooms().packed(np.arange(6).reshape(2, 3).T).tolist()
         [[0, 3], [1, 4], [2, 5]]
@@ -229,7 +229,7 @@ class Rooms:
         return data if data.flags.c_contiguous and (not _on or found(data)) else self.copy(data)
 
     def copy(self, data: np.ndarray) -> np.ndarray:
-        """A contiguous copy in a room of its own."""
+        """Return a contiguous copy in a room of its own."""
         copy = self.take(data.nbytes).view(data.dtype).reshape(data.shape)
         copy[...] = data
         return copy
@@ -240,7 +240,7 @@ class Rooms:
         return self.copy(data) if seen is None else seen
 
     def joined(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
-        """The bytes of contiguous arrays, one behind the other; of one, where it is.
+        """Return the bytes of contiguous arrays, one behind the other; of one, where it is.
 
         >>> Rooms().joined([np.arange(2, dtype="u1"), np.arange(3, dtype="u1")]).tolist()
         [0, 1, 0, 1, 2]

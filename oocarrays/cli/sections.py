@@ -43,7 +43,7 @@ def add_section_commands(commands: Commands) -> argparse.ArgumentParser:
 
 
 def parsed_section(text: str) -> Any:
-    """An index as it is written in Python, brackets or none.
+    """Return an index as it is written in Python, brackets or none.
 
     >>> parsed_section("[::4, 5]"), parsed_section("..., -2:, [1, 4]"), parsed_section("None")
     ((slice(None, None, 4), 5), (Ellipsis, slice(-2, None, None), [1, 4]), None)
@@ -67,7 +67,7 @@ def parsed_section(text: str) -> Any:
 
 
 def _in_brackets(text: str) -> bool:
-    """Whether the first bracket ends at the last."""
+    """Return whether the first bracket ends at the last."""
     depths = np.cumsum([{"[": 1, "]": -1}.get(letter, 0) for letter in text])
     return text.startswith("[") and text.endswith("]") and bool((depths[:-1] > 0).all())
 

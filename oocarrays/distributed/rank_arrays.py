@@ -140,7 +140,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         return da.Array(graph, name, lengths, dtype=self.dtype)
 
     def persist(self, **kwargs: Any) -> Self:
-        """The same, every rank's part in memory where its rank is."""
+        """Return the same, every rank's part in memory where its rank is."""
         with self._pinned():
             made: Self = super().persist(**self._there(kwargs))  # type: ignore[no-untyped-call]
         return made
@@ -180,7 +180,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         return {"scheduler": "threads", **options} if here else options
 
     def _where(self) -> str:
-        """The ranks' workers, in a line."""
+        """Return the ranks' workers, in a line."""
         if not self._cluster:
             return f"{self.ranks} on threads of this process"
         there = [f"{rank} on {address}" for rank, address in self.placement.items()]

@@ -20,7 +20,7 @@ PIECE = 2**18
 
 
 def transform(slab: np.ndarray, axis: int = 1, *, out: np.ndarray | None = None, threads: int = 1) -> np.ndarray:
-    """The discrete Fourier transform along one axis of a slab that holds it whole.
+    """Return the discrete Fourier transform along one axis of a slab that holds it whole.
 
         result[i, k] = Σ slab[i, j] exp(-2πi jk / n), for axis 1
 

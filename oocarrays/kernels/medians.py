@@ -61,12 +61,12 @@ class Wire(NamedTuple):
 
 
 def moved(wires: Sequence[Wire], down: int, right: int) -> list[Wire]:
-    """The same values of neighbours."""
+    """Return the same values of neighbours."""
     return [Wire(wire.step, wire.down + down, wire.right + right) for wire in wires]
 
 
 def compared(a: Wire, b: Wire) -> list[Wire]:
-    """The smaller and the larger of two."""
+    """Return the smaller and the larger of two."""
     return [Wire(NetworkStep(operation, (a, b))) for operation in (np.minimum, np.maximum)]
 
 
@@ -104,7 +104,7 @@ def ranked(a: Sequence[Wire], b: Sequence[Wire], rank: int) -> Wire:
 
 
 def medians(height: int, width: int) -> tuple[list[NetworkStep], list[Wire]]:
-    """The network of a window: what is read, and the medians, for even and for odd rows.
+    """Return the network of a window: what is read, and the medians, for even and for odd rows.
 
     >>> reads, outs = medians(3, 3)
     >>> sum(step.operation is not None for step in ordered(outs)) / len(outs)
@@ -118,7 +118,7 @@ def medians(height: int, width: int) -> tuple[list[NetworkStep], list[Wire]]:
 
 
 def ordered(outs: Sequence[Wire]) -> list[NetworkStep]:
-    """The steps that results need, operands first."""
+    """Return the steps that results need, operands first."""
     found: dict[NetworkStep, None] = {}
 
     def visit(step: NetworkStep) -> None:
@@ -151,7 +151,7 @@ class MedianNetwork:
     @classmethod
     @cache
     def of(cls, height: int, width: int) -> MedianNetwork:
-        """The network of a window, its registers free again after their last use."""
+        """Return the network of a window, its registers free again after their last use."""
         reads, outs = medians(height, width)
         steps = (*reads, *(step for step in ordered(outs) if step.operation))
         last = {wire.step: number for number, step in enumerate(steps) for wire in step.operands}
@@ -225,7 +225,7 @@ def median(
     out: np.ndarray | None = None,
     threads: int = 1,
 ) -> np.ndarray:
-    """The median of the window around each element.
+    """Return the median of the window around each element.
 
         result[i, j] = median(image[i - h : i + h + 1, j - w : j + w + 1])
 
@@ -283,7 +283,7 @@ def median(
 
 
 def planes(image: np.ndarray, out: np.ndarray, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], Iterator[Any]]:
-    """The window along the two axes that it is wide in, and all planes of these axes: of image and result."""
+    """Return the window along the two axes that it is wide in, and all planes of these axes: of image and result."""
     lacking = 2 - len(sizes)
     sizes = (1,) * lacking + sizes
     wide = sorted(sorted(range(len(sizes)), key=lambda axis: (sizes[axis] > 1, axis))[-2:])

@@ -27,7 +27,7 @@ Given = TypeVar("Given")
 
 
 def whole(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> int:
-    """An integer, of whatever type.
+    """Return an integer, of whatever type.
 
     >>> whole(np.uint8(4), "ranks", 1)
     4
@@ -63,7 +63,7 @@ def wholes(given: Any, name: str, least: int | None = None, *, error: type[Input
 
 
 def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputError) -> tuple[int, ...]:
-    """The extent of each axis: one number for one axis.
+    """Return the extent of each axis: one number for one axis.
 
     >>> extents(7), extents([2, 3])
     ((7,), (2, 3))
@@ -93,7 +93,7 @@ def listed(given: Any, name: str, *, error: type[InputError] = InputError) -> li
 
 
 def named(given: Any, name: str, *, error: type[InputError] = InputError) -> dict[str, Any]:
-    """A mapping whose keys are text.
+    """Return a mapping whose keys are text.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def flag(given: Any, name: str) -> bool:
 
 
 def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
-    """A type of elements of a fixed size.
+    """Return a type of elements of a fixed size.
 
     >>> element_type("f4")
     dtype('float32')
@@ -155,7 +155,7 @@ def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = I
 
 
 def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
-    """A type of elements of any size, among them objects.
+    """Return a type of elements of any size, among them objects.
 
     >>> known_type(object)
     dtype('O')
@@ -188,7 +188,7 @@ def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
 
 
 def _index(given: Any) -> int | None:
-    """The integer that something is, if it is one."""
+    """Return the integer that something is, if it is one."""
     try:
         return operator.index(given)
     except TypeError:

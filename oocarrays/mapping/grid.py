@@ -26,7 +26,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def unravel(number: int, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """The index at place ``number`` of a grid of ``counts``, the last axis running fastest.
+    """Return the index at place ``number`` of a grid of ``counts``, the last axis running fastest.
 
     >>> unravel(6, (3, 4))
     (1, 2)
@@ -93,7 +93,7 @@ class ChunkGrid:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], chunks: tuple[int, ...]) -> ChunkGrid:
-        """A grid, checked.
+        """Return a grid, checked.
 
         Raises
         ------
@@ -122,18 +122,18 @@ class ChunkGrid:
         return math.prod(self.chunks)
 
     def section(self, index: tuple[int, ...]) -> Section:
-        """The array's elements in chunk ``index``: a chunk at the edge is cut to the array."""
+        """Return the array's elements in chunk ``index``: a chunk at the edge is cut to the array."""
         return self.block(index, tuple(i + 1 for i in index))
 
     def block(self, first: tuple[int, ...], last: tuple[int, ...]) -> Section:
-        """The array's elements in the chunks ``first[i] <= index[i] < last[i]``."""
+        """Return the array's elements in the chunks ``first[i] <= index[i] < last[i]``."""
         return Section(
             tuple(i * c for i, c in zip(first, self.chunks, strict=True)),
             tuple(min(j * c, n) for j, c, n in zip(last, self.chunks, self.shape, strict=True)),
         )
 
     def touched(self, section: Section) -> tuple[range, ...]:
-        """The chunks that hold any of ``section``, as one range for each axis.
+        """Return the chunks that hold any of ``section``, as one range for each axis.
 
         >>> ChunkGrid.of((10, 6), (4, 6)).touched(Section((3, 0), (9, 2)))
         (range(0, 3), range(0, 1))
@@ -143,7 +143,7 @@ class ChunkGrid:
         )
 
     def indices(self, section: Section) -> Iterator[tuple[int, ...]]:
-        """The indices of the chunks that hold any of ``section``, the last axis running fastest."""
+        """Return the indices of the chunks that hold any of ``section``, the last axis running fastest."""
         return product(*self.touched(section))
 
 

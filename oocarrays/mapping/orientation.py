@@ -35,7 +35,7 @@ def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple
 
 
 def runs_along(order: Sequence[int], shape: Sequence[int], chunks: Sequence[int]) -> bool:
-    """Whether chunks run along the fastest axes: whole, then one that is cut, then length 1.
+    """Return whether chunks run along the fastest axes: whole, then one that is cut, then length 1.
 
     >>> runs_along((1, 0), (100, 100), (100, 10)), runs_along((0, 1), (100, 100), (100, 10))
     (True, False)

@@ -75,7 +75,7 @@ def _multiples(end: int, length: int) -> int:
 
 
 def _cut(length: int, place: int) -> tuple[int, ...]:
-    """A length cut at a place, where that is within it."""
+    """Return a length cut at a place, where that is within it."""
     return (place, length - place) if 0 < place < length else (length,)
 
 
@@ -108,7 +108,7 @@ def _cut_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
 
 
 def _first_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
-    """The same of fewer cuts than are in a period, which all lie within a cell."""
+    """Return the same of fewer cuts than are in a period, which all lie within a cell."""
     if tile >= fine:
         return 2 * cuts
     if tile == 1:
@@ -162,7 +162,7 @@ def span_elements(axes: Sequence[AxisOverlap], chunks: Sequence[int]) -> int:
 
 
 def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
-    """How many regions touch so many chunks.
+    """Return how many regions touch so many chunks.
 
     >>> touched_by_region([axis_overlap(12, 4, 6, 4), axis_overlap(9, 3, 6, 3)])
     Counter({4: 2, 2: 2})

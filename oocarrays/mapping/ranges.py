@@ -28,7 +28,7 @@ def ascending(axis: range) -> range:
 
 
 def common(a: range, b: range) -> range:
-    """The elements in both, as a range: each ``lcm`` of the strides, or nothing.
+    """Return the elements in both, as a range: each ``lcm`` of the strides, or nothing.
 
     >>> common(range(1, 14, 4), range(3, 16, 6)), common(range(0, 9, 2), range(1, 9, 2))
     (range(9, 10), range(0, 0))

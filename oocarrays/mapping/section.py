@@ -48,7 +48,7 @@ class Section:
 
     @classmethod
     def of(cls, axes: Iterable[range]) -> Section:
-        """The section that is a range along each axis; where a range runs down, the same elements upwards.
+        """Return the section that is a range along each axis; where a range runs down, the same elements upwards.
 
         >>> Section.of([range(0, 9, 3), range(4, 1, -1)])
         Section(lower=(0, 2), upper=(7, 5), stride=(3, 1))
@@ -101,7 +101,7 @@ class Section:
         return (*map(slice, self.lower, self.upper), ...)
 
     def intersection(self, other: Section) -> Section | None:
-        """The elements in both sections, or None where there are none."""
+        """Return the elements in both sections, or None where there are none."""
         try:
             if self._strides or other._strides:
                 shared = Section.of(map(ranges.common, self.axes, other.axes))
@@ -113,7 +113,7 @@ class Section:
         return Section(lower, upper) if all(map(lt, lower, upper)) else None
 
     def relative_to(self, origin: tuple[int, ...]) -> Section:
-        """The same elements, counted from ``origin``.
+        """Return the same elements, counted from ``origin``.
 
         >>> Section((4, 5), (6, 9)).relative_to((4, 4))
         Section(lower=(0, 1), upper=(2, 5))
@@ -124,7 +124,7 @@ class Section:
             raise SelectionError(f"origin={origin!r} is not a whole number for each axis") from None
 
     def hull(self, *others: Section) -> Section:
-        """The smallest section that holds all of these; the sieve's is the same with strides of 1.
+        """Return the smallest section that holds all of these; the sieve's is the same with strides of 1.
 
         >>> Section((3, 2), (4, 3)).hull(Section((7, 2), (8, 4)))
         Section(lower=(3, 2), upper=(8, 4), stride=(4, 1))
@@ -133,7 +133,7 @@ class Section:
         return Section.of(map(ranges.hull, zip(*held, strict=True)) if held else [range(0)] * len(self.lower))
 
     def runs(self, shape: Sequence[int], orientation: str | Sequence[int] = "row") -> tuple[int, int]:
-        """How many contiguous runs the section has in a stored array, and the elements of each.
+        """Return how many contiguous runs the section has in a stored array, and the elements of each.
 
         Runs are as long as they can be with all of one length: where a section has both ends of an axis and not what
         is between, the end of one row and the start of the next are not joined.
@@ -176,7 +176,7 @@ class Section:
 
 
 def axis_order(orientation: str | Sequence[int], axes: int) -> tuple[int, ...]:
-    """The axes of a stored array from the slowest to the fastest.
+    """Return the axes of a stored array from the slowest to the fastest.
 
     >>> axis_order("row", 3), axis_order("column", 3), axis_order((1, 0, 2), 3)
     ((0, 1, 2), (2, 1, 0), (1, 0, 2))

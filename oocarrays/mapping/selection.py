@@ -79,7 +79,7 @@ class Selection:
 
     @classmethod
     def as_numpy(cls, key: Any, shape: Sequence[int]) -> Selection:
-        """The same, for a key of which numpy means the same too.
+        """Return the same, for a key of which numpy means the same too.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class Selection:
         return len(self.axes[axis]) if isinstance(stands, slice) else len(stands)
 
     def arranged(self, data: np.ndarray) -> np.ndarray:
-        """The result, of what was taken: a view, where no axis is taken by a sequence of indices.
+        """Return the result, of what was taken: a view, where no axis is taken by a sequence of indices.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ def _refuse_paired(key: tuple[Any, ...]) -> None:
 
 
 def _one_an_axis(key: Any, axes: int) -> list[Any]:
-    """The entries of a key with its ellipsis spelled out; None for new axes."""
+    """Return the entries of a key with its ellipsis spelled out; None for new axes."""
     entries = list(key) if isinstance(key, tuple) else [key]
     there = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if there > axes:
@@ -255,7 +255,7 @@ def lengths(axes: Axes) -> tuple[int, ...]:
 
 
 def index_of(axes: Axes) -> Any:
-    """A numpy index of what is taken along each axis: of a view, where all are ranges.
+    """Return a numpy index of what is taken along each axis: of a view, where all are ranges.
 
     >>> index_of((range(0, 4, 2), range(3)))
     (slice(0, 4, 2), slice(0, 3, 1), Ellipsis)

@@ -48,7 +48,7 @@ def product_of(axes: Axes, units: Sequence[int] | None = None) -> Product:
 
 
 def touched(grid: ChunkGrid, products: Iterable[Product]) -> list[Product]:
-    """The chunks that have any of some products of runs of elements."""
+    """Return the chunks that have any of some products of runs of elements."""
     return [tuple(map(_in_units, product, grid.chunks)) for product in products]
 
 
@@ -179,7 +179,7 @@ def _point() -> Union:
 
 
 def _united(products: Sequence[Product], known: dict[Any, Union]) -> Union:
-    """The union of products, none of which is empty; of equal ones there is one object in ``known``."""
+    """Return the union of products, none of which is empty; of equal ones there is one object in ``known``."""
     if not products:
         return Union(NONE, NONE[:, 0], ())
     if not products[0]:
@@ -203,7 +203,7 @@ def _cut(runs: Runs, interval: range) -> Runs:
 
 
 def _joined(several: Sequence[Runs]) -> Runs:
-    """The union of runs along one axis."""
+    """Return the union of runs along one axis."""
     runs = np.concatenate(several)
     runs = runs[np.argsort(runs[:, 0], kind="stable")]
     ends = np.maximum.accumulate(runs[:, 1])

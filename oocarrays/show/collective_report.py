@@ -11,7 +11,7 @@ HEAD = ("method", "domains", "aggregators", "rounds", "requests", "read", "decod
 
 
 def plan_rows(plan: CollectivePlan) -> list[tuple[str, str]]:
-    """A plan as rows of name and value."""
+    """Return a plan as rows of name and value."""
     price = plan.price
     if price is None:
         return [("reads", repr(plan))]

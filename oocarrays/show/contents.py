@@ -146,7 +146,7 @@ def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] 
 
 
 def codec_names(array: zarr.Array) -> tuple[str, ...]:
-    """The names of an array's codecs, in the order in which they encode.
+    """Return the names of an array's codecs, in the order in which they encode.
 
     >>> codec_names(zarr.create_array({}, shape=4, dtype="f4", zarr_format=2))
     ('zstd',)
@@ -156,7 +156,7 @@ def codec_names(array: zarr.Array) -> tuple[str, ...]:
 
 
 def _codec_name(codec: Any) -> str:
-    """A codec of Zarr, or one of numcodecs, as format 2 has them."""
+    """Return a codec of Zarr, or one of numcodecs, as format 2 has them."""
     config: Mapping[str, Any] = codec.to_dict() if hasattr(codec, "to_dict") else codec.get_config()
     return str(config.get("name", config.get("id", codec)))
 
@@ -211,7 +211,7 @@ def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
 
 
 def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored: bool) -> GroupFacts:
-    """A group and its members, out of all nodes that were found, by path from the outermost group."""
+    """Return a group and its members, out of all nodes that were found, by path from the outermost group."""
     attributes = dict(group.attrs.asdict())
     unfinished = mark_of(attributes)
     attributes.pop(MARK, None)
@@ -245,7 +245,7 @@ Line = tuple[str, str, "ArrayFacts | GroupFacts | tuple[str, ...] | str"]
 
 
 def tree(group: GroupFacts, name: str) -> str:
-    """A group as a person reads it: one line for each array, and one for each attribute of a group.
+    """Return a group as a person reads it: one line for each array, and one for each attribute of a group.
 
     Parameters
     ----------
@@ -338,12 +338,12 @@ def _array_row(array: ArrayFacts) -> tuple[str, ...]:
 
 
 def chunks_text(array: ArrayFacts) -> str:
-    """The chunks of an array as a person writes them."""
+    """Return the chunks of an array as a person writes them."""
     return "of unequal length" if array.chunks is None else shape_text(array.chunks)
 
 
 def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
-    """An array as rows of name and value."""
+    """Return an array as rows of name and value."""
     names = array.dimension_names
     stored = array.stored_bytes
     return [
@@ -367,7 +367,7 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
 
 
 def as_json(facts: ArrayFacts | GroupFacts) -> dict[str, Any]:
-    """The same as dicts, lists and plain values; numbers that JSON does not have are written as text.
+    """Return the same as dicts, lists and plain values; numbers that JSON does not have are written as text.
 
     >>> as_json(array_facts(zarr.create_array({}, shape=(4,), dtype="f4")))["chunks"]
     [4]

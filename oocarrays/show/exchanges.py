@@ -28,7 +28,7 @@ SHARED_LANES = 2
 
 
 def parsed_network(text: str, ranks: int) -> Network:
-    """A network for so many ranks, as a person writes it.
+    """Return a network for so many ranks, as a person writes it.
 
     >>> parsed_network("mesh:4x8", 32)
     Mesh(rows=4, columns=8)
@@ -49,7 +49,7 @@ def parsed_network(text: str, ranks: int) -> Network:
 
 
 def network_text(network: Network) -> str:
-    """A network in a few words.
+    """Return a network in a few words.
 
     >>> network_text(Mesh(rows=4, columns=8)), network_text(FatTree(ranks=16)), network_text(FlatCluster.of(2, 2))
     ('a mesh of 4 × 8', 'a fat tree of 16 ranks', 'a flat cluster of 4 ranks')
@@ -69,7 +69,7 @@ BETWEEN_WORKERS = "the costs of messages between workers: see oocarrays calibrat
 
 
 def constants_of(network: Network | None) -> tuple[Sequence[Constants], str]:
-    """The constants that predict seconds on a network, and what they are."""
+    """Return the constants that predict seconds on a network, and what they are."""
     match network:
         case Mesh():
             return MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"
@@ -95,7 +95,7 @@ class Shown:
 
 
 def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
-    """The pairs of a step as the thesis prints them, or the first ``most``; and how many there are.
+    """Return the pairs of a step as the thesis prints them, or the first ``most``; and how many there are.
 
     >>> pair_texts(Schedule.of("pex", 4).step(0)), pair_texts(Schedule.of("gen", 3).step(0), 1)
     ((['0 ↔ 1', '2 ↔ 3'], 2), (['0 → 1'], 3))
@@ -158,14 +158,14 @@ def _shown(turn: Turn, most: int | None, network: Network | None, constants: Seq
 
 
 def _summary(schedule: Schedule, steps: Sequence[Shown]) -> str:
-    """A schedule in a line."""
+    """Return a schedule in a line."""
     mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
     messages = sum(step.messages for step in steps)
     return f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages"
 
 
 def _steps(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
-    """The lines of a table of steps: side by side where a line takes them."""
+    """Return the lines of a table of steps: side by side where a line takes them."""
     if len(steps) <= ACROSS:
         lines = _across([step.pairs for step in steps], facts)
         if max(map(len, lines), default=0) <= LINE_WIDTH:
@@ -185,7 +185,7 @@ def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) 
 
 
 def _below(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
-    """A step a line, cut where the line is full."""
+    """Return a step a line, cut where the line is full."""
     numbers = map(str, range(1, len(steps) + 1))
     first, *others = table([("Step", *facts), *zip(numbers, *facts.values(), strict=True)]).splitlines()
     width = max(map(len, [first, *others])) + 2

@@ -31,7 +31,7 @@ TOP = "text-align:left;vertical-align:top"
 
 
 def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
-    """The chunks of an array, or its blocks, as an SVG image; empty where there is nothing to draw.
+    """Return the chunks of an array, or its blocks, as an SVG image; empty where there is nothing to draw.
 
     >>> picture(ChunkGrid.of((4, 6), (2, 6))).count("<line"), picture(ChunkGrid.of((), ()))
     (5, '')
@@ -79,7 +79,7 @@ def _merged(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
 
 
 def array_html(array: ArrayFacts) -> str:
-    """An array: what it is in a table, its chunks beside it, its attributes to be unfolded."""
+    """Return an array: what it is in a table, its chunks beside it, its attributes to be unfolded."""
     body = _table(_array_rows(array), head=_array_head(array))
     image = picture(ChunkGrid(array.shape, array.chunks)) if array.chunks is not None else ""
     return (
@@ -125,7 +125,7 @@ def plan_html(
     places: Sequence[str] = ("", ""),
     measured: Sequence[tuple[str, ...]] = (),
 ) -> str:
-    """A plan: source beside target, what will be done below, every strategy considered to be unfolded.
+    """Return a plan: source beside target, what will be done below, every strategy considered to be unfolded.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def plan_html(
 
 
 def lazy_html(plan: BlocksPlan, rows: Sequence[tuple[str, ...]], *, title: str, places: Sequence[str]) -> str:
-    """A lazy array that will be written: its blocks beside the target's chunks, what will be done below."""
+    """Return a lazy array that will be written: its blocks beside the target's chunks, what will be done below."""
     target = plan.rechunk.target
     longest = ChunkGrid(plan.shape, tuple(max((*axis, 1)) for axis in plan.blocks))
     text = [
@@ -161,13 +161,13 @@ def lazy_html(plan: BlocksPlan, rows: Sequence[tuple[str, ...]], *, title: str, 
 
 
 def rows_html(rows: Sequence[tuple[str, ...]], *, title: str, above: str = "", below: str = "") -> str:
-    """A table below a title, with what stands above and below it."""
+    """Return a table below a title, with what stands above and below it."""
     table = _table(rows) if rows else ""
     return f"<div><div><strong>{escape(title)}</strong></div>{above}{table}{below}</div>"
 
 
 def members_html(members: Iterable[tuple[str, T]], page: Callable[[T], str]) -> str:
-    """The members of a group by name, the page of each to be unfolded; of many, the first."""
+    """Return the members of a group by name, the page of each to be unfolded; of many, the first."""
     named = list(members)
     pages = "".join(_folded(name, page(member)) for name, member in named[:MOST_MEMBERS])
     more = len(named) - MOST_MEMBERS
@@ -192,7 +192,7 @@ def _side(word: str, place: str, stored: Stored) -> str:
 
 
 def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> str:
-    """A table, its cells escaped; the last cell of a short row spans the columns that are left."""
+    """Return a table, its cells escaped; the last cell of a short row spans the columns that are left."""
     rows = list(rows)
     width = max(map(len, [head, *rows]))
     style = ' style="white-space:nowrap"' if head else ""

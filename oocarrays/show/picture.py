@@ -51,7 +51,7 @@ def check_file(path: str) -> None:
 def draw(
     plan: RechunkPlan, *, names: Sequence[str | None] | None = None, measured: Mapping[str, float] | None = None
 ) -> Figure:
-    """A plan in one figure.
+    """Return a plan in one figure.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def _draw_box(axes: Axes, box: Box, window: tuple[int, int], ranks: int) -> None
 
 
 def _lines(panel: Panel, window: tuple[int, int], axis: int) -> list[list[tuple[float, float]]]:
-    """The lines between chunks along one axis; where they are many, some."""
+    """Return the lines between chunks along one axis; where they are many, some."""
     step = _two(panel.grid.chunks)[axis] * _chunks_a_line(panel, window, axis)
     places = range(step, window[axis], step)
     if axis == 0:

@@ -54,12 +54,12 @@ MOST_NAMES = 64
 
 
 def draw_plan(plan: Redistribution, *, network: Network | str | None = None, schedule: str | None = None) -> Figure:
-    """A plan, as `draw` does it: by one schedule, or by the one of least predicted time."""
+    """Return a plan, as `draw` does it: by one schedule, or by the one of least predicted time."""
     return draw(Outlook.of(plan, network, schedule))
 
 
 def draw(outlook: Outlook) -> Figure:
-    """The cheapest of what was priced, in one figure.
+    """Return the cheapest of what was priced, in one figure.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def _title(outlook: Outlook) -> list[str]:
 
 
 def _step_colors(steps: int) -> Colormap:
-    """A colour for each step: of many, from dark to light."""
+    """Return a colour for each step: of many, from dark to light."""
     if steps <= len(STEPS):
         return ListedColormap(list(STEPS[: max(steps, 1)]))
     return ListedColormap(colormaps["viridis"](np.linspace(0, 1, steps)))
@@ -151,7 +151,7 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: Trace, colors: Colorma
 
 
 def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
-    """The last step of every ``each`` × ``each`` ranks, so that no message is lost between points.
+    """Return the last step of every ``each`` × ``each`` ranks, so that no message is lost between points.
 
     >>> _thinned(np.array([[-1, 3, 1], [-1, -1, -1]]), 2).tolist()
     [[3, 1]]
@@ -195,7 +195,7 @@ def _number_cells(axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np
 
 
 def _is_dark(color: tuple[float, float, float, float]) -> bool:
-    """Whether black cannot be read on a colour."""
+    """Return whether black cannot be read on a colour."""
     red, green, blue, _ = color
     return 0.299 * red + 0.587 * green + 0.114 * blue < 0.45
 
@@ -379,7 +379,7 @@ def _tick_bytes(axis: Axis, most: float) -> None:
 
 
 def _short(text: str) -> str:
-    """A number and its unit, without zeros that say nothing.
+    """Return a number and its unit, without zeros that say nothing.
 
     >>> _short("32.00 kiB"), _short("2.50 ms"), _short("100 B")
     ('32 kiB', '2.5 ms', '100 B')

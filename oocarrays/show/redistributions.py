@@ -26,7 +26,7 @@ from oocarrays.show.report import seconds_text, table
 
 
 def elements(text: str) -> int:
-    """A number of elements, with Dask's suffixes.
+    """Return a number of elements, with Dask's suffixes.
 
     >>> elements("960"), elements("1M"), elements("1.5Gi")
     (960, 1000000, 1610612736)
@@ -108,7 +108,7 @@ class Outlook:
 
     @classmethod
     def of(cls, plan: Redistribution, network: Network | str | None = None, schedule: str | None = None) -> Outlook:
-        """A plan priced by every schedule that takes its ranks, or by one that is asked for.
+        """Return a plan priced by every schedule that takes its ranks, or by one that is asked for.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Outlook:
         return [f"methods are priced by {BETWEEN_WORKERS}", f"schedules are priced by {self.whose}"]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Return the same for machines."""
         plan = self.plan
         return {
             "source": str(plan.source),
@@ -232,7 +232,7 @@ class Outlook:
 
 
 def _standing(plan: Redistribution, network: Network | str | None) -> Network:
-    """A network with a place for each rank of a plan."""
+    """Return a network with a place for each rank of a plan."""
     layouts = [plan.source, plan.target, *(transfer.target for transfer in plan.transfers)]
     ranks = max(layout.ranks for layout in layouts)
     if network is None or isinstance(network, str):

@@ -32,7 +32,7 @@ def bytes_text(nbytes: int) -> str:
 
 
 def cache_text(past_cache: bool) -> str:
-    """How local files are read and written.
+    """Return how local files are read and written.
 
     >>> cache_text(True)
     "past the system's cache"
@@ -59,7 +59,7 @@ def shape_text(shape: Iterable[int]) -> str:
 
 
 def missing_text(missing: int | None, chunks: int) -> str:
-    """How many chunks an array lacks.
+    """Return how many chunks an array lacks.
 
     >>> missing_text(3, 12), missing_text(0, 12), missing_text(None, 10**9)
     ('3 of 12', 'none of 12', 'not counted')
@@ -80,7 +80,7 @@ def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
 
 
 def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
-    """A value in one line of at most ``most`` characters.
+    """Return a value in one line of at most ``most`` characters.
 
     >>> shortened("a\\nb"), shortened(list(range(100)), most=12)
     ("'a\\\\nb'", '[0, 1, 2, 3…')
@@ -93,7 +93,7 @@ def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
 
 
 def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
-    """The first rows, and how many more there are.
+    """Return the first rows, and how many more there are.
 
     >>> first_rows([("a", "b")] * 22, 20)[-1]
     ('… 2 more', '')
@@ -127,7 +127,7 @@ def pass_text(step: Pass) -> str:
 
 
 def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
-    """A plan as rows of name and value."""
+    """Return a plan as rows of name and value."""
     t = plan.traffic
     each = " in each worker" if plan.processes else ""
     about = " (estimate)" if plan.source.coded or plan.target.coded else ""
@@ -163,13 +163,13 @@ def considered_rows(plan: RechunkPlan) -> list[tuple[str, ...]]:
 
 
 def explain(plan: RechunkPlan) -> str:
-    """The plan, and every strategy that was looked at."""
+    """Return the plan, and every strategy that was looked at."""
     considered = table(considered_rows(plan), indent="  ") if plan.considered else "  none: the array is empty"
     return f"{table(plan_rows(plan))}\n\nconsidered\n{considered}"
 
 
 def number_text(value: float | Mapping[str, float]) -> str:
-    """A constant of the cost model, or one for each codec.
+    """Return a constant of the cost model, or one for each codec.
 
     >>> number_text(1.234e9), number_text({"zstd": 7e8, "other": 5e8})
     ('1.23e+09', 'zstd 7e+08, other 5e+08')

@@ -149,7 +149,7 @@ class StoredArray:
         self.write(Selection.as_numpy(key, self.shape), values)
 
     def read(self, section: Any, *, method: Method = "auto", out: np.ndarray | None = None) -> Any:
-        """A section as a numpy array, as ``a[section]``.
+        """Return a section as a numpy array, as ``a[section]``.
 
         Of uncompressed chunks, and of those in shards, only byte ranges are read: together those between which less
         lies than is read in the time of a request, within ``oocarrays.sieve-buffer`` bytes a buffer.
@@ -289,5 +289,5 @@ def opened(
     mode: str = "r",
     storage_options: Mapping[str, Any] | None = None,
 ) -> zarr.Array:
-    """The Zarr array at a place that a person names."""
+    """Return the Zarr array at a place that a person names."""
     return array_file.open_array(placer(storage_options)(store), mode=mode)

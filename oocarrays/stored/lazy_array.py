@@ -75,7 +75,7 @@ class Means:
 
 
 def _scratch(asked: Any, file: ArrayFile) -> str:
-    """A local folder: the one that is asked for, or beside the array, or the system's temporary one."""
+    """Return a local folder: the one that is asked for, or beside the array, or the system's temporary one."""
     if asked is not None and isinstance(place := scratch_place(asked), str):
         check_scratch_place(place, source=file.folder)
         return place
@@ -117,7 +117,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         return plain if apart is None else apart
 
     def _apart(self, key: Any) -> Any:
-        """A part that is read by itself, where that is cheaper than reading the blocks in which it lies."""
+        """Return a part that is read by itself, where that is cheaper than reading the blocks in which it lies."""
         if not all(map(_is_basic, key if isinstance(key, tuple) else (key,))):
             return None
         taken = Selection.of(key, self.shape)
@@ -140,7 +140,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         return self._plan.seconds * float(np.prod(shares))
 
     def explain(self) -> str:
-        """How blocks are read, what each task holds, and what other ways would cost."""
+        """Return how blocks are read, what each task holds, and what other ways would cost."""
         ways = [
             (
                 each.method,
@@ -183,7 +183,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
 
 
 def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any) -> BlockLengths:
-    """The lengths of the blocks that are asked for.
+    """Return the lengths of the blocks that are asked for.
 
     Raises
     ------
@@ -208,14 +208,14 @@ def _blocks_of_layout(layout: Layout) -> BlockLengths:
 def to_dask(
     file: ArrayFile, blocks: BlockLengths, *, memory: int | float | str | None = None, scratch: Any = None
 ) -> LazyArray:
-    """A stored array as a lazy one of some blocks."""
+    """Return a stored array as a lazy one of some blocks."""
     settings.refuse_array_expressions()
     part = StoredPart(file=file, axes=tuple(map(range, file.stored.grid.shape)))
     return lazy_array(part, blocks, Means.of(memory, scratch, file))
 
 
 def lazy_array(part: StoredPart, blocks: BlockLengths, means: Means) -> LazyArray:
-    """A part of a stored array as a lazy one."""
+    """Return a part of a stored array as a lazy one."""
     room = array_file.free_bytes(means.scratch) if part.file.stored.coded else 0
     plan = plan_lazy_reads(
         part.file.stored,
@@ -231,7 +231,7 @@ def lazy_array(part: StoredPart, blocks: BlockLengths, means: Means) -> LazyArra
 
 
 def read_as(part: StoredPart, plan: LazyReadsPlan, means: Means) -> LazyArray:
-    """A part of a stored array as a lazy one, read as planned."""
+    """Return a part of a stored array as a lazy one, read as planned."""
     name, meta = name_of(part, plan), np.empty((0,) * part.ndim, part.dtype)
     graph = _graph(name, part, plan, means.scratch, meta)
     made = LazyArray(graph, name, plan.blocks, meta=meta)  # type: ignore[no-untyped-call]
@@ -248,14 +248,14 @@ def _graph(name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str, meta:
 
 
 def _is_basic(entry: Any) -> bool:
-    """Whether it is an entry of a basic index."""
+    """Return whether it is an entry of a basic index."""
     return (
         entry is None or entry is ... or (isinstance(entry, int | np.integer | slice) and not isinstance(entry, bool))
     )
 
 
 def _cut(axis: range, blocks: Sequence[int]) -> tuple[int, ...]:
-    """The lengths of blocks of which only some elements are taken.
+    """Return the lengths of blocks of which only some elements are taken.
 
     >>> _cut(range(3, 12, 4), (4, 4, 4))
     (1, 1, 1)
@@ -270,5 +270,5 @@ def _held(axis: range, blocks: Sequence[int], groups: Sequence[tuple[int, int]])
 
 
 def _added(taken: Selection) -> Any:
-    """An index that puts in the new axes of a selection."""
+    """Return an index that puts in the new axes of a selection."""
     return tuple(None if axis is None else slice(None) for axis in taken.result)

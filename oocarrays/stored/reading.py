@@ -50,7 +50,7 @@ def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarra
 
 
 def plan(array: zarr.Array, taken: Selection, *, method: Method = "auto") -> SectionPlan:
-    """How `read` reads it: nothing is read."""
+    """Return how `read` reads it: nothing is read."""
     file = describe(array)
     return section_plan(file, taken.axes, method=method, **_ways(file))
 

@@ -27,7 +27,7 @@ class Prefetched:
         self._ahead = ahead
 
     def result(self, timeout: float | None = None) -> Any:
-        """The section as a numpy array; what the thread has not begun is read here and now.
+        """Return the section as a numpy array; what the thread has not begun is read here and now.
 
         Parameters
         ----------
@@ -55,7 +55,7 @@ class Prefetched:
                 self._ahead.release(self)
 
     def done(self) -> bool:
-        """Whether `result` does not wait."""
+        """Return whether `result` does not wait."""
         return self._future is not None and self._future.done()
 
     def cancel(self) -> bool:

@@ -79,7 +79,7 @@ class BlockCyclicAxis:
         return whole * self.block + min(max(rest - rank * self.block, 0), self.block)
 
     def owner(self, index: Ints) -> Ints:
-        """The rank that holds the elements ``index`` (INDXG2P)."""
+        """Return the rank that holds the elements ``index`` (INDXG2P)."""
         return _wide(index) // self.block % self.ranks
 
     def place(self, index: Ints) -> Ints:
@@ -133,7 +133,7 @@ class GenBlockAxis:
         return self.sizes[rank]
 
     def owner(self, index: Ints) -> Ints:
-        """The rank that holds the elements ``index``: the last block that starts no later."""
+        """Return the rank that holds the elements ``index``: the last block that starts no later."""
         return _alike(index, np.searchsorted(self.starts, index, side="right") - 1)
 
     def place(self, index: Ints) -> Ints:
@@ -156,5 +156,5 @@ def _wide(index: Ints) -> Ints:
 
 
 def _alike(asked: Ints, found: Any) -> Ints:
-    """An integer where one was asked for, else int64."""
+    """Return an integer where one was asked for, else int64."""
     return int(found) if isinstance(asked, int) else np.asarray(found, np.int64)

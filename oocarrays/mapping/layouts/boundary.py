@@ -22,7 +22,7 @@ NAMES = ("none", "reflect", "nearest", "periodic")
 
 
 def checked_boundary(boundary: object, *dtypes: np.dtype) -> Boundary:
-    """A boundary that there is, for arrays of these types.
+    """Return a boundary that there is, for arrays of these types.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def checked_boundary(boundary: object, *dtypes: np.dtype) -> Boundary:
 
 
 def _holds(dtype: np.dtype, number: Any) -> bool:
-    """Whether elements of a type can have a number, cut to a whole one where they are."""
+    """Return whether elements of a type can have a number, cut to a whole one where they are."""
     if dtype.kind in "fc":
         return np.can_cast(np.min_scalar_type(number), dtype, "same_kind")
     if dtype.kind not in "biu" or not np.isrealobj(number):
@@ -49,7 +49,7 @@ def _holds(dtype: np.dtype, number: Any) -> bool:
 
 
 def standing(boundary: Boundary, extent: int, lower: int, upper: int) -> np.ndarray:
-    """The elements of an axis that stand at ``lower <= x < upper``, also beyond its edges; -1 for a constant.
+    """Return the elements of an axis that stand at ``lower <= x < upper``, also beyond its edges; -1 for a constant.
 
     >>> for boundary in ("reflect", "nearest", "periodic", 0.0): print(standing(boundary, 3, -4, 5))
     [2 2 1 0 0 1 2 2 1]

@@ -100,7 +100,7 @@ class GenBlock:
         return cls(tuple(size + (rank < longer) for rank in range(ranks)))
 
     def part(self, rank: int) -> range:
-        """The elements that ``rank`` holds.
+        """Return the elements that ``rank`` holds.
 
         Raises
         ------
@@ -177,5 +177,5 @@ def _dealt(distribution: Block | Cyclic, extent: int, ranks: int, length: int) -
 
 
 def _known(extent: Any, ranks: Any) -> tuple[int, int]:
-    """The length of an axis and the ranks over it, checked."""
+    """Return the length of an axis and the ranks over it, checked."""
     return whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)

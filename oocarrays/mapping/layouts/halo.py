@@ -115,7 +115,7 @@ def _runs(elements: np.ndarray, owners: np.ndarray) -> Iterator[tuple[int, int, 
 
 
 def _goes_on(run: np.ndarray, owner: int, other: int) -> bool:
-    """Whether the last element of some follows the others as they follow one another."""
+    """Return whether the last element of some follows the others as they follow one another."""
     step = run[1] - run[0]
     return bool(owner == other and abs(step) <= 1 and run[-1] - run[-2] == step)
 

@@ -19,7 +19,7 @@ EXAMPLES = "'block', 'cyclic(3)', 'gen_block(2,5)' and '*'"
 
 
 def written(distributions: Sequence[Distribution], grid: Sequence[int] = ()) -> str:
-    """A layout's text.
+    """Return a layout's text.
 
     >>> written([Block(), Cyclic(3)], [2, 4]), written([GenBlock((1, 2))])
     ('(block, cyclic(3)) on 2 × 4', '(gen_block(1,2))')

@@ -61,7 +61,7 @@ class Layout:
         ranks: int | None = None,
         grid: Sequence[int] | None = None,
     ) -> Layout:
-        """A layout, checked.
+        """Return a layout, checked.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Layout:
 
     @classmethod
     def from_chunks(cls, chunks: Sequence[Sequence[int]]) -> Layout:
-        """The layout in which each block of a Dask array is a rank's: its ``chunks``.
+        """Return the layout in which each block of a Dask array is a rank's: its ``chunks``.
 
         >>> Layout.from_chunks(((5, 5, 2), (6,)))
         Layout.of((12, 6), '(gen_block(5,5,2), *) on 3 × 1')
@@ -118,13 +118,13 @@ class Layout:
         return math.prod(self.grid)
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
-        """The place of ``rank`` in the grid."""
+        """Return the place of ``rank`` in the grid."""
         if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
             raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self}")
         return unravel(rank, self.grid)
 
     def rank(self, coordinates: Sequence[Ints]) -> Ints:
-        """The rank at a place of the grid."""
+        """Return the rank at a place of the grid."""
         rank: Any = 0
         self._inside(coordinates, self.grid)
         for count, coordinate in zip(self.grid, coordinates, strict=True):
@@ -140,7 +140,7 @@ class Layout:
         return math.prod(self.local_shape(rank))
 
     def owner(self, index: Sequence[Ints]) -> Ints:
-        """The rank that holds an element, or elements: an index for each axis, integers or arrays."""
+        """Return the rank that holds an element, or elements: an index for each axis, integers or arrays."""
         self._inside(index, self.shape)
         return self.rank([axis.owner(i) for axis, i in zip(self.axes, index, strict=True)])
 
@@ -150,7 +150,7 @@ class Layout:
         return tuple(axis.place(i) for axis, i in zip(self.axes, index, strict=True))
 
     def index(self, rank: int, place: Sequence[Ints]) -> tuple[Ints, ...]:
-        """The elements at places in the local array of ``rank``: local to global."""
+        """Return the elements at places in the local array of ``rank``: local to global."""
         self._inside(place, self.local_shape(rank))
         along = zip(self.axes, self.coordinates(rank), place, strict=True)
         return tuple(axis.index(coordinate, p) for axis, coordinate, p in along)

@@ -52,7 +52,7 @@ class LocalPart:
 
     @classmethod
     def of(cls, layout: Layout, rank: int, depth: Depth) -> LocalPart:
-        """The file of one rank; see `check_depth` for what layouts have a halo."""
+        """Return the file of one rank; see `check_depth` for what layouts have a halo."""
         return _part(layout, rank, depth)
 
     @property
@@ -115,7 +115,7 @@ def check_depth(layout: Layout, depth: Depth) -> None:
 
 
 def largest_rank(layout: Layout) -> int:
-    """A rank whose part is as long as any along every axis.
+    """Return a rank whose part is as long as any along every axis.
 
     >>> largest_rank(Layout.of((7, 4), "(gen_block(1,4,2), block)", grid=(3, 2)))
     2

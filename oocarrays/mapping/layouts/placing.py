@@ -13,7 +13,7 @@ Place = TypeVar("Place")
 
 
 def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
-    """The place of each rank: neighbours together, and in no place more than one rank more than in another.
+    """Return the place of each rank: neighbours together, and in no place more than one rank more than in another.
 
     Of fewer ranks than places each has one of the first; no place makes no places.
 

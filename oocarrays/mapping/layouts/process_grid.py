@@ -95,7 +95,7 @@ def _dealt_out(distributions: Sequence[Distribution], ranks: int | None) -> tupl
 
 
 def _own(distribution: Distribution) -> int | None:
-    """The ranks along its axis where the distribution itself says how many, else None."""
+    """Return the ranks along its axis where the distribution itself says how many, else None."""
     if isinstance(distribution, GenBlock):
         return max(len(distribution.sizes), 1)
     return 1 if isinstance(distribution, Collapsed) else None

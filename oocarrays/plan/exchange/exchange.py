@@ -66,7 +66,7 @@ class Exchange:
 
     @classmethod
     def of(cls, schedule: Schedule, sizes: np.ndarray | int) -> Exchange:
-        """An exchange, checked.
+        """Return an exchange, checked.
 
         Parameters
         ----------

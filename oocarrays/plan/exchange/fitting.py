@@ -71,7 +71,7 @@ def fitted(measured: Iterable[tuple[Exchange, float]], network: Network, known: 
 
 
 def _independent(table: np.ndarray) -> np.ndarray:
-    """The columns that say something which those before them do not."""
+    """Return the columns that say something which those before them do not."""
     chosen: list[int] = []
     for column in np.flatnonzero(table.any(axis=0)).tolist():
         scaled = table[:, [*chosen, column]] / table[:, [*chosen, column]].max(axis=0)

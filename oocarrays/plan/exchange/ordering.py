@@ -23,7 +23,7 @@ from oocarrays.plan.exchange.schedule import FORWARDING, NAMES, Schedule, comple
 
 
 def schedule_for(name: str, ranks: int, *, in_place: bool = False) -> Schedule:
-    """The schedule of an exchange.
+    """Return the schedule of an exchange.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def schedule_for(name: str, ranks: int, *, in_place: bool = False) -> Schedule:
 
 
 def schedules_for(name: str, counts: Iterable[int], *, in_place: bool = False) -> list[Schedule]:
-    """The schedule for each number of ranks that it takes, the most first.
+    """Return the schedule for each number of ranks that it takes, the most first.
 
     Raises
     ------

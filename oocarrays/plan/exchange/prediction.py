@@ -104,7 +104,7 @@ def flat_constants(costs: Costs) -> tuple[Constants]:
 
 
 def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
-    """The constants that hold for a message: those of the largest ``from_bytes`` that is not above its bytes.
+    """Return the constants that hold for a message: those of the largest ``from_bytes`` that is not above its bytes.
 
     >>> regime(DELTA, 1024).startup, regime(DELTA, 2048).startup
     (7.5e-05, 0.00015)
@@ -150,7 +150,7 @@ def predicted(
 
 
 def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedule:
-    """The schedule that is asked for; where that is "auto", the one of least predicted time between workers.
+    """Return the schedule that is asked for; where that is "auto", the one of least predicted time between workers.
 
     Parameters
     ----------

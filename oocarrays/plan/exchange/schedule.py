@@ -51,7 +51,7 @@ class Step:
         return [(int(source), int(self.destinations[source])) for source in self.senders]
 
     def sources(self, rank: int) -> list[int]:
-        """The ranks that ``rank`` receives from."""
+        """Return the ranks that ``rank`` receives from."""
         return [int(source) for source in np.flatnonzero(self.destinations == rank)]
 
 
@@ -82,7 +82,7 @@ class Leg(NamedTuple):
 
 
 def is_auto(asked: object) -> bool:
-    """Whether the order of an exchange is left to the plan.
+    """Return whether the order of an exchange is left to the plan.
 
     >>> is_auto("Auto"), is_auto("pex")
     (True, False)
@@ -110,7 +110,7 @@ class Schedule:
 
     @classmethod
     def of(cls, name: str, ranks: int, *, columns: int | None = None) -> Schedule:
-        """A schedule, checked.
+        """Return a schedule, checked.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ def schedules(ranks: int, *, columns: int | None = None, names: Iterable[str] = 
 
 
 def complete_exchange(ranks: int) -> Schedule:
-    """The schedule for ``ranks``: PEX where they are a power of two, GEN elsewhere.
+    """Return the schedule for ``ranks``: PEX where they are a power of two, GEN elsewhere.
 
     >>> complete_exchange(8).name, complete_exchange(6).name
     ('PEX', 'GEN')

@@ -54,7 +54,7 @@ class Trace:
 
     @classmethod
     def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> Trace:
-        """An exchange followed on a network whose messages take these constants."""
+        """Return an exchange followed on a network whose messages take these constants."""
         nobody = np.zeros(0, np.int64)
         link_bytes = network.loads(nobody, nobody, nobody)
         numbers, shared, seconds, messages = [], [], [], 0
@@ -149,7 +149,7 @@ def in_order(
 
 
 def _quick(known: Iterable[Schedule], sizes: Sequence[np.ndarray], most: int) -> tuple[list[Schedule], list[Schedule]]:
-    """The schedules that are followed quickly together, one at least; and the others."""
+    """Return the schedules that are followed quickly together, one at least; and the others."""
     chosen: list[Schedule] = []
     left_out: list[Schedule] = []
     messages = sum(int(np.count_nonzero(each)) for each in sizes)

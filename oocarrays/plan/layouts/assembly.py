@@ -44,7 +44,7 @@ class Messaging:
     def of(
         cls, transfers: Sequence[Transfer], itemsize: int, *, schedule: str | None, assembly: str, costs: Costs | None
     ) -> Messaging:
-        """How they are made, checked.
+        """Return how they are made, checked.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class Messaging:
         return own + steps + (costs.graph_seconds if any(self.schedules) else 0.0)
 
     def held(self, transfers: Sequence[Transfer]) -> int:
-        """The most elements that one rank holds, at any moment of transfers one after the other."""
+        """Return the most elements that one rank holds, at any moment of transfers one after the other."""
         each = zip(transfers, self.schedules, strict=True)
         held = (held_elements(t, schedule, self.assembly, ordered=self.ordered).max() for t, schedule in each)
         return max(map(int, held), default=0)
@@ -104,13 +104,13 @@ def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bo
 
 
 def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
-    """The same, where ranks share the cores that there are."""
+    """Return the same, where ranks share the cores that there are."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     return max(ranks / costs.cores, 1) * own_seconds(transfer, itemsize, costs, messages=messages)
 
 
 def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
-    """The schedule of a transfer, over all ranks that are there before or afterwards."""
+    """Return the schedule of a transfer, over all ranks that are there before or afterwards."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     if asked is None or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
@@ -120,7 +120,7 @@ def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs
 def held_elements(
     transfer: Transfer, schedule: Schedule | None = None, assembly: Assembly = "synchronous", *, ordered: bool = True
 ) -> np.ndarray:
-    """The most elements that each rank holds in a transfer, at any moment.
+    """Return the most elements that each rank holds in a transfer, at any moment.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def squared(sizes: np.ndarray) -> np.ndarray:
 
 
 def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
-    """The most that each rank sends in a step, and the most that comes to it in one."""
+    """Return the most that each rank sends in a step, and the most that comes to it in one."""
     out, largest = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
     for turn in Exchange.of(schedule, sizes):
         came = np.zeros_like(largest)
@@ -170,7 +170,7 @@ def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.nda
 
 
 def _carried(sizes: np.ndarray, schedule: Schedule) -> np.ndarray:
-    """The most that each rank holds for others after a step."""
+    """Return the most that each rank holds for others after a step."""
     load, most = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
     for number, step in enumerate(schedule):
         for source, target in step.pairs:

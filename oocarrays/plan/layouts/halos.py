@@ -68,7 +68,7 @@ class Halos:
 
     @classmethod
     def of(cls, layout: Layout, depth: Depth, boundary: Boundary) -> Halos:
-        """The exchange of borders, checked.
+        """Return the exchange of borders, checked.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Halos:
         return Section(before, tuple(b + n for b, n in zip(before, held, strict=True)))
 
     def lenders(self, rank: int) -> list[int]:
-        """The ranks of whose elements a rank sees any, itself among them."""
+        """Return the ranks of whose elements a rank sees any, itself among them."""
         if not self.layout.local_size(rank):
             return []
         return sorted(map(self.layout.rank, product(*(window.lent for window in self.windows(rank)))))

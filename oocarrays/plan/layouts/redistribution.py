@@ -118,7 +118,7 @@ class Redistribution:
         return max(int(each[chosen].max(initial=0)) for each in elements) * self.itemsize + buffers
 
     def reversed(self) -> Redistribution:
-        """The way back by the same transfers, with their sides swapped: it uses what this one has computed."""
+        """Return the way back by the same transfers, with their sides swapped: it uses what this one has computed."""
         transfers = tuple(transfer.reversed() for transfer in reversed(self.transfers))
         return replace(
             self,
@@ -146,7 +146,7 @@ class Redistribution:
         )
 
     def draw(self, network: Network | str | None = None, schedule: str | None = None) -> Any:
-        """The plan as a picture: which message goes in which step, what links carry, what each step takes.
+        """Return the plan as a picture: which message goes in which step, what links carry, what each step takes.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Redistribution:
 def plan_redistribution(
     source: Layout, target: Layout, itemsize: int = 8, method: str = "auto", *, costs: Costs | None = None
 ) -> Redistribution:
-    """How to change a layout: by the method that is asked for, or by the cheapest.
+    """Return how to change a layout: by the method that is asked for, or by the cheapest.
 
     Parameters
     ----------

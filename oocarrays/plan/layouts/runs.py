@@ -57,13 +57,13 @@ class Runs:
         return ((field.name, getattr(self, field.name)) for field in fields(self))
 
     def of(self, side: Side, rank: int) -> Runs:
-        """The runs that ``rank`` sends, or receives."""
+        """Return the runs that ``rank`` sends, or receives."""
         if side == "target":
             return self[self.target == rank]
         return self[slice(*np.searchsorted(self.source, [rank, rank + 1]))]
 
     def between(self, source: int, target: int) -> Runs:
-        """The runs that ``source`` sends to ``target``."""
+        """Return the runs that ``source`` sends to ``target``."""
         sent = self.of("source", source)
         return sent[slice(*np.searchsorted(sent.target, [target, target + 1]))]
 
@@ -79,7 +79,7 @@ class Runs:
         return sum(column.nbytes for _, column in self.columns())
 
     def reversed(self) -> Runs:
-        """The same runs for the way back: nothing is computed but their order (Thakur 1995, section 3.7)."""
+        """Return the same runs for the way back: nothing is computed but their order (Thakur 1995, section 3.7)."""
         swapped = replace(
             self,
             source=self.target,
@@ -95,7 +95,7 @@ class Runs:
 
 
 def runs_between(source: Axis, target: Axis) -> Runs:
-    """The runs that must move along an axis, those that stay with their rank too.
+    """Return the runs that must move along an axis, those that stay with their rank too.
 
     >>> runs = runs_between(BlockCyclicAxis(24, 2, 3), BlockCyclicAxis(24, 2, 2)).between(0, 1)
     >>> runs.source_start.tolist(), runs.length.tolist(), runs.count.tolist(), runs.source_stride.tolist()
@@ -106,7 +106,7 @@ def runs_between(source: Axis, target: Axis) -> Runs:
 
 
 def formula(source: Axis, target: Axis) -> str | None:
-    """The name of the thesis's formula for two distributions, where it has one: of ``FORMULAS``.
+    """Return the name of the thesis's formula for two distributions, where it has one: of ``FORMULAS``.
 
     >>> formula(BlockCyclicAxis(32, 4, 4), BlockCyclicAxis(32, 4, 2)), formula(*[GenBlockAxis(3, 2, (1, 2))] * 2)
     ('ky-to-y', None)
@@ -215,7 +215,7 @@ FORMULAS: dict[str, Callable[..., Runs]] = {
 
 
 def _is_once_a_pair(source: Axis, target: Axis) -> bool:
-    """Whether a formula gives a pair of ranks one run: a block deals to no rank twice, or is one of a kind."""
+    """Return whether a formula gives a pair of ranks one run: a block deals to no rank twice, or is one of a kind."""
     assert isinstance(source, BlockCyclicAxis)
     assert isinstance(target, BlockCyclicAxis)
     small, large = sorted((source.block, target.block))
@@ -233,7 +233,7 @@ class _Regions(NamedTuple):
 
 
 def _regions(source: Axis, target: Axis) -> _Regions:
-    """The regions that need the fewest cuts: the axis, or the blocks of one side."""
+    """Return the regions that need the fewest cuts: the axis, or the blocks of one side."""
     extent = source.extent
     period = math.lcm(_period(source), _period(target))
     choices = [
@@ -262,7 +262,7 @@ def _blocks(axis: Axis, elements: int) -> int:
 
 
 def _starts(axis: Axis, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """The first elements of the blocks that begin in intervals."""
+    """Return the first elements of the blocks that begin in intervals."""
     if axis.ranks == 1:
         return np.unique(start[(start == 0) & (start < stop)])
     if isinstance(axis, BlockCyclicAxis):

@@ -68,7 +68,7 @@ class Transfer:
         return _work(self)
 
     def reversed(self) -> Transfer:
-        """The way back, of which nothing is to be computed but the order of its runs."""
+        """Return the way back, of which nothing is to be computed but the order of its runs."""
         return Transfer(self.target, self.source)
 
 
@@ -169,7 +169,7 @@ def _pairs(runs: Runs) -> _Pairs:
 
 
 def _along(grid: tuple[int, ...], axis: int, ranks: np.ndarray) -> np.ndarray:
-    """The places of ranks along an axis of their grid."""
+    """Return the places of ranks along an axis of their grid."""
     return ranks // math.prod(grid[axis + 1 :]) % grid[axis]
 
 

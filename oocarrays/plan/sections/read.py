@@ -424,7 +424,7 @@ class Kind:
         return max(min(most, MOST_FILES * in_a_file), 1)
 
     def row(self) -> tuple[str, ...]:
-        """How many, in what way they are read, and what that asks for."""
+        """Return how many, in what way they are read, and what that asks for."""
         stored, useful = self.plan.stored, math.prod(lengths(self.inside)) * self.plan.stored.itemsize
         if stored.coded:
             asked = int(stored.chunk_bytes * self.plan.costs.stored_ratio(stored))

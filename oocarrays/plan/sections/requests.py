@@ -204,7 +204,7 @@ def _parts(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...]) -> l
 
 
 def _held(axis: Axis, coordinate: int) -> list[Blocks]:
-    """The elements of an axis that are held at a coordinate of the grid."""
+    """Return the elements of an axis that are held at a coordinate of the grid."""
     if not isinstance(axis, BlockCyclicAxis) or axis.ranks == 1:
         return [Blocks(each.start, len(each), max(axis.extent, 1), 1) for each in axis.sections(coordinate) if each]
     first, period = coordinate * axis.block, axis.ranks * axis.block
@@ -252,7 +252,7 @@ def _edges(size: int, stripe: int) -> Iterator[np.ndarray]:
 
 
 def _owner(layout: Layout, order: tuple[int, ...], extents: Sequence[int], places: np.ndarray) -> np.ndarray:
-    """The ranks of elements at places in the file."""
+    """Return the ranks of elements at places in the file."""
     index: list[np.ndarray] = [places] * len(order)
     for axis, along in zip(order, np.unravel_index(places, extents), strict=True):
         index[axis] = along

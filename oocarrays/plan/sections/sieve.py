@@ -44,7 +44,7 @@ class Cut:
 
 
 def cuts(taken: Taken, extent: int, chunk: int) -> list[Cut]:
-    """The chunks along one axis of which something is taken, those that are cut alike together.
+    """Return the chunks along one axis of which something is taken, those that are cut alike together.
 
     >>> cuts(range(1, 40, 2), 40, 8)
     [Cut(chunks=range(0, 5), inside=range(1, 8, 2), first=0)]
@@ -80,7 +80,7 @@ def _counted(inside: slice | np.ndarray) -> Taken:
 
 
 def _repeated(taken: Taken, cut: Cut, chunk: int) -> Cut:
-    """A cut with all that follow and are alike, as far as strides tell."""
+    """Return a cut with all that follow and are alike, as far as strides tell."""
     if isinstance(taken, np.ndarray) or len(taken) < 2:
         return cut
     each, step = len(cut.inside), taken.step
@@ -136,7 +136,7 @@ class Sieve:
 
     @classmethod
     def whole(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int) -> Sieve:
-        """The same of a chunk that a buffer holds whole, as one that is decoded.
+        """Return the same of a chunk that a buffer holds whole, as one that is decoded.
 
         >>> sieve = Sieve.whole((range(2, 9, 3),), (10,), 4)
         >>> sieve.held_bytes, sieve.before_bytes, sieve.shape, sieve.strides
@@ -154,7 +154,7 @@ class Sieve:
 
     @classmethod
     def of(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> Sieve:
-        """The ranges for what is taken of a chunk.
+        """Return the ranges for what is taken of a chunk.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Sieve:
 
     @staticmethod
     def count(inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> int:
-        """The ranges that there would be, before they are listed.
+        """Return the ranges that there would be, before they are listed.
 
         >>> Sieve.count((range(0, 2**40), range(1)), (2**40, 2), 1, gap=0)
         1099511627776
@@ -226,7 +226,7 @@ class Sieve:
         return 0 if all(pick is None for pick in self.picks) else self.useful_bytes
 
     def is_straight(self, inside: Axes, result: tuple[int, ...]) -> bool:
-        """Whether each range has no hole, and lies in one piece in a result of that shape too."""
+        """Return whether each range has no hole, and lies in one piece in a result of that shape too."""
         if self.asked_bytes > self.useful_bytes or self.picked_bytes:
             return False
         run = list(zip(lengths(inside), result, strict=True))[self.run_axis :]

@@ -191,7 +191,7 @@ class SectionWritePlan:
         return _count(self.axes, whole=True)
 
     def units(self) -> Iterator[tuple[AxisPart, ...]]:
-        """The chunks in file order, each as what is written of it along each axis."""
+        """Return the chunks in file order, each as what is written of it along each axis."""
         return product(*self.axes)
 
     def rows(self) -> list[tuple[str, str]]:
@@ -207,7 +207,7 @@ class SectionWritePlan:
         ]
 
     def explain(self) -> str:
-        """The same as text."""
+        """Return the same as text."""
         rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

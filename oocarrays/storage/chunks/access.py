@@ -133,7 +133,7 @@ class ChunkReader:
         return Missing(self.file.presence, self.meter)
 
     def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
-        """A chunk's first element, and what it has of ``within``."""
+        """Return a chunk's first element, and what it has of ``within``."""
         section = self.grid.section(index)
         piece = section.intersection(within)
         assert piece is not None, "a touched chunk shares an element with the region"
@@ -229,7 +229,7 @@ class ChunkReader:
         self._take(blob.pages() if can_map() else blob.read_all(), name, out)
 
     def _name(self, index: Index) -> str:
-        """A chunk's key, and its number where it is in a shard."""
+        """Return a chunk's key, and its number where it is in a shard."""
         key = self.file.place_of(index)
         return key if isinstance(key, str) else f"{key.number} in {key.shard}"
 
@@ -348,7 +348,7 @@ class ChunkWriter:
         return None if self._shard is None else self._pool.take(most_shard_bytes(self.file.chain, chunk.itemsize))
 
     def _made(self, chunk: np.ndarray, out: np.ndarray | None) -> tuple[memoryview, int]:
-        """The stored bytes of a chunk, or of a shard packed in ``out``; and how many bytes went into a codec."""
+        """Return the stored bytes of a chunk, or of a shard packed in ``out``; and how many bytes went into a codec."""
         if self._shard is None or out is None:
             return self._encode(chunk), chunk.nbytes if self._codec else 0
         nbytes, elements = pack_shard(self._shard, chunk, self._encode, self._is_fill, out)
@@ -425,12 +425,12 @@ class ChunkWriter:
 
 
 def fill_bits(file: ArrayFile) -> bytes:
-    """The bytes of an element that is not stored."""
+    """Return the bytes of an element that is not stored."""
     return np.full(1, file.fill_value, file.dtype).tobytes()
 
 
 def is_fill(chunk: np.ndarray, fill: bytes) -> bool:
-    """Whether every element has the very bits of the fill value."""
+    """Return whether every element has the very bits of the fill value."""
     elements = chunk.reshape(-1)
     if elements[:1].tobytes() != fill or elements[-1:].tobytes() != fill:
         return False
@@ -463,7 +463,7 @@ def _span(part: Section, chunks: tuple[int, ...], itemsize: int) -> tuple[int, i
 
 
 def _strided(elements: np.ndarray, shape: tuple[int, ...], chunks: tuple[int, ...]) -> np.ndarray:
-    """The piece of ``shape`` whose first element begins ``elements``, which lie as in a chunk."""
+    """Return the piece of ``shape`` whose first element begins ``elements``, which lie as in a chunk."""
     return np.lib.stride_tricks.as_strided(elements, shape, _steps(chunks, elements.itemsize), writeable=False)
 
 
@@ -518,7 +518,7 @@ def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarra
 
 
 def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndarray:
-    """The same elements with every axis cut in chunks, and the chunks' axes first."""
+    """Return the same elements with every axis cut in chunks, and the chunks' axes first."""
     cut = data.reshape([n for axis in zip(shape[:ndim], shape[ndim:], strict=True) for n in axis])
     return cut.transpose([*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)])
 

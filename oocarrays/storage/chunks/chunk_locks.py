@@ -66,7 +66,7 @@ def _byte_lock(path: str, byte: int) -> Iterator[None]:
 
 
 def _locked(path: str, byte: int) -> int | None:
-    """The file, open, with the byte locked; None where that cannot be had."""
+    """Return the file, open, with the byte locked; None where that cannot be had."""
     while hasattr(fcntl, "F_OFD_SETLKW"):
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -86,7 +86,7 @@ def copy_part(
 
 
 def is_in_part(key: str, part: int, parts: int) -> bool:
-    """Whether the object under ``key`` is in one of ``parts``, in every process and at any time.
+    """Return whether the object under ``key`` is in one of ``parts``, in every process and at any time.
 
     >>> [[key for key in ("c/0", "c/1", "c/2", "c/3") if is_in_part(key, part, 2)] for part in range(2)]
     [['c/3'], ['c/0', 'c/1', 'c/2']]
@@ -95,7 +95,7 @@ def is_in_part(key: str, part: int, parts: int) -> bool:
 
 
 def _is_of_array(key: str) -> bool:
-    """Whether a key is part of an array, and not of what a run has left there."""
+    """Return whether a key is part of an array, and not of what a run has left there."""
     return key.partition("/")[0] != FOLDER and not PARTIAL.search(key)
 
 

@@ -81,7 +81,7 @@ class Places:
     def _in_shards(
         self, chunks: tuple[range, ...], files: dict[str, int], layout: ShardLayout, indices: ShardedBlobs
     ) -> FoundChunks:
-        """The same, a shard after the other: what the index says of all its chunks at once."""
+        """Return the same, a shard after the other: what the index says of all its chunks at once."""
         numbers, boxes = _cut(chunks, layout)
         opened, places = np.empty(numbers.shape, np.int64), np.empty((*numbers.shape, 2), np.int64)
         keys = [self._file.chunk_key(shard) for shard, _ in boxes]
@@ -115,7 +115,7 @@ class Places:
             raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self._expected}")
 
     def _open(self, key: str) -> int:
-        """An open file; -1 where there is none."""
+        """Return an open file; -1 where there is none."""
         try:
             file = os.open(f"{self._root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -128,7 +128,7 @@ class Places:
 
 
 def _cut(chunks: tuple[range, ...], layout: ShardLayout) -> tuple[np.ndarray, list[tuple[Index, tuple[slice, ...]]]]:
-    """The number of each chunk of a box in its shard; and each shard, with the part of the box that is in it."""
+    """Return the number of each chunk of a box in its shard; and each shard, with the part of the box that is in it."""
     number = np.zeros((1,) * len(chunks), np.int64)
     along = []
     for axis, (indices, count) in enumerate(zip(chunks, layout.counts, strict=True)):

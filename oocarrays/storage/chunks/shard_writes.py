@@ -67,7 +67,7 @@ class Sharded:
             self._pool.give(memory)
 
     def _read(self, key: str) -> np.ndarray | None:
-        """A shard as it is stored, in one request; None where it is not."""
+        """Return a shard as it is stored, in one request; None where it is not."""
         data = self._local(self._blobs, key) if isinstance(self._blobs, LocalBlobs) else self._fetched(key)
         if data is not None:
             self.meter.add(read_requests=1, read_bytes=len(data))
@@ -112,7 +112,7 @@ class Sharded:
         return entries, name
 
     def _changed(self, inner: Unit, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:
-        """The stored bytes of a chunk as it becomes; None where it holds the fill value only."""
+        """Return the stored bytes of a chunk as it becomes; None where it holds the fill value only."""
         if inner.whole or there is None:
             chunk[...] = self.file.fill_value
         else:

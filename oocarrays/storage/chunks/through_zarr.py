@@ -62,7 +62,7 @@ class CountingStore(WrapperStore[Store]):
 
 
 def _taken(byte_range: ByteRequest) -> slice:
-    """The bytes that are asked for, of all that are under a key."""
+    """Return the bytes that are asked for, of all that are under a key."""
     if isinstance(byte_range, RangeByteRequest):
         return slice(byte_range.start, byte_range.end)
     if isinstance(byte_range, OffsetByteRequest):
@@ -112,7 +112,7 @@ def through_zarr(file: ArrayFile, meter: Meter) -> ThroughZarr | None:
 
 
 def _in_store(array: zarr.Array, store: Store) -> zarr.Array:
-    """The same array, by way of another store."""
+    """Return the same array, by way of another store."""
     opened = array.async_array
     again: Any = type(opened)(
         metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config

@@ -47,7 +47,7 @@ class Unit:
         return self._values[(*there, ...)]
 
     def covers(self, box: Section) -> bool:
-        """Whether all of a box is written, what is beyond the array's edge too."""
+        """Return whether all of a box is written, what is beyond the array's edge too."""
         return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self.extents, strict=True))
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
@@ -67,7 +67,7 @@ class Unit:
 
 
 def _place(inside: list[slice | np.ndarray]) -> Any:
-    """An index of a product of slices and sorted indices."""
+    """Return an index of a product of slices and sorted indices."""
     if all(isinstance(part, slice) for part in inside):
         return (*inside, ...)
     return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

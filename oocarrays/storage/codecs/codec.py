@@ -53,7 +53,7 @@ class Chain:
 
 
 def chain_of(array: zarr.Array) -> Chain:
-    """How the chunks of ``array`` are coded."""
+    """Return how the chunks of ``array`` are coded."""
     metadata: Any = array.metadata
     if metadata.zarr_format == 2:
         return _format_2(metadata)
@@ -94,7 +94,7 @@ def _native_bytes(codec: Any, dtype: np.dtype) -> bool:
 
 
 def numcodec_of(codec: Any) -> numcodecs.abc.Codec | None:
-    """The codec of numcodecs that does the same as one of Zarr's, or None."""
+    """Return the codec of numcodecs that does the same as one of Zarr's, or None."""
     settings: Any = codec.to_dict().get("configuration", {})
     if isinstance(codec, ZstdCodec):
         return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
@@ -107,12 +107,12 @@ def numcodec_of(codec: Any) -> numcodecs.abc.Codec | None:
 
 
 def most_coded_bytes(nbytes: int) -> int:
-    """The most bytes that a compressor makes of ``nbytes`` that do not compress, with room for its headers."""
+    """Return the most bytes that a compressor makes of ``nbytes`` that do not compress, with room for its headers."""
     return nbytes + nbytes // 128 + 2**16
 
 
 def most_shard_bytes(chain: Chain, itemsize: int) -> int:
-    """The most bytes of a stored shard."""
+    """Return the most bytes of a stored shard."""
     assert chain.shard is not None, "only shards have a most"
     inner = math.prod(chain.shard.chunks) * itemsize
     return chain.shard.count * (most_coded_bytes(inner) if chain.compressor else inner) + chain.shard.index_bytes
@@ -174,13 +174,13 @@ def decoded_length(codec: numcodecs.abc.Codec, coded: Any) -> int | None:
 
 
 def _blosc_length(head: bytes, coded_bytes: int) -> int:
-    """The length in a Blosc header; 0 where the chunk was cut, for Blosc itself would read past its end."""
+    """Return the length in a Blosc header; 0 where the chunk was cut, for Blosc itself would read past its end."""
     complete = len(head) >= 16 and int.from_bytes(head[12:16], "little") == coded_bytes
     return int.from_bytes(head[4:8], "little") if complete else 0
 
 
 def _zstd_length(head: bytes) -> int | None:
-    """The content size in a Zstandard frame header (RFC 8878, section 3.1.1.1)."""
+    """Return the content size in a Zstandard frame header (RFC 8878, section 3.1.1.1)."""
     if head[:4] != ZSTD_MAGIC or len(head) < 6:
         return None
     descriptor = head[4]
@@ -193,5 +193,5 @@ def _zstd_length(head: bytes) -> int | None:
 
 
 def encode(codec: numcodecs.abc.Codec, chunk: np.ndarray) -> memoryview:
-    """The stored bytes of one chunk."""
+    """Return the stored bytes of one chunk."""
     return memoryview(codec.encode(chunk)).cast("B")

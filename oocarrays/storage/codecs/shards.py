@@ -61,7 +61,7 @@ class ShardLayout:
         return self.count * ENTRY.itemsize + CHECKSUM_BYTES * self.checksum
 
     def place(self, index: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-        """The shard of a chunk of the array, and the chunk's number in it.
+        """Return the shard of a chunk of the array, and the chunk's number in it.
 
         >>> ShardLayout(chunks=(1, 1), counts=(2, 3), at_end=True, checksum=True).place((3, 4))
         ((1, 1), 4)
@@ -88,7 +88,7 @@ class ShardLayout:
         return np.frombuffer(entries, ENTRY)
 
     def write_index(self, entries: np.ndarray) -> bytes:
-        """The bytes of an index of ``shape == (count, 2)``."""
+        """Return the bytes of an index of ``shape == (count, 2)``."""
         data = entries.astype("<u8").tobytes()
         return data + _checksum(data) if self.checksum else data
 
@@ -189,7 +189,7 @@ class ShardedBlobs:
         self._indices: dict[str, Future[np.ndarray]] = {}
 
     def open(self, key: ShardKey, read_ahead: bool = False) -> PartBlob:
-        """The chunk under ``key``, open for reading.
+        """Return the chunk under ``key``, open for reading.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class ShardedBlobs:
         return None if offset == nbytes == NOT_STORED else (offset, nbytes)
 
     def fetched(self, wanted: Iterable[tuple[ShardKey, RangeByteRequest | None]]) -> Iterator[np.ndarray | None]:
-        """The bytes of chunks in a store, or ranges of them, in their order; None for one that is not stored."""
+        """Return the bytes of chunks in a store, or ranges of them, in their order; None for one that is not stored."""
         assert isinstance(self._blobs, StoreBlobs), "local files are opened"
         return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
 

@@ -130,7 +130,7 @@ class ArrayFile:
         return isinstance(self.presence.place, str)
 
     def chunk_key(self, index: tuple[int, ...]) -> str:
-        """The key of a chunk below the array, or of a shard."""
+        """Return the key of a chunk below the array, or of a shard."""
         return self.zarr.metadata.encode_chunk_key(index)
 
     def place_of(self, index: tuple[int, ...]) -> str | ShardKey:
@@ -142,12 +142,12 @@ class ArrayFile:
 
 
 def _carried(array: zarr.Array, written: bool, presence: Presence) -> ArrayFile:
-    """An array file in another process, of an array that has been opened in this one."""
+    """Return an array file in another process, of an array that has been opened in this one."""
     return replace(describe(array, written=written), presence=presence)
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
-    """The directory behind a path or a `LocalStore`, or None."""
+    """Return the directory behind a path or a `LocalStore`, or None."""
     if isinstance(store, LocalStore):
         return os.path.realpath(os.path.join(str(store.root), path))
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
@@ -156,7 +156,7 @@ def local_folder(store: Any, path: str = "") -> str | None:
 
 
 def place_name(store: Any, path: str = "") -> str | None:
-    """The folder of a local store, or the URL of one that is not on this machine; None for others."""
+    """Return the folder of a local store, or the URL of one that is not on this machine; None for others."""
     if isinstance(store, RemoteStore):
         return f"{store.name}/{path}".rstrip("/")
     return local_folder(store, path)
@@ -256,7 +256,7 @@ def said(error: BaseException) -> str:
 
 
 def is_finished(store: StoreLike) -> bool:
-    """Whether there is an array or a group in ``store``, and no run has left it unfinished."""
+    """Return whether there is an array or a group in ``store``, and no run has left it unfinished."""
     try:
         in_format_3, *in_format_2 = documents(store, (METADATA, ".zarray", ".zgroup"))
         there = in_format_3 is not None or any(document is not None for document in in_format_2)
@@ -337,7 +337,7 @@ def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None
 
 
 def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
-    """An array whose shards are read chunk by chunk."""
+    """Return an array whose shards are read chunk by chunk."""
     layout = chain.shard
     assert layout is not None
     stored = _stored(array, layout.chunks, replace(chain, shard=None))
@@ -485,7 +485,7 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
 
 
 def is_empty(store: StoreLike) -> bool:
-    """Whether there is nothing at all."""
+    """Return whether there is nothing at all."""
     folder = local_folder(store)
     if folder is not None:
         names = os.listdir(folder) if os.path.isdir(folder) else [folder]
@@ -495,7 +495,7 @@ def is_empty(store: StoreLike) -> bool:
 
 
 def store_path(store: StoreLike) -> StorePath:
-    """A place as Zarr writes it: a store, and a prefix of it."""
+    """Return a place as Zarr writes it: a store, and a prefix of it."""
     place = store_of(store)
     if isinstance(place, StorePath):
         return place
@@ -568,7 +568,7 @@ def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *
 
 
 def is_scratch(folder: str | RemoteStore) -> bool:
-    """Whether there is a scratch array in a folder."""
+    """Return whether there is a scratch array in a folder."""
     if isinstance(folder, RemoteStore):
         return sync(folder.exists(METADATA))
     return os.path.exists(os.path.join(folder, METADATA))
@@ -633,7 +633,7 @@ def _put_finished(file: ArrayFile, store: StoreLike | None) -> None:
 
 
 def document_store(store: StoreLike, *, durable: bool = True) -> StoreLike:
-    """A store through which documents of metadata are written: in a folder, each is whole, and on its device."""
+    """Return a store through which documents of metadata are written: in a folder, each is whole, and on its device."""
     folder = local_folder(store) if durable else None
     return store if folder is None else DocumentStore(folder)
 

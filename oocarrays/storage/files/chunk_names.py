@@ -26,7 +26,7 @@ PAGE = 1000
 
 
 def holds_chunks(place: str | StorePath) -> bool:
-    """Whether there is any chunk of an array in its folder, or in its place in a store.
+    """Return whether there is any chunk of an array in its folder, or in its place in a store.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def holds_chunks(place: str | StorePath) -> bool:
 
 
 def seems_to_hold_chunks(place: str | StorePath) -> bool:
-    """Whether a chunk is seen there: where it cannot be listed, none is."""
+    """Return whether a chunk is seen there: where it cannot be listed, none is."""
     try:
         return holds_chunks(place)
     except OocError:
@@ -47,7 +47,7 @@ def seems_to_hold_chunks(place: str | StorePath) -> bool:
 
 
 def count_chunks(place: str | StorePath, most: int) -> int | None:
-    """How many chunks are stored, each shard as one; None where that takes long, or cannot be told.
+    """Return how many chunks are stored, each shard as one; None where that takes long, or cannot be told.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def count_chunks(place: str | StorePath, most: int) -> int | None:
 
 
 def count_all(place: str | StorePath) -> int | None:
-    """The same however long that takes; None where the store lists nothing.
+    """Return the same however long that takes; None where the store lists nothing.
 
     Raises
     ------

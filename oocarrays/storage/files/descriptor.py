@@ -60,7 +60,7 @@ class Descriptor:
     """The name of each rank's worker, where files are on workers' own disks."""
 
     def of_rank(self, rank: int) -> Descriptor:
-        """The descriptor of one rank's file."""
+        """Return the descriptor of one rank's file."""
         return Descriptor(
             placement="local",
             shape=self.shape,
@@ -101,7 +101,7 @@ class Descriptor:
 
 
 def _blocks(layout: Layout) -> list[Any]:
-    """The size of a block along each axis; of blocks of any lengths all of them."""
+    """Return the size of a block along each axis; of blocks of any lengths all of them."""
     dealt = zip(layout.distributions, layout.axes, strict=True)
     return [list(d.sizes) if isinstance(d, GenBlock) else _block(d, axis) for d, axis in dealt]
 

@@ -34,7 +34,7 @@ def target_settings(
     filters: Any = None,
     order: tuple[int, ...] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks.
+    """Return the arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
 
 
 def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
-    """The order in which the axes of a chunk are stored, the fastest last; None where that is their own."""
+    """Return the order in which the axes of a chunk are stored, the fastest last; None where that is their own."""
     metadata: Any = array.metadata
     if metadata.zarr_format == 2:
         return tuple(reversed(range(array.ndim))) if metadata.order == "F" else None
@@ -149,7 +149,7 @@ def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
 
 
 def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
-    """The filters of an array but for its order, which no other format has a name for."""
+    """Return the filters of an array but for its order, which no other format has a name for."""
     kept = [f for f in source.filters if not isinstance(f, TransposeCodec)]
     if kept and source.metadata.zarr_format != zarr_format:
         names = ", ".join(map(str, kept))

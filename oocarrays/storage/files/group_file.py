@@ -63,7 +63,7 @@ class GroupFile:
     """What tells whether each array is there still, by their paths."""
 
     def with_policy(self, missing: Policy) -> GroupFile:
-        """The same; ``missing`` says what is made of chunks that its arrays lack where they are copied."""
+        """Return the same; ``missing`` says what is made of chunks that its arrays lack where they are copied."""
         asked = {name: replace(presence, missing=missing) for name, presence in self.presences.items()}
         return replace(self, presences=asked)
 
@@ -117,7 +117,7 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
 
 
 def holds_group(store: Any) -> bool:
-    """Whether a store holds a group, or this is one."""
+    """Return whether a store holds a group, or this is one."""
     if isinstance(store, zarr.Group | zarr.Array):
         return isinstance(store, zarr.Group)
     if not isinstance(store, str | os.PathLike | Store | StorePath):
@@ -172,7 +172,7 @@ def _described(group: zarr.Group) -> GroupFile:
 
 
 def is_consolidated(group: zarr.Group) -> bool:
-    """Whether it says what is below it: that is not read here, nor believed."""
+    """Return whether it says what is below it: that is not read here, nor believed."""
     in_format_3, in_format_2 = documents(group.store_path, (METADATA, ".zmetadata"))
     if group.metadata.zarr_format == 2:
         return in_format_2 is not None

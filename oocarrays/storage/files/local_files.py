@@ -62,7 +62,7 @@ class LocalFiles:
         return group_file.member_store(self.store, rank_name(rank))
 
     def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
-        """The Zarr array of a rank, checked against what the group says.
+        """Return the Zarr array of a rank, checked against what the group says.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class LocalFiles:
         return array
 
     def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
-        """How the file of a rank is read, or written."""
+        """Return how the file of a rank is read, or written."""
         mode = "r+" if written else "r"
         missing = None if written else self.missing
         known = self.known[rank] if self.known and not written else None
@@ -95,7 +95,7 @@ class LocalFiles:
 
 
 def rank_name(rank: int) -> str:
-    """The name of a rank's file in its group.
+    """Return the name of a rank's file in its group.
 
     >>> rank_name(3)
     'rank-0003'
@@ -104,7 +104,7 @@ def rank_name(rank: int) -> str:
 
 
 def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> LocalFiles | None:
-    """The local array files in a group; None where the group is another.
+    """Return the local array files in a group; None where the group is another.
 
     Raises
     ------
@@ -122,14 +122,14 @@ def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False)
 
 
 def _place(store: StoreLike | zarr.Group) -> StoreLike:
-    """A group's store as others open it, in any folder: the one that is named, which may be written to."""
+    """Return a group's store as others open it, in any folder: the one that is named, which may be written to."""
     if isinstance(store, zarr.Group):
         return array_file.local_folder(store.store_path.store, store.store_path.path) or store.store_path
     return store
 
 
 def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict[str, Any]:
-    """The arguments of ``zarr.create_array`` for the file of a rank: chunks are no longer than it is."""
+    """Return the arguments of ``zarr.create_array`` for the file of a rank: chunks are no longer than it is."""
     shape = descriptor.part(rank).shape
     own = {"shape": shape, "attributes": {**settings["attributes"], KEY: descriptor.of_rank(rank).as_json()}}
     if settings.get("shards") is None:
@@ -138,7 +138,7 @@ def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict
 
 
 def largest_settings(descriptor: Descriptor, settings: Settings) -> dict[str, Any]:
-    """The same for a rank whose file is the largest: what is refused for none is refused for this one."""
+    """Return the same for a rank whose file is the largest: what is refused for none is refused for this one."""
     assert descriptor.layout is not None, "local array files have a layout"
     return rank_settings(descriptor, settings, largest_rank(descriptor.layout))
 

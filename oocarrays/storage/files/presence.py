@@ -53,7 +53,7 @@ class Identity(NamedTuple):
     """Of all else that chunks depend on."""
 
     def holds_for(self, now: Identity) -> bool:
-        """Whether an array is this one, or this one grown.
+        """Return whether an array is this one, or this one grown.
 
         >>> Identity((4,), "a").holds_for(Identity((5,), "a")), Identity((4,), "a").holds_for(Identity((3,), "a"))
         (True, False)
@@ -212,7 +212,7 @@ class Missing:
 
 
 def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | None = None) -> Presence:
-    """An open array as it is now.
+    """Return an open array as it is now.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
 
 @lru_cache(KNOWN_DOCUMENTS)
 def _identity_in(document: bytes, format: int) -> Identity | None:
-    """The same of a stored document; None where it is not that of an array."""
+    """Return the same of a stored document; None where it is not that of an array."""
     kind: Any = ArrayV2Metadata if format == 2 else ArrayV3Metadata
     try:
         return identity_of(kind.from_dict(json.loads(document)))
@@ -262,7 +262,7 @@ def _identity_in(document: bytes, format: int) -> Identity | None:
 
 
 def read_document(path: str) -> bytes | None:
-    """A local document; None where there is none.
+    """Return a local document; None where there is none.
 
     Raises
     ------

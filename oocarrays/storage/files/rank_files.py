@@ -60,7 +60,7 @@ def _again(files: LocalFiles, written: bool) -> RankFiles:
 
 
 def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFile, Axes]:
-    """The array file in which a rank has elements of an array, and their places there."""
+    """Return the array file in which a rank has elements of an array, and their places there."""
     if isinstance(array, RankFiles):
         return array.file(rank), array.places(rank, axes)
     return array, axes

@@ -87,7 +87,7 @@ class CodedReader(SectionReader):
             yield self._pages(file, at, n)
 
     def _pages(self, file: int, offset: int, nbytes: int) -> np.ndarray:
-        """The coded bytes of a large chunk, in place where the system can."""
+        """Return the coded bytes of a large chunk, in place where the system can."""
         if can_map():
             return mapped(file, self.file.name, offset, nbytes)
         data = np.empty(nbytes, np.uint8)

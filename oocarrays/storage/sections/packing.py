@@ -68,7 +68,7 @@ def pack(local: np.ndarray, transfer: Transfer, source: int, target: int, take: 
 
 
 def pack_all(local: np.ndarray, transfer: Transfer, source: int) -> list[np.ndarray]:
-    """The messages from ``source`` to every target, itself too, in one scan of ``local``; see `pack`.
+    """Return the messages from ``source`` to every target, itself too, in one scan of ``local``; see `pack`.
 
     >>> transfer = Transfer(Layout.of((12,), "cyclic(3)", ranks=2), Layout.of((12,), "cyclic(2)", ranks=2))
     >>> pack_all(np.array([0, 1, 2, 6, 7, 8]), transfer, 0)
@@ -198,7 +198,7 @@ def _packed(
 
 @lru_cache(maxsize=128)
 def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_bytes: int) -> list[_Recipe]:
-    """The messages between ``rank`` and every rank of the other side."""
+    """Return the messages between ``rank`` and every rank of the other side."""
     layout, other = (transfer.source, transfer.target)[:: 1 if side == "source" else -1]
     shape = layout.local_shape(rank)
     steps, bounds = _steps(shape, itemsize), _tiles(shape, tile_bytes // itemsize)
@@ -213,7 +213,7 @@ def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_byte
 
 
 def _by_partner(runs: Runs, side: Side, partners: int) -> list[list[_Strip]]:
-    """A rank's strips along an axis, by the rank along it that gets them, or has them."""
+    """Return a rank's strips along an axis, by the rank along it that gets them, or has them."""
     strips: list[list[_Strip]] = [[] for _ in range(partners)]
     others = runs.target if side == "source" else runs.source
     for partner, strip in zip(others.tolist(), _strips(runs, side), strict=True):
@@ -222,7 +222,7 @@ def _by_partner(runs: Runs, side: Side, partners: int) -> list[list[_Strip]]:
 
 
 def _strips(runs: Runs, side: Side) -> list[_Strip]:
-    """A run that comes once is as many of one element: it can be cut where a tile ends."""
+    """Return a run that comes once is as many of one element: it can be cut where a tile ends."""
     once = runs.count == 1
     start, again = (runs.source_start, runs.source_stride)
     if side == "target":
@@ -261,7 +261,7 @@ def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 def _part(
     combination: tuple[_Strip, ...], into: _Place, taken: _Place, itemsize: int, bounds: list[list[int]]
 ) -> _Part:
-    """A copy of elements that are as wide as they follow one another on both sides."""
+    """Return a copy of elements that are as wide as they follow one another on both sides."""
     width, times = itemsize, [n for strip in combination for n in (strip.times, strip.length)]
     for axis in reversed(range(len(times))):
         if times[axis] > 1:

@@ -94,7 +94,7 @@ def section_plan(
     requests: int = 16,
     costs: Costs | None = None,
 ) -> SectionPlan:
-    """How `read_section` reads a section."""
+    """Return how `read_section` reads a section."""
     stored, costs = file.stored, costs or Costs()
     gap = gap_bytes(method, stored, costs, requests)
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
@@ -159,7 +159,7 @@ def _along(taken: Taken, extent: int, chunk: int) -> Iterator[tuple[int, slice, 
 
 
 def _place(inside: tuple[slice | np.ndarray, ...]) -> Any:
-    """An index of a product of slices and sorted indices; a view, where all are slices."""
+    """Return an index of a product of slices and sorted indices; a view, where all are slices."""
     if all(isinstance(part, slice) for part in inside):
         return (*inside, ...)
     return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

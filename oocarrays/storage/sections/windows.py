@@ -54,7 +54,7 @@ class Windows:
         self.meter = meter
 
     def read(self, slab: Slab) -> Blocks:
-        """A window of each source: its band is read into the middle, and what only this window needs."""
+        """Return a window of each source: its band is read into the middle, and what only this window needs."""
         window, section = self.plan.window(slab), self.plan.read(slab)
         apart = [piece for piece in self._owned(slab, None) if piece.is_read]
         blocks = []
@@ -130,7 +130,7 @@ def within(part: Section, whole: Section) -> Any:
 
 
 def _taken(blocks: Blocks, piece: Piece, window: Section) -> Blocks:
-    """A copy of a piece out of each window that holds its elements."""
+    """Return a copy of a piece out of each window that holds its elements."""
     places = [each - start for each, start in zip(piece.elements, window.lower, strict=True)]
     index = tuple(map(_straight, places))
     if all(isinstance(each, slice) for each in index):

@@ -113,7 +113,7 @@ def check_writable(file: ArrayFile) -> None:
 
 
 def replacing(file: ArrayFile) -> ArrayFile:
-    """The same file, which is there, its chunks replaced at once: zarrs writes them where they are.
+    """Return the same file, which is there, its chunks replaced at once: zarrs writes them where they are.
 
     Raises
     ------
@@ -298,11 +298,11 @@ class InWindows:
         return offset, byte_view(data)
 
     def _can_write(self, data: np.ndarray) -> bool:
-        """Whether elements can be written from where they are: past the cache from sectors only."""
+        """Return whether elements can be written from where they are: past the cache from sectors only."""
         return not self.blobs.past_cache or on_sectors(byte_view(data))
 
     def _window(self, unit: Unit, box: Section, offset: int, old: LocalBlob | None, buffer: np.ndarray) -> np.ndarray:
-        """The elements of a window as they become: the values themselves, where they lie as they are stored."""
+        """Return the elements of a window as they become: the values themselves, where they lie as they are stored."""
         covered = unit.covers(box)
         if covered:
             given = unit.values(box)
@@ -355,5 +355,5 @@ def _windows(chunks: tuple[int, ...], window: tuple[int, ...], itemsize: int) ->
 
 
 def _first(buffer: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The first elements of a buffer, in a shape."""
+    """Return the first elements of a buffer, in a shape."""
     return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)

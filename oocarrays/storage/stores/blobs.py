@@ -42,7 +42,7 @@ Piece = tuple[int, memoryview]
 
 
 def byte_view(array: np.ndarray) -> memoryview:
-    """The bytes of a contiguous array.
+    """Return the bytes of a contiguous array.
 
     >>> byte_view(np.zeros((2, 3), "f4")).nbytes
     24
@@ -117,11 +117,11 @@ class LocalBlob:
         return data
 
     def read_head(self, nbytes: int) -> bytes:
-        """The first bytes, or all where there are fewer."""
+        """Return the first bytes, or all where there are fewer."""
         return self._pread_bytes(0, nbytes)
 
     def read_tail(self, nbytes: int) -> bytes:
-        """The last bytes, or all where there are fewer."""
+        """Return the last bytes, or all where there are fewer."""
         return self._pread_bytes(max(self.size - nbytes, 0), nbytes)
 
     def _pread_bytes(self, offset: int, nbytes: int) -> bytes:
@@ -162,11 +162,11 @@ class LocalBlobs:
         self._folders: set[str] = set()
 
     def open(self, key: str, read_ahead: bool = False) -> LocalBlob:
-        """The chunk under ``key``, open for reading."""
+        """Return the chunk under ``key``, open for reading."""
         return LocalBlob(os.path.join(self.root, key), read_ahead)
 
     def exists(self, key: str) -> bool:
-        """Whether a chunk is stored under ``key``."""
+        """Return whether a chunk is stored under ``key``."""
         path = os.path.join(self.root, key)
         try:
             os.stat(path)
@@ -214,7 +214,7 @@ class LocalBlobs:
         return True
 
     def is_its_own(self, key: str) -> bool:
-        """Whether there is a chunk under ``key``, in a file that has no other name and is no link to another.
+        """Return whether there is a chunk under ``key``, in a file that has no other name and is no link to another.
 
         Who copies an array by links has one file in both: to change it where it is would change the original.
         """
@@ -324,7 +324,7 @@ class LocalBlobs:
         return staging
 
     def _create(self, path: str) -> tuple[int, bool]:
-        """A new file, and whether it is written past the cache: some file systems do not take that."""
+        """Return a new file, and whether it is written past the cache: some file systems do not take that."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         if self.past_cache:
             file, self.past_cache = open_past_cache(path, flags)
@@ -417,7 +417,7 @@ def directly(files: Iterable[int]) -> Iterator[bool]:
 
 
 def on_sectors(data: memoryview) -> bool:
-    """Whether bytes begin where a device can write them from."""
+    """Return whether bytes begin where a device can write them from."""
     return len(data) > 0 and np.frombuffer(data, np.uint8).ctypes.data % SECTOR == 0
 
 

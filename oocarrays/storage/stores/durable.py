@@ -48,7 +48,7 @@ WHOLE = ctypes.c_int64(0), ctypes.c_int64(0)
 
 
 def is_synced_whole(folder: str) -> bool:
-    """Whether one request puts all of a folder's file system on its device."""
+    """Return whether one request puts all of a folder's file system on its device."""
     if sys.platform != "linux":
         return False
     room = ctypes.create_string_buffer(256)

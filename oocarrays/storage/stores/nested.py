@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 
 def lie_together(here: str, there: str) -> bool:
-    """Whether two places are the same, or one is inside the other.
+    """Return whether two places are the same, or one is inside the other.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def lie_together(here: str, there: str) -> bool:
 
 
 def _leads_to(here: str, there: str) -> bool:
-    """Whether a path is another, or a beginning of it."""
+    """Return whether a path is another, or a beginning of it."""
     return f"{there}/".lstrip("/").startswith(f"{here}/".lstrip("/"))
 
 

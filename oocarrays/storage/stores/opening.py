@@ -35,7 +35,7 @@ class Openable(Protocol[K, B]):
 
 
 def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) -> Blobs:
-    """The chunks of ``array``, as local files where they are local files."""
+    """Return the chunks of ``array``, as local files where they are local files."""
     store, path = array.store_path.store, array.store_path.path
     if isinstance(store, LocalStore):
         return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)

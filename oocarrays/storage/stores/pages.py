@@ -80,7 +80,7 @@ def keep_freed(nbytes: int) -> None:
 
 @functools.cache
 def can_map() -> bool:
-    """Whether this system fills pages on demand."""
+    """Return whether this system fills pages on demand."""
     try:
         _populate(np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8))
     except (OSError, AttributeError):
@@ -111,7 +111,7 @@ def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> 
 
 @functools.cache
 def libc() -> ctypes.CDLL:
-    """The C library: to load it again would cost as much as to map a page."""
+    """Return the C library: to load it again would cost as much as to map a page."""
     return ctypes.CDLL(None, use_errno=True)
 
 

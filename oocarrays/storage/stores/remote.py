@@ -105,7 +105,7 @@ class RemoteStore(WrapperStore[Store]):
     __hash__ = None  # type: ignore[assignment]
 
     async def _tried(self, verb: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of ``call``, made again and again while the store fails in passing."""
+        """Return the result of ``call``, made again and again while the store fails in passing."""
         waits = self.patience.waits()
         while True:
             try:
@@ -127,7 +127,7 @@ class RemoteStore(WrapperStore[Store]):
         return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
 
     async def exists(self, key: str) -> bool:
-        """Whether there is anything under ``key``."""
+        """Return whether there is anything under ``key``."""
         return await self._tried("read", key, lambda: self._store.exists(self.prefix + key))
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -153,7 +153,7 @@ class RemoteStore(WrapperStore[Store]):
         await self._tried("remove", prefix, lambda: self._store.delete_dir((self.prefix + prefix).rstrip("/")))
 
     async def is_empty(self, prefix: str) -> bool:
-        """Whether there is nothing below ``prefix``.
+        """Return whether there is nothing below ``prefix``.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class RemoteStore(WrapperStore[Store]):
 
 
 def _inner(store: Store) -> Any:
-    """The store that makes the requests."""
+    """Return the store that makes the requests."""
     while isinstance(store, WrapperStore):
         store = store._store
     return store
@@ -252,14 +252,14 @@ def _let_finish() -> None:
 
 
 def is_remote(store: Any) -> bool:
-    """Whether requests to a store, or to the one that it wraps, travel over a network."""
+    """Return whether requests to a store, or to the one that it wraps, travel over a network."""
     while isinstance(store, WrapperStore) and not isinstance(store, RemoteStore):
         store = store._store
     return isinstance(store, RemoteStore)
 
 
 def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
-    """A folder in a folder, or what is below a prefix of a store.
+    """Return a folder in a folder, or what is below a prefix of a store.
 
     >>> place_below("/tmp/a", "b")
     '/tmp/a/b'
@@ -292,7 +292,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another attempt may do better."""
+    """Return whether another attempt may do better."""
     status = status_of(error)
     if status is not None:
         return status >= 500 or status in PASSING
@@ -302,7 +302,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether the store does not let us, or does not know who we are."""
+    """Return whether the store does not let us, or does not know who we are."""
     return isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, _REFUSALS)
 
 
@@ -323,7 +323,7 @@ def _lacks_a_bucket(error: BaseException) -> bool:
 
 
 def _says(error: BaseException, words: Iterable[str]) -> bool:
-    """Whether an error, or one that led to it, has a name or a text with one of some words in it."""
+    """Return whether an error, or one that led to it, has a name or a text with one of some words in it."""
     return any(word in f"{type(each).__name__} {each}" for each in _chain(error) for word in words)
 
 

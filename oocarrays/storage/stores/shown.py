@@ -25,7 +25,7 @@ CONTAINERS = ("az", "abfs", "abfss", "wasb", "wasbs")
 
 
 def shown(text: object) -> str:
-    """A place, or a text with places in it, without users, passwords and signatures.
+    """Return a place, or a text with places in it, without users, passwords and signatures.
 
     >>> shown("https://me:secret@host/a.zarr?X-Amz-Signature=0f"), shown("s3://bucket/a?b@c"), shown("/data/me:x@y")
     ('https://host/a.zarr?…', 's3://bucket/a?b@c', '/data/me:x@y')
@@ -42,7 +42,7 @@ def _without_user(found: re.Match[str]) -> str:
 
 
 def cleaned(error: BaseException) -> BaseException:
-    """An error of another library, and those that it came of, without what opens places in their words.
+    """Return an error of another library, and those that it came of, without what opens places in their words.
 
     >>> cleaned(OSError(5, "GET https://me:secret@host/a failed"))
     OSError(5, 'GET https://host/a failed')

@@ -54,11 +54,11 @@ class StoreBlob:
             self._fill(out, data)
 
     def read_head(self, nbytes: int) -> bytes:
-        """The first bytes, or all where there are fewer."""
+        """Return the first bytes, or all where there are fewer."""
         return self._get(RangeByteRequest(0, nbytes)).tobytes()
 
     def read_tail(self, nbytes: int) -> bytes:
-        """The last bytes, or all where there are fewer."""
+        """Return the last bytes, or all where there are fewer."""
         return self._get(SuffixByteRequest(nbytes)).tobytes()
 
     def close(self) -> None:
@@ -85,23 +85,23 @@ class StoreBlobs:
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def open(self, key: str, read_ahead: bool = False) -> StoreBlob:
-        """The chunk under ``key``; whether it is there shows at the first read."""
+        """Return the chunk under ``key``; whether it is there shows at the first read."""
         return StoreBlob(self.store, self._key(key), self.requests)
 
     def exists(self, key: str) -> bool:
-        """Whether a chunk is stored under ``key``."""
+        """Return whether a chunk is stored under ``key``."""
         try:
             return sync(self.store.exists(self._key(key)))
         except OSError as error:
             raise StoreFailure(f"cannot read {self._key(key)} of {self.store}: {error}") from error
 
     def fetched(self, wanted: Iterable[Wanted | None]) -> Iterator[np.ndarray | None]:
-        """The bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
+        """Return the bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
         asked = (None if each is None else (self._key(each[0]), each[1]) for each in wanted)
         return fetched(self.store, asked, self.requests)
 
     def putting(self) -> Putting:
-        """A context in which chunks are put, and are there when it is left."""
+        """Return a context in which chunks are put, and are there when it is left."""
         return Putting(self.store, self.prefix, self.requests)
 
     def announce(self, keys: Iterable[str]) -> None:

@@ -133,7 +133,7 @@ def absolute(place: Any) -> Any:
 
 
 def opened(store: Any) -> Any:
-    """The same store, open: most are from the beginning, a zip file is when Zarr has opened an array in it.
+    """Return the same store, open: most are from the beginning, a zip file is when Zarr has opened an array in it.
 
     Raises
     ------
@@ -169,14 +169,14 @@ def check_replaces(store: Any) -> None:
 
 
 def _with(store: Store, **changed: Any) -> Store:
-    """A store, of whatever kind, with some of its attributes changed."""
+    """Return a store, of whatever kind, with some of its attributes changed."""
     again = copy(store)
     vars(again).update(changed)
     return again
 
 
 def _node_at(node: zarr.Array | zarr.Group, there: StorePath) -> zarr.Array | zarr.Group:
-    """An open array or group in a place that is named otherwise."""
+    """Return an open array or group in a place that is named otherwise."""
     if isinstance(node, zarr.Array):
         return zarr.Array(replace(node.async_array, store_path=there))
     return zarr.Group(replace(node._async_group, store_path=there))
@@ -201,7 +201,7 @@ def check_path(path: Any, name: str = "the path") -> None:
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
-    """A folder, or a prefix of a store, for scratch: of what `store_of` made.
+    """Return a folder, or a prefix of a store, for scratch: of what `store_of` made.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
 
 
 def options_of(scheme: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of one scheme.
+    """Return the options of one scheme.
 
     >>> options_of("s3", {"anon": True}), options_of("s3", {"s3": {"anon": True}, "https": {}})
     ({'anon': True}, {'anon': True})
@@ -232,7 +232,7 @@ def _is_for_others(name: str, value: Any) -> bool:
 
 
 def _name_of(store: FsspecStore | ObjectStore[Any]) -> str:
-    """A store's URL, as near as it tells."""
+    """Return a store's URL, as near as it tells."""
     if isinstance(store, ObjectStore):
         inner: Any = store.store
         config = getattr(inner, "config", None) or {}
@@ -245,7 +245,7 @@ def _name_of(store: FsspecStore | ObjectStore[Any]) -> str:
 
 
 def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> Store | None:
-    """The store by obstore; None where it is for fsspec."""
+    """Return the store by obstore; None where it is for fsspec."""
     if scheme not in BY_OBSTORE or ways.library == "fsspec":
         return None
     config = obstore_config(scheme, options)
@@ -293,13 +293,13 @@ def obstore_config(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | 
 
 
 def _names(options: Mapping[str, Any]) -> str:
-    """The names of what obstore does not know, without their values."""
+    """Return the names of what obstore does not know, without their values."""
     flat = {**options, **options.get("client_kwargs", {})}
     return ", ".join(sorted(set(flat) - {*OBSTORE_NAMES, "client_kwargs"})) or "options"
 
 
 def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
-    """Whether a file of profiles says who we are, and nothing else does."""
+    """Return whether a file of profiles says who we are, and nothing else does."""
     if scheme not in ("s3", "s3a") or options.keys() & {"key", "anon"} or "AWS_ACCESS_KEY_ID" in os.environ:
         return False
     files = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), "~/.aws/config"
@@ -307,7 +307,7 @@ def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
 
 
 def _knows(scheme: str) -> bool:
-    """Whether fsspec can open URLs of a scheme here."""
+    """Return whether fsspec can open URLs of a scheme here."""
     try:
         _filesystem(scheme)
     except (ImportError, ValueError):
@@ -322,7 +322,7 @@ def _filesystem(scheme: str) -> Any:
 
 
 def _by_fsspec(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> Store:
-    """The store by fsspec.
+    """Return the store by fsspec.
 
     Raises
     ------
