@@ -87,8 +87,7 @@ def _of(run: RechunkState, data: np.ndarray | None, common: Section, part: Secti
 
 def unpack(
     run: RechunkState,
-    number: int,
-    unit: int,
+    round: tuple[int, ...],
     rank: int,
     region: Region | None,
     came: dict[int, np.ndarray | None],
@@ -96,6 +95,7 @@ def unpack(
     blank: bool,
 ) -> Region:
     """Put what each origin has packed for this rank where it lies in its region, which is made where there is none."""
+    number, unit = round
     step = run.plan.passes[number]
     box = step.share(unit, rank)
     if box is None or run.is_done((number, unit, rank)):

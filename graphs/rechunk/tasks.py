@@ -39,13 +39,13 @@ class RechunkRun(Messages, RechunkState):
     def placed(self, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]) -> Region:
         """A rank's region, and in it what is to come in a stage."""
         due = {origin: came.get(origin) for origin in arriving(self.order(round), stage, rank)}
-        return exchange.unpack(self, *round, rank, there, due, blank=False)
+        return exchange.unpack(self, round, rank, there, due, blank=False)
 
     def _receive(self, round: Round, stage: int, rank: int, there: Region | None, *messages: Any) -> Region:
         """A rank's region, and in it what has come; in stage 0 what it packed for itself."""
         if stage:
             return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
-        return exchange.unpack(self, *round, rank, there, {rank: messages[0].messages[rank]}, blank=True)
+        return exchange.unpack(self, round, rank, there, {rank: messages[0].messages[rank]}, blank=True)
 
     def _copy(self, number: int, batch: int, rank: int, holding: Holding | None) -> Holding | None:
         """Build and write some regions, one after the other."""

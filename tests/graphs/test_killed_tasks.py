@@ -97,9 +97,9 @@ TWO_PHASE = [
     (RUN, "_create", 1, "after", 0),
     (EXCHANGE, "read", 2, "before", 1),
     (EXCHANGE, "read", 3, "after", 2),
-    (EXCHANGE, "send", 3, "after", 0),
-    (EXCHANGE, "receive", 5, "after", 1),
-    (EXCHANGE, "taken", 3, "before", 0),
+    (RUN, "_send", 3, "after", 0),
+    (RUN, "_receive", 5, "after", 1),
+    (RUN, "_taken", 3, "before", 0),
     (EXCHANGE, "write", 2, "after", 1),
     (EXCHANGE, "free", 2, "after", 0),
     (JOURNAL, "_publish", 3, "before", 1),
@@ -165,7 +165,7 @@ def test_ranks_that_share_a_worker_move_together(spare: Client, job_of: Callable
     job = job_of("two-phase", ranks=2 * RANKS)
     assert all(job.__dask_graph__() for _ in range(3)), "who only looks has nothing moved"
     victim = job.placement[2]
-    dies(spare, victim, EXCHANGE, "receive", 4, "after")
+    dies(spare, victim, RUN, "_receive", 4, "after")
     check(job, within(job.run))
     assert [list(move["moved"]) for move in job.moves] == [[2, 3]]
     check_moves(job, victim)
