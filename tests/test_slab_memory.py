@@ -16,7 +16,8 @@ import numpy as np, zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.storage.meter import MemoryWatch
-import dask.config, dask.threaded, oocarrays.slabs, oocarrays.storage.sections.sieved, oocarrays.storage.sections.coded
+import dask.config, dask.threaded, oocarrays.jobs.slabs
+import oocarrays.storage.sections.sieved, oocarrays.storage.sections.coded
 
 KERNELS = {
     "new": lambda x, *more: x + 1,
