@@ -27,7 +27,7 @@ from oocarrays.graphs.slabs.sweeps import unlike
 from oocarrays.graphs.slabs.tasks import SlabTarget
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.layouts.boundary import checked_boundary
-from oocarrays.options.asked import cluster_of, means_of, ranks_of, scratch_of, workspace_of
+from oocarrays.options.asked import cluster_of, ranks_of, resources_of, scratch_of, workspace_of
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.cuts import checked
 from oocarrays.plan.slabs.iterate import IteratePlan, plan_iterate
@@ -300,7 +300,7 @@ def iterate(
     goes_on = trust_of(resume) is not None and array_file.unfinished_run(store) is not None
     array_file.check_target(array, store, overwrite=overwrite or goes_on)
     cluster, edge = cluster_of(scheduler, workers), checked_boundary(boundary, array.dtype)
-    means, file = means_of(cluster, memory), array_file.describe_source(array, missing_of(source, missing))
+    resources, file = resources_of(cluster, memory), array_file.describe_source(array, missing_of(source, missing))
     made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
     destination = SlabTarget(store=store, settings=made, overwrite=overwrite)
     watched = residual or (change if until is not None else None)
@@ -319,14 +319,14 @@ def iterate(
         sweeps=sweeps,
         depth=depths,
         boundary=edge,
-        budget=means["budget"],
-        costs=means["costs"],
+        budget=resources.budget,
+        costs=resources.costs,
         watched=watched is not None,
-        threads=means.get("threads") or settings.local_cores(),
+        threads=resources.threads,
         workspace=workspace_of(workspace),
         prefetch=prefetch,
-        ranks=ranks_of(ranks, means),
-        processes=means.get("processes") or 1,
+        ranks=ranks_of(ranks, resources),
+        processes=resources.workers or 1,
         past_cache_above=settings.past_cache_above(),
     )
     own: dict[str, Any] = {"axis": axis, "height": height}
@@ -345,7 +345,7 @@ def iterate(
         content=content,
         id=id,
         resumes=left is not None,
-        processes=means.get("processes"),
+        processes=resources.workers,
     )
     if left:
         course = course.gone_on_with(left)

@@ -25,7 +25,7 @@ from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.mapping.orientation import orientation_of, runs_along
-from oocarrays.options.asked import check_distinct, cluster_of, dtypes_of, means_of, workspace_of
+from oocarrays.options.asked import check_distinct, cluster_of, dtypes_of, resources_of, workspace_of
 from oocarrays.options.chunks import ChunksLike, regular_chunks
 from oocarrays.plan.slabs.cuts import checked, plan_slabs
 from oocarrays.plan.slabs.geometry import Edges
@@ -95,7 +95,7 @@ def local_pass(
     ]
     disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
     cluster = cluster_of(disks.client or scheduler, workers)
-    means, largest, layout = means_of(cluster, memory), largest_rank(arrays[0].layout), arrays[0].layout
+    resources, largest, layout = resources_of(cluster, memory), largest_rank(arrays[0].layout), arrays[0].layout
     edge = checked_boundary(boundary, *(array.dtype for array in arrays))
     depths = checked(depth, layout.shape, prefetch, axis, height)
     asked = _asked(kernel, arrays, [target for target, _ in made], depth=depths, boundary=edge)
@@ -106,8 +106,8 @@ def local_pass(
         shared=False,
         halos=tuple(array.depth for array in arrays),
         ranks=layout.ranks,
-        processes=means.get("processes") or 1,
-        budget=means["budget"],
+        processes=resources.workers or 1,
+        budget=resources.budget,
         depth=depths,
         boundary=edge,
         prefetch=prefetch,
@@ -118,7 +118,7 @@ def local_pass(
     )
     run = LocalSlabRun(
         plan, kernel, [RankFiles(array.files) for array in arrays], [target for target, _ in made],
-        slab_content(plan, asked), processes=means.get("processes"),
+        slab_content(plan, asked), processes=resources.workers,
         remains=left.trusted() if left else NOTHING_LEFT,
     )  # fmt: skip
     return run, _opener(stores, single=single, scheduler=scheduler), cluster, disks

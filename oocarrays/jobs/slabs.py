@@ -25,7 +25,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import checked_boundary
-from oocarrays.options.asked import check_distinct, cluster_of, dtypes_of, means_of, ranks_of, workspace_of
+from oocarrays.options.asked import check_distinct, cluster_of, dtypes_of, ranks_of, resources_of, workspace_of
 from oocarrays.options.chunks import ChunksLike, regular_chunks
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.plan.slabs.cuts import checked, plan_slabs
@@ -299,7 +299,7 @@ def _global_pass(
     for array, store in product(arrays, stores):
         array_file.check_target(array, store, overwrite=overwrite or goes_on)
     cluster = cluster_of(scheduler, workers)
-    means = means_of(cluster, memory)
+    resources = resources_of(cluster, memory)
     cut = _chunks_of(arrays[0], chunks)
     made = [
         target_settings(arrays[0], cut) | {"dtype": each} for each in dtypes_of(dtype, arrays[0].dtype, len(stores))
@@ -316,12 +316,12 @@ def _global_pass(
         plan_slabs,
         [file.stored for file in files],
         [array_file.preview(each, store) for each, store in zip(made, stores, strict=True)],
-        budget=means["budget"],
+        budget=resources.budget,
         depth=depths,
         boundary=edge,
         workspace=workspace_of(workspace),
-        ranks=ranks_of(ranks, means),
-        processes=means.get("processes") or 1,
+        ranks=ranks_of(ranks, resources),
+        processes=resources.workers or 1,
         past_cache_above=settings.past_cache_above(),
         **how,
     )
@@ -329,7 +329,7 @@ def _global_pass(
     plan = left.planned(planner, **own) if left else planner(**own)
     remains = left.remains(plan, targets) if left else NOTHING_LEFT
     content = (left.begun_with if left else {}) | slab_content(plan, asked)
-    return SlabRun(plan, kernel, files, targets, content, processes=means.get("processes"), remains=remains), cluster
+    return SlabRun(plan, kernel, files, targets, content, processes=resources.workers, remains=remains), cluster
 
 
 def _listed(given: Any) -> list[Any]:
