@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from oocarrays.mapping import ranges
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.exchange.schedule import FORWARDING, Schedule, schedules
+from oocarrays.plan.resources import Resources
 
 MIB = 2**20
 
@@ -73,3 +75,9 @@ def requests_of(shape: tuple[int, ...], max_ranks: int = 5) -> st.SearchStrategy
     some = st.tuples(*map(taken, shape))
     whole = st.just(tuple(map(range, shape)))
     return st.lists(st.one_of(some, some, whole), max_size=max_ranks)
+
+
+def apart(options: dict) -> tuple[Resources, dict]:
+    """The resources among some options of a planner, and the other options."""
+    names = {each.name for each in dataclasses.fields(Resources)} & options.keys()
+    return Resources(**{name: options[name] for name in names}), {k: v for k, v in options.items() if k not in names}

@@ -29,8 +29,8 @@ from oocarrays.errors import (
     UnfinishedError,
     UnsupportedError,
 )
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk.group import ToCopy, plan_copies
+from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.array_file import MARK
 from tests.groups import AIR, check_same, objects, opened, write
 from tests.small import make
@@ -296,9 +296,8 @@ def test_copies_are_few_tasks_within_the_budget(
 ) -> None:
     arrays = [ToCopy(name=str(i), nbytes=n, object_bytes=min(n, 2**22)) for i, n in enumerate(sizes)]
     budget = 2**24
-    plan = plan_copies(
-        arrays, lanes=lanes, at_once=at_once, budget=budget, local=local, shared=shared, costs=Costs()
-    )  # fmt: skip
+    there = {"threads": lanes} if shared else {"workers": lanes}
+    plan = plan_copies(arrays, Resources(budget=budget, **there), at_once=at_once, local=local)
     pieces = [(p.name, p.part, p.parts) for batch in plan.batches for p in batch]
     assert len(set(pieces)) == len(pieces)
     assert {(n, part) for n, part, _ in pieces} == {(n, i) for n, _, parts in pieces for i in range(parts)}

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, ChunksError, LayoutError
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copied, copy_tile, read_copy
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.array_file import describe
 from oocarrays.stored.lazy_array import Means, lazy_array, read_as
 from tests.strategies import chunks_for, shapes
@@ -82,7 +82,7 @@ def grouped(draw: st.DrawFn, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple
 @given(stored_arrays(), st.sampled_from(["groups", "scratch", None]), st.data())
 def test_any_blocks_are_what_is_stored_however_they_are_read(case: Any, method: Any, data: st.DataObject) -> None:
     values, made, blocks = case
-    means = Means(budget=MOST, strict=False, threads=2, costs=Costs(), scratch=tempfile.gettempdir())
+    means = Means(resources=Resources(budget=MOST, threads=2), strict=False, scratch=tempfile.gettempdir())
     x = lazy_array(StoredPart(file=describe(made), axes=tuple(map(range, values.shape))), blocks, means)
     if method:
         groups = data.draw(grouped(blocks)) if method == "groups" else x.plan.groups

@@ -26,6 +26,7 @@ from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, Piece
 from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.group_file import GroupFile, member_store
@@ -115,7 +116,7 @@ def resumed_group(
     place: Callable[[Any], Any],
     scratch: str | RemoteStore,
     terms: Terms,
-    copying: Callable[[GroupFile, Mapping[str, Any], Mapping[str, Any]], CopyPlan],
+    copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan],
     missing: str | None = None,
     trust: Trust = TRUSTED,
 ) -> tuple[GroupRun, Any]:
@@ -130,7 +131,7 @@ def resumed_group(
     terms : callable
         As `resumed` takes it.
     copying : callable
-        Plans how arrays are copied, of a source, less some, by the means that ``terms`` gives.
+        Plans how arrays are copied, of a source, less some, with the resources that ``terms`` gives.
     missing : str, optional
         What is made of chunks that the source lacks; by default as the run was asked.
     trust : Trust
@@ -152,9 +153,9 @@ def resumed_group(
     if trust.again and len(names) < len(content["members"]):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
     before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})
-    where, means = terms(before)
+    where, resources = terms(before)
     going_on = partial(
-        resumed, place=place, otherwise=scratch, terms=lambda _: (where, means), missing=missing, trust=trust,
+        resumed, place=place, otherwise=scratch, terms=lambda _: (where, resources), missing=missing, trust=trust,
         kind=MemberRun,
     )  # fmt: skip
     left = {name: _member(target, name, file, going_on, moved=moved) for name in names}
@@ -162,7 +163,7 @@ def resumed_group(
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
     found = _looked(with_kept(stored, kept), target, verify=trust.verify)
     lost = found.lost.union(part for part, receipts in stored.items() if receipts is None)
-    anew = means is not None or KEPT in found.lost
+    anew = resources is not None or KEPT in found.lost
     if anew:
         stays = [receipts for part, receipts in stored.items() if part not in lost and receipts]
         kept = _joined(
@@ -170,12 +171,12 @@ def resumed_group(
         )
     if trust.again:
         content = {name: each for name, each in content.items() if name != CHUNKS_READ}
-    if means is not None:
+    if resources is not None:
         plan = GroupPlan(
             members=tuple((name, run.plan) for name, run in left.items()),
-            copies=copying(file, content["members"], means),
-            budget=means["budget"],
-            processes=means.get("processes"),
+            copies=copying(file, content["members"], resources),
+            budget=resources.budget,
+            processes=resources.workers,
         )
         content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
     remains = remaining(

@@ -37,6 +37,7 @@ from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.target import written_file
@@ -48,7 +49,7 @@ from oocarrays.storage.stores.urls import scratch_place
 
 T = TypeVar("T")
 Run = TypeVar("Run", bound=RechunkRun)
-Terms = Callable[[Any], tuple[Any, Mapping[str, Any] | None]]
+Terms = Callable[[Any], tuple[Any, Resources | None]]
 """For a plan that was made before: where it goes on, and what a plan in its place may use; None where it stays."""
 
 
@@ -82,7 +83,7 @@ def resumed(
     otherwise : folder or prefix
         Where scratch goes, if there is none where the journal says.
     terms : callable
-        Where a plan is to go on, and by what means: as `Terms` has it.
+        Where a plan is to go on, and with which resources: as `Terms` has it.
     missing : str, optional
         What is made of chunks that the source lacks; by default as the run was asked.
     trust : Trust
@@ -115,8 +116,8 @@ def resumed(
         scratch=trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise),
         past_cache_above=past_cache_above(),
     )
-    where, means = terms(before)
-    plan = before if means is None else replanned(before, file, destination, means)
+    where, resources = terms(before)
+    plan = before if resources is None else replanned(before, file, destination, resources)
     there = _there(journal, before, target, scratch_below(destination.scratch, id), trust)
     remains = there.remaining(plan, written, content, trust, id=id, moved=moved, notices=tuple(notices))
     if remains.anew:
@@ -125,10 +126,10 @@ def resumed(
     return kind(plan, file, destination, content, remains=remains), where
 
 
-def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, means: Mapping[str, Any]) -> RechunkPlan:
-    """The plan of the same work by other means; the one that is there where it comes to that."""
+def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, resources: Resources) -> RechunkPlan:
+    """Plan the same work with other resources; keep the plan that is there where it comes to that."""
     remote = not isinstance(destination.scratch, str)
-    plan = plan_rechunk(file.stored, before.target, remote_scratch=remote, **means)
+    plan = plan_rechunk(file.stored, before.target, resources, remote_scratch=remote)
     told = ("passes", "budget", "processes")
     same = all(getattr(plan, name) == getattr(before, name) for name in told)
     return before if same else plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Gen
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
-from oocarrays.options.asked import cluster_of, means_of
+from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
@@ -121,19 +122,19 @@ def read_sections(
     if cluster:
         check_reach({"array": a.zarr.store_path.store})
     wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
+    resources = resources_of(cluster, memory, schedule)
+    if schedule is None:
+        resources = replace(resources, schedule=None)
     plan = plan_collective(
         (file := a._file).stored,
         wanted.requests,
+        resources,
         method=method,
-        partition=domains,
-        deal=deal,
         aggregators=aggregators,
-        disk_of=disk_of(disks),
+        dealing=Dealing.asked(domains, deal, disk_of(disks)),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
-        workers=len(there),
-        **(means := _means(cluster, memory, schedule)),
     )
-    how = {"under_way": means["under_way"], "costs": means["costs"]}
+    how = {"under_way": resources.requests, "costs": resources.costs}
     return wanted.arrays(file, plan, cluster, there, how)
 
 
@@ -148,12 +149,6 @@ def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
     if disks is not None and not isinstance(disks, Mapping) and not callable(disks):
         raise InputError(f"disks={disks!r} is neither a mapping from a chunk's index nor a function of it")
     return disks.get if isinstance(disks, Mapping) else disks
-
-
-def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
-    means = means_of(cluster, memory, schedule)
-    order = None if schedule is None else means["schedule"]
-    return {"budget": means["budget"], "costs": means["costs"], "under_way": means["requests"], "schedule": order}
 
 
 # ---------------------------------------------------------------------- what is wanted

@@ -11,7 +11,7 @@ from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.errors import BudgetError, LayoutError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
-from oocarrays.options.asked import cluster_of, means_of
+from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.plan.files.partitions import partitions
 from oocarrays.stored.array import StoredArray
 
@@ -39,8 +39,8 @@ def partitions_of(a: StoredArray, layout: Any = None, *, grid: Any = None, **how
 def _fitting(a: StoredArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> Sequence[Section]:
     """Boxes of whole chunks that take half of the memory, or as much as can be: the rest is for reading them."""
     stored = a._file.stored
-    means = means_of(cluster_of(scheduler, workers), memory)
-    room = min(stored.grid.count, means["budget"] * means.get("processes", 1) // (2 * stored.chunk_bytes))
+    resources = resources_of(cluster_of(scheduler, workers), memory)
+    room = min(stored.grid.count, resources.budget * (resources.workers or 1) // (2 * stored.chunk_bytes))
     while True:
         cut = partitions(stored.grid, max(room, 1))
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import renamed
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.options.asked import check_lazy, cluster_of, means_of
+from oocarrays.options.asked import check_lazy, cluster_of, resources_of
+from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.show import report
@@ -198,21 +199,14 @@ def write_sections(
     check_writable(file)
     cluster, there = _where(parts, scheduler, workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
-    means = means_of(cluster, memory, schedule)
     plan = plan_collective_write(
         file.stored,
         wanted.requests,
+        replace(resources_of(cluster, memory, schedule), workers=len(there) or None),
         method=method,
         aggregators=aggregators,
-        schedule=means["schedule"],
-        workers=len(there),
-        budget=means["budget"],
-        costs=means["costs"],
-        under_way=means["requests"],
+        dealing=Dealing.asked(domains, deal, disk_of(disks)),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
-        partition=domains,
-        deal=deal,
-        disk_of=disk_of(disks),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
     return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections), held, cluster, there)

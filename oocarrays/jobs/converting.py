@@ -21,7 +21,7 @@ from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.orientation import orientation_of
-from oocarrays.options.asked import cluster_of, means_of
+from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, regular_shards
 from oocarrays.options.layouts import LayoutLike
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
@@ -174,9 +174,8 @@ def scatter_files(
     local_files.check_group_place(store, overwrite=overwrite)
     assert said.layout is not None, "local array files have a layout"
     grids = [_grid(local_files.rank_settings(said, made, rank)) for rank in range(said.layout.ranks)]
-    plan = plan_files(
-        "scatter", source.stored, largest, grids, said.layout, said.depth, **_means(cluster, memory, schedule)
-    )
+    resources = resources_of(cluster, memory, schedule)
+    plan = plan_files("scatter", source.stored, largest, grids, said.layout, said.depth, resources)
     files = LocalFiles(store=store, descriptor=said, name=str(store))
     run = FilesRun(plan, source, files, TargetSpec(store=store, settings=made, overwrite=overwrite))
     there = scheduler if folders else None  # a client does not travel with what Dask computes on workers
@@ -258,16 +257,10 @@ def gather_files(
     array_file.check_apart(opened.zarr, store)
     array_file.check_place(store, overwrite=overwrite)
     grids = [stored.grid for stored in opened.stored]
-    means = _means(cluster, memory, schedule)
-    plan = plan_files("gather", whole, largest, grids, opened.layout, opened.depth, **means)
+    resources = resources_of(cluster, memory, schedule)
+    plan = plan_files("gather", whole, largest, grids, opened.layout, opened.depth, resources)
     run = FilesRun(plan, None, opened.files, TargetSpec(store=store, settings=made, overwrite=overwrite))
     return FilesJob(run, lambda name: open_global(store), cluster, opened.disks)
-
-
-def _means(cluster: Cluster | None, memory: Any, schedule: str | None) -> dict[str, Any]:
-    """What a plan may use."""
-    means = means_of(cluster, memory, schedule)
-    return {name: means[name] for name in ("budget", "costs", "schedule", "processes") if name in means}
 
 
 def _grid(made: Mapping[str, Any]) -> ChunkGrid:

@@ -12,7 +12,6 @@ from dask.utils import format_bytes
 
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
-from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import Terms, journal_content
@@ -23,6 +22,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.options.group_chunks import LINES, asked_for
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.storage.files import group_file
@@ -142,7 +142,7 @@ def group_job(
     target: StoreLike,
     chunks: Any,
     planner: Planner,
-    means: Mapping[str, Any],
+    resources: Resources,
     *,
     missing: Policy,
     zarr_format: int | None,
@@ -155,8 +155,8 @@ def group_job(
     ----------
     chunks : mapping
         What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
-    means : mapping
-        What plans may use: ``budget`` in bytes, ``costs``, ``processes`` of a cluster.
+    resources : Resources
+        Memory, processors and requests that plans may use.
     missing : str
         What is made of chunks that arrays lack that are copied.
     """
@@ -174,9 +174,9 @@ def group_job(
     }
     plan = GroupPlan(
         members=tuple((name, member.plan) for name, member in members.items()),
-        copies=_planned_copies(file, target, wanted, means),
-        budget=means["budget"],
-        processes=means.get("processes"),
+        copies=_planned_copies(file, target, wanted, resources),
+        budget=resources.budget,
+        processes=resources.workers,
     )
     destination = TargetSpec(store=target, overwrite=overwrite)
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
@@ -193,8 +193,8 @@ def resume_group(
 ) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
 
-    def copying(file: GroupFile, wanted: Mapping[str, Any], means: Mapping[str, Any]) -> CopyPlan:
-        return _planned_copies(file, target, wanted, means)
+    def copying(file: GroupFile, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
+        return _planned_copies(file, target, wanted, resources)
 
     return _job(*resumed_group(target, source, place, scratch, terms, copying, missing, trust))
 
@@ -204,18 +204,12 @@ def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:
     return GroupJob(run, open_group if local_folder(store) else lambda name: open_group(store), cluster)
 
 
-def _planned_copies(
-    file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], means: Mapping[str, Any]
-) -> CopyPlan:
-    processes = means.get("processes")
+def _planned_copies(file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
     return plan_copies(
         [_to_copy(name, array) for name, array in file.arrays.items() if name not in wanted],
-        lanes=processes or settings.local_cores(),
+        resources,
         at_once=zarr.config.get("async.concurrency"),
-        budget=means["budget"],
         local=file.folder is not None and local_folder(target) is not None,
-        shared=processes is None,
-        costs=means["costs"],
     )
 
 

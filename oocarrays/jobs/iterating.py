@@ -326,7 +326,7 @@ def _course(
     array, options = file.zarr, request.options
     assert isinstance(options, SweepOptions), "sweeps are asked for"
     array_file.check_target(array, store, overwrite=request.may_replace(store))
-    cluster, means = request.means()
+    cluster, resources = request.resources()
     made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
     target = TargetSpec(store=store, settings=made, overwrite=request.overwrite)
     residual = None if watch.residual is None else kernel_name(watch.residual)
@@ -336,8 +336,8 @@ def _course(
     )  # fmt: skip
     where = scratch_of(scratch or settings.setting("scratch"), store, array)
     stored = file.stored, array_file.preview(_plain(array), where), target.preview()
-    threads = means.get("threads") or settings.local_cores()
-    found = planned_pass(request, known, means, partial(plan_iterate, *stored, costs=means["costs"], threads=threads))
+    planner = partial(plan_iterate, *stored, costs=resources.costs, threads=resources.threads)
+    found = planned_pass(request, known, resources, planner)
     _check_kernel(request.kernel, array.dtype, found.plan)
     id = found.left.id if found.left else uuid.uuid4().hex[:12]
     course = Course(

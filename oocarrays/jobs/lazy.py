@@ -20,9 +20,10 @@ from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.options.asked import check_lazy, cluster_of, means_of, scratch_folder
+from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
+from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
 from oocarrays.storage.files import array_file
@@ -193,7 +194,7 @@ def written(
     check_replaces(target)
     array_file.check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
-    run = planned(x, target, made, means_of(cluster, memory), straight=array_file.is_empty(target), **options)
+    run = planned(x, target, made, resources_of(cluster, memory), straight=array_file.is_empty(target), **options)
     return FromDaskJob(x, run, target, cluster)
 
 
@@ -201,7 +202,7 @@ def planned(
     x: da.Array,
     target: StoreLike,
     made: dict[str, Any],
-    means: Mapping[str, Any],
+    resources: Resources,
     *,
     overwrite: bool,
     straight: bool,
@@ -211,8 +212,7 @@ def planned(
 ) -> LazyRun:
     """The run that writes ``x``, straight to the target where that may be, and its blocks are aligned."""
     stored = array_file.preview(made, target)
-    threads = means.get("threads", settings.local_cores())
-    plan = plan_blocks(x.chunks, stored, local_threads=threads, straight=straight, **means, **choices)
+    plan = plan_blocks(x.chunks, stored, resources, straight=straight, **choices)
     past_cache_above = settings.past_cache_above()
     destination = Destination(
         store=target,

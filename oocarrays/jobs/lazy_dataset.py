@@ -23,7 +23,7 @@ from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.options.asked import check_lazy, cluster_of, means_of, scratch_folder
+from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import regular_chunks
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.show import report
@@ -128,18 +128,18 @@ def dataset_job(
     ds = _with_chunks(ds, encoded, chunks)
     made = _settings(ds, lazy, zarr_format)
     cluster = cluster_of(scheduler, workers)
-    means, id = means_of(cluster, memory), uuid.uuid4().hex[:12]
+    resources, id = resources_of(cluster, memory), uuid.uuid4().hex[:12]
     runs = {
         name: planned(
-            encoded[name], os.path.join(store, name), made[name], means,
+            encoded[name], os.path.join(store, name), made[name], resources,
             overwrite=True, straight=True, scratch=scratch_folder(scratch, store), topic=f"oocarrays-{id}",
         )
         for name in lazy
     }  # fmt: skip
     plan = DatasetPlan(
         arrays=tuple((name, run.blocks) for name, run in runs.items()),
-        budget=means["budget"],
-        processes=means.get("processes"),
+        budget=resources.budget,
+        processes=resources.workers,
     )
     frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format)
     run = DatasetRun(plan, store, frame, id)

@@ -58,7 +58,7 @@ def local_pass(
     made = [_target(request, arrays[0], *of_target, may_replace=may_replace) for of_target in each]
     targets, largest = [target for target, _ in made], largest_rank(layout)
     disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
-    cluster, means = request.means(disks.client)
+    cluster, resources = request.resources(disks.client)
     options = replace(
         request.options, edges=edges_of(layout), ranks=layout.ranks, shared=False,
         halos=tuple(array.depth for array in arrays),
@@ -68,7 +68,7 @@ def local_pass(
         said=_said(arrays, targets), stopped=LocalStopped,
     )  # fmt: skip
     stored = [array.stored[largest] for array in arrays], [target.preview() for target in targets]
-    found = planned_pass(replace(request, options=options), known, means, partial(plan_slabs, *stored))
+    found = planned_pass(replace(request, options=options), known, resources, partial(plan_slabs, *stored))
     files, remains = [RankFiles(array.files) for array in arrays], found.remains(targets)
     run = LocalSlabRun(
         found.plan, request.kernel, files, targets, found.content, processes=found.processes, remains=remains

@@ -29,12 +29,13 @@ from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
-from oocarrays.options.asked import cluster_of, means_of, scratch_of
+from oocarrays.options.asked import cluster_of, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.options.keywords import RechunkKeywords
 from oocarrays.plan.limits import check_priced
 from oocarrays.plan.rechunk.group import GroupPlan
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.plan.resources import Resources
 from oocarrays.plan.shown import lend
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
@@ -288,11 +289,10 @@ def rechunk(
     place, policy = placer(storage_options), missing_of(source, missing)
     source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
-    means = means_of(cluster, memory, schedule)
+    resources = resources_of(cluster, memory, schedule, settings.setting("ranks") if ranks is None else ranks)
     planner = partial(
         _planned,
         orientation=orientation,
-        ranks=settings.setting("ranks") if ranks is None else ranks,
         method=method,
         shards=shards,
         zarr_format=zarr_format,
@@ -301,11 +301,11 @@ def rechunk(
         overwrite=overwrite,
         scratch=scratch_of(place(settings.setting("scratch") if scratch is None else scratch), target, source),
         missing=policy,
-        means=means,
+        resources=resources,
     )
     if holds_group(source):
         return group_job(
-            source, target, chunks, planner, means, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
+            source, target, chunks, planner, resources, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
             cluster=cluster,
         )  # fmt: skip
     planned = planner(array_file.open_array(source), target, chunks)
@@ -318,7 +318,6 @@ def _planned(
     chunks: Any,
     *,
     orientation: Any,
-    ranks: int | None,
     method: Literal["auto", "independent", "two-phase", "kept", "staged"],
     shards: ChunksLike | None,
     zarr_format: Literal[2, 3] | None,
@@ -327,7 +326,7 @@ def _planned(
     overwrite: bool,
     scratch: str | RemoteStore,
     missing: Policy,
-    means: Mapping[str, Any],
+    resources: Resources,
 ) -> tuple[RechunkPlan, ArrayFile, Destination]:
     """What is to be done with one array, and where."""
     file = array_file.describe_source(opened, missing)
@@ -348,10 +347,9 @@ def _planned(
     plan = plan_rechunk(
         file.stored,
         made_of,
-        ranks=ranks,
+        resources,
         method=method,
         remote_scratch=not isinstance(scratch, str),
-        **means,
     )
     destination = Destination(
         store=target,
@@ -451,7 +449,7 @@ def _terms(
     ranks: int | None,
     scheduler: Client | str | None,
     workers: Sequence[str] | None,
-) -> tuple[Cluster | None, dict[str, Any] | None]:
+) -> tuple[Cluster | None, Resources | None]:
     """Where a plan that was made before is to go on; and what another one may use, where it is not to stay.
 
     Raises
@@ -471,8 +469,8 @@ def _terms(
     fewer = cluster is not None and len(cluster.workers()) < min(plan.processes or 0, plan.ranks)
     if memory is ranks is None and not (moved or fewer):
         return cluster, None
-    means = means_of(cluster, plan.budget if memory is None and not moved else memory)
-    return cluster, means | {"ranks": settings.setting("ranks") if ranks is None else ranks}
+    kept = plan.budget if memory is None and not moved else memory
+    return cluster, resources_of(cluster, kept, ranks=settings.setting("ranks") if ranks is None else ranks)
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:

@@ -16,7 +16,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundary
 from oocarrays.mapping.layouts.local import depths
-from oocarrays.options.asked import cluster_of, means_of
+from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import Halos
@@ -88,16 +88,16 @@ def shift_files(
     if not a.is_writable:
         raise TargetError(f"{a.store} is opened for reading: open it with mode='r+' to write to it")
     cluster = cluster_of(a.disks.client or scheduler, workers)
-    means = means_of(cluster, memory, schedule)
-    order = schedule_for(str(means["schedule"]), a.ranks, in_place=cluster is None)
+    resources = resources_of(cluster, memory, schedule)
+    order = schedule_for(resources.order, a.ranks, in_place=cluster is None)
     plan = ShiftPlan(
         halos=Halos.of(a.layout, a.depth, boundary),
         read=a.stored,
         written=tuple(a.disks.call(rank, _written, a.files, rank) for rank in range(a.ranks)),
         schedule=order,
-        budget=means["budget"],
-        processes=means.get("processes"),
-        costs=means["costs"],
+        budget=resources.budget,
+        processes=resources.workers,
+        costs=resources.costs,
     )
     return ShiftJob(ShiftRun(plan.checked(), a.before_changes()), a, cluster)
 

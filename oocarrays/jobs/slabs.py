@@ -293,7 +293,7 @@ def _global_pass(
     may_replace = request.may_replace(stores[0])
     for array, store in product(arrays, stores):
         array_file.check_target(array, store, overwrite=may_replace)
-    cluster, means = request.means()
+    cluster, resources = request.resources()
     made = target_settings(arrays[0], _chunks_of(arrays[0], request.chunks))
     targets = [
         TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=request.overwrite)
@@ -304,7 +304,7 @@ def _global_pass(
         shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets
     )  # fmt: skip
     stored = [file.stored for file in files], [target.preview() for target in targets]
-    found = planned_pass(request, known, means, partial(plan_slabs, *stored))
+    found = planned_pass(request, known, resources, partial(plan_slabs, *stored))
     remains, processes = found.remains(targets), found.processes
     run = SlabRun(found.plan, request.kernel, files, targets, found.content, processes=processes, remains=remains)
     return run, cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import budget_of, client_of, cores_of
 from oocarrays.graphs.run.job import Cluster
 from oocarrays.mapping.given import element_type, listed, whole
+from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.journal.scratch import check_scratch_place
@@ -56,7 +57,7 @@ def workspace_of(asked: float | str | None) -> int | float | None:
     raise InputError(f"workspace={asked!r} is neither a multiple of the kernel's block nor bytes such as '64MiB'")
 
 
-def ranks_of(asked: int | None, means: Mapping[str, Any]) -> int:
+def ranks_of(asked: int | None, resources: Resources) -> int:
     """How many ranks are asked for: by default as many as there are workers, or cores.
 
     Raises
@@ -65,7 +66,7 @@ def ranks_of(asked: int | None, means: Mapping[str, Any]) -> int:
         Where there are to be none.
     """
     if asked is None:
-        return int(means.get("processes") or settings.local_cores())
+        return resources.workers or resources.threads
     return whole(asked, "ranks", 1)
 
 
@@ -102,23 +103,29 @@ def check_distinct(targets: Sequence[StoreLike]) -> None:
             raise TargetError(f"the target {target} is given twice")
 
 
-def means_of(cluster: Cluster | None, memory: Any, schedule: str | None = None) -> dict[str, Any]:
-    """What a plan may use: memory, and what it takes to use it; and the order in which its ranks exchange."""
-    order = settings.schedule("auto" if schedule is None else schedule)
-    asked = {"requests": settings.ways().requests, "schedule": order}
+def resources_of(
+    cluster: Cluster | None, memory: Any, schedule: str | None = None, ranks: int | None = None
+) -> Resources:
+    """Find out which resources a plan may use, in this process or on a cluster."""
+    order, requests = settings.schedule("auto" if schedule is None else schedule), settings.ways().requests
     if cluster is None:
         free = available_bytes()
-        return {"budget": settings.budget(memory, free), "costs": settings.costs(available=free), **asked}
+        return Resources(
+            budget=settings.budget(memory, free), costs=settings.costs(available=free), threads=settings.local_cores(),
+            ranks=ranks, schedule=order, requests=requests,
+        )  # fmt: skip
     there = cluster.workers()
     given = settings.setting("memory") if memory is None else memory
-    return {
-        "budget": budget_of(there) if given is None else settings.budget(given),
-        "costs": settings.costs(cores_of(there)),
-        **asked,
-        "processes": len(there),
-        "threads": min(w.threads for w in there),
-        "synchronous": settings.setting("assembly") == "synchronous",
-    }
+    return Resources(
+        budget=budget_of(there) if given is None else settings.budget(given),
+        costs=settings.costs(cores_of(there)),
+        workers=len(there),
+        threads=min(w.threads for w in there),
+        ranks=ranks,
+        schedule=order,
+        synchronous=settings.setting("assembly") == "synchronous",
+        requests=requests,
+    )
 
 
 def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:

@@ -17,8 +17,9 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.slabs.resume import Cut, Stopped, asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.mapping.layouts.boundary import checked_boundary
-from oocarrays.options.asked import cluster_of, means_of, ranks_of
+from oocarrays.options.asked import cluster_of, ranks_of, resources_of
 from oocarrays.options.chunks import ChunksLike
+from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, unfinished_run
 from oocarrays.storage.files.target import TargetSpec
@@ -57,10 +58,10 @@ class SlabRequest:
         """Whether something may be there where it writes; ``target`` is the first."""
         return self.goes_on(target) or self.overwrite
 
-    def means(self, client: Any = None) -> tuple[Cluster | None, dict[str, Any]]:
-        """Where it runs, and what a plan may use there; ``client`` is that of the arrays, where they have one."""
+    def resources(self, client: Any = None) -> tuple[Cluster | None, Resources]:
+        """Find out where it runs, and what a plan may use; ``client`` is that of the arrays, where they have one."""
         cluster = cluster_of(client or self.scheduler, self.workers)
-        return cluster, means_of(cluster, self.memory)
+        return cluster, resources_of(cluster, self.memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ class PlannedPass(Generic[Plan]):
 
 
 def planned_pass(
-    request: SlabRequest, arrays: SlabArrays, means: Mapping[str, Any], plan: Callable[[Any], Plan]
+    request: SlabRequest, arrays: SlabArrays, resources: Resources, plan: Callable[[Any], Plan]
 ) -> PlannedPass[Plan]:
     """Plan a pass, or the rest of one that stopped.
 
@@ -116,7 +117,7 @@ def planned_pass(
     InputError
         One of its kinds: `BudgetError` where no slab fits, `JournalError` where what is left was asked for otherwise.
     """
-    target, options = arrays.targets[0].store, _settled(request.options, arrays, means)
+    target, options = arrays.targets[0].store, _settled(request.options, arrays, resources)
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
     )
@@ -125,16 +126,16 @@ def planned_pass(
         left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume, kind=arrays.stopped)
     made = left.planned(plan, options) if left else plan(options)
     content = (left.begun_with if left else {}) | slab_content(made, asked, arrays.by)
-    return PlannedPass(plan=made, content=content, left=left, processes=means.get("processes"))
+    return PlannedPass(plan=made, content=content, left=left, processes=resources.workers)
 
 
-def _settled(options: SlabOptions, arrays: SlabArrays, means: Mapping[str, Any]) -> SlabOptions:
+def _settled(options: SlabOptions, arrays: SlabArrays, resources: Resources) -> SlabOptions:
     """The same with what the arrays and the machine say."""
     return replace(
         options.checked(arrays.shape),
         boundary=checked_boundary(options.boundary, *arrays.dtypes),
-        budget=means["budget"],
-        processes=means.get("processes") or 1,
-        ranks=ranks_of(options.ranks, means),
+        budget=resources.budget,
+        processes=resources.workers or 1,
+        ranks=ranks_of(options.ranks, resources),
         past_cache_above=settings.past_cache_above(),
     )

@@ -177,45 +177,41 @@ class Phases:
         return Phases(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Phases)})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """How much of a pass goes on at one time."""
+
+    ranks: int
+    """Logical processors."""
+    turns: int
+    """Pieces of work that may overlap: while one rank waits for the device, another has the processor."""
+    idle: float = 1.0
+    """Work of the busiest rank over the mean, at least 1."""
+    workers: bool = False
+    """Whether ranks are on workers of a cluster, and messages take a way: α + n·β for n bytes (Thakur 1995, 4.2)."""
+    touched: int = 0
+    """Bytes of memory that all ranks together take from the system."""
+    synchronous: bool = True
+    """Whether steps between workers come one after the other; else α is waited for once in a partition."""
+    ahead: bool = False
+    """Whether a rank can read its next slab while the one before is still taken from."""
+    behind: bool = True
+    """Whether what is written goes to the device while more is made."""
+    waits: Waits = Waits()
+    """Answers of a network that all ranks together wait for."""
+
+
 def pass_seconds(
-    traffic: Traffic,
-    costs: Costs,
-    *,
-    ranks: int,
-    turns: int,
-    idle: float,
-    source: Stored,
-    target: Stored,
-    workers: bool = False,
-    touched: int = 0,
-    synchronous: bool = True,
-    ahead: bool = False,
-    behind: bool = True,
-    waits: Waits = Waits(),
+    traffic: Traffic, costs: Costs, source: Stored, target: Stored, pipeline: Pipeline
 ) -> tuple[float, Phases]:
-    """Predicted seconds of one pass by the clock, and of all its ranks together by phase.
+    """Predict the seconds of one pass by the clock, and of all its ranks together by phase.
 
     Parameters
     ----------
-    turns : int
-        Pieces of work that may overlap: while one rank waits for the device, another has the processor.
-    idle : float
-        Work of the busiest rank over the mean, at least 1.
     source, target : Stored
-        What is read and written. The source comes from the device once, where the cache keeps it.
-    workers : bool
-        Whether ranks are on workers of a cluster, and messages take a way: α + n·β for n bytes (Thakur 1995, 4.2).
-    touched : int
-        Bytes of memory that all ranks together take from the system.
-    synchronous : bool
-        Whether steps between workers come one after the other; else α is waited for once in a partition.
-    ahead : bool
-        Whether a rank can read its next slab while the one before is still taken from.
-    behind : bool
-        Whether what is written goes to the device while more is made.
-    waits : Waits
-        Answers of a network that all ranks together wait for.
+        The arrays that are read and written. The source comes from the device once, where the cache keeps it.
     """
+    ranks, workers, waits = pipeline.ranks, pipeline.workers, pipeline.waits
     reading, writing = _device_seconds(traffic, costs, source, target)
     reading += waits.reading * costs.remote_request_seconds / ranks
     writing += waits.writing * costs.remote_request_seconds / ranks
@@ -233,13 +229,14 @@ def pass_seconds(
     put = (traffic.written_bytes + traffic.packed_bytes) / costs.copy_bandwidth + traffic.encoded_bytes / speed(
         costs.encode_bandwidth, target.codec
     )
-    touch = touched / costs.touch_bandwidth
+    touch = pipeline.touched / costs.touch_bandwidth
     requests = (traffic.read_requests + traffic.index_requests + traffic.write_requests) * request
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
-    cpu = (gather + move + keep + put + touch) * idle / min(ranks, costs.cores) + alone
+    cpu = (gather + move + keep + put + touch) * pipeline.idle / min(ranks, costs.cores) + alone
     device = reading + writing + keeping
-    hidden = _hidden(ranks, ahead, behind) * (1 - 1 / max(turns, 1))
-    steps = _steps_seconds(traffic, costs, 1 if synchronous else max(ranks - 1, 1)) if workers else 0.0
+    hidden = _hidden(ranks, pipeline.ahead, pipeline.behind) * (1 - 1 / max(pipeline.turns, 1))
+    at_once = 1 if pipeline.synchronous else max(ranks - 1, 1)
+    steps = _steps_seconds(traffic, costs, at_once) if workers else 0.0
     others = max(traffic.tasks - 2 * traffic.messages, 0) * costs.worker_task_seconds if workers else 0.0
     crowd = max(ranks / costs.cores, 1)
     if traffic.messages:

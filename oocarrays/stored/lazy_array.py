@@ -22,11 +22,12 @@ from oocarrays.graphs.lazy.reads import StoredPart, layers_of, name_of
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.selection import Selection, within
-from oocarrays.options.asked import cluster_of, means_of
+from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, block_lengths
 from oocarrays.options.layouts import LayoutLike, layout_for
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
+from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files import array_file
@@ -49,27 +50,20 @@ HOW = {
 class Means:
     """The memory and threads that the tasks of a lazy array may use."""
 
-    budget: int
-    """Bytes that a process may hold."""
+    resources: Resources
+    """Memory and threads of a process."""
     strict: bool
     """Whether a person named them."""
-    threads: int
-    """Tasks of a process at one time."""
-    costs: Any
-    """What this machine takes for each kind of work."""
     scratch: str
     """The folder in which plain copies are made."""
 
     @classmethod
     def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> Means:
         """Return the means that are asked for, or else those that there are."""
-        asked = means_of(cluster_of(None, None), memory)
         named = memory is not None or settings.setting("memory") is not None
         return cls(
-            budget=asked["budget"],
+            resources=resources_of(cluster_of(None, None), memory),
             strict=named,
-            threads=asked.get("threads", settings.local_cores()),
-            costs=asked["costs"],
             scratch=_scratch(settings.setting("scratch") if scratch is None else scratch, file),
         )
 
@@ -221,9 +215,7 @@ def lazy_array(part: StoredPart, blocks: BlockLengths, means: Means) -> LazyArra
         part.file.stored,
         part.axes,
         blocks,
-        budget=means.budget,
-        threads=means.threads,
-        costs=means.costs,
+        means.resources,
         scratch_room=room,
         strict=means.strict,
     )

@@ -18,6 +18,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import METHODS, plan_rechunk
+from oocarrays.plan.resources import Resources
 from oocarrays.storage.stores.pages import allocate
 from tests.edges import Edges, run_of
 from tests.small import DATA, make, plan
@@ -276,8 +277,8 @@ def test_a_graph_has_as_many_tasks_as_the_plan_says(job: RechunkJob, method: str
     grids = (ChunkGrid.of((96, 80), chunks) for chunks in ((8, 80), (96, 10)))
     source, target = (stored(grid, itemsize=2**10) for grid in grids)
     for ranks, memory in product((1, 2, 3, 4, 5), (48 * MIB, 512 * MIB)):
-        options = {"budget": memory, "costs": Costs(cores=2), "ranks": ranks, "method": method}
+        has = {"budget": memory, "costs": Costs(cores=2), "ranks": ranks, "workers": ranks, "synchronous": synchronous}
         for name in taking(ranks) if method == "two-phase" else ["auto"]:
-            made = plan_rechunk(source, target, processes=ranks, schedule=name, synchronous=synchronous, **options)
+            made = plan_rechunk(source, target, Resources(schedule=name, **has), method=method)
             run = run_of(job, *made.passes, processes=ranks)
             assert len(build_graph(run, ["x"] * ranks)[0]) == made.tasks

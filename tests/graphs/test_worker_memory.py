@@ -23,6 +23,7 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk.candidates import BASE_BYTES
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
+from oocarrays.plan.resources import Resources
 from tests.edges import run_of
 from tests.graphs.clusters import cluster, most_held, only, within
 from tests.small import CODECS, make
@@ -60,8 +61,8 @@ def test_ranks_that_share_a_worker_keep_its_budget(two: Client, tmp_path: Path, 
 def one_exchange(source: tuple[int, int], target: tuple[int, int], mebibytes: int) -> Pass:
     grids = (ChunkGrid.of(WIDE.shape, chunks) for chunks in (source, target))
     source_file, target_file = (stored(grid) for grid in grids)
-    options = {"budget": BASE_BYTES + mebibytes * MIB, "costs": Costs(cores=2), "ranks": 2, "processes": 2}
-    (step,) = plan_rechunk(source_file, target_file, method="two-phase", **options).passes
+    two = Resources(budget=BASE_BYTES + mebibytes * MIB, costs=Costs(cores=2), ranks=2, workers=2)
+    (step,) = plan_rechunk(source_file, target_file, two, method="two-phase").passes
     return step
 
 

@@ -17,15 +17,13 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.as_json import _read, from_json, to_json
 from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan, plan_rechunk
-from tests.strategies import MIB, chunks_for, shapes, stored, taking
+from tests.strategies import MIB, apart, chunks_for, shapes, stored, taking
 
 
 def plan(shape=(2048, 2048), source=(32, 2048), target=(2048, 32), *, coded=False, **options) -> RechunkPlan:
-    return plan_rechunk(
-        stored(ChunkGrid.of(shape, source), coded=coded),
-        stored(ChunkGrid.of(shape, target), coded=coded),
-        **({"budget": 64 * MIB, "costs": Costs(cores=2)} | options),
-    )
+    resources, how = apart({"budget": 64 * MIB, "costs": Costs(cores=2)} | options)
+    grids = ChunkGrid.of(shape, source), ChunkGrid.of(shape, target)
+    return plan_rechunk(*(stored(grid, coded=coded) for grid in grids), resources, **how)
 
 
 def through_text(plan: RechunkPlan) -> RechunkPlan:
@@ -44,7 +42,7 @@ def test_a_plan_comes_back(method: str, coded: bool) -> None:
 
 @pytest.mark.parametrize("name", taking(4))
 def test_a_schedule_comes_back(name: str) -> None:
-    made = plan(method="two-phase", ranks=4, processes=4, budget=256 * MIB, schedule=name.lower())
+    made = plan(method="two-phase", ranks=4, workers=4, budget=256 * MIB, schedule=name.lower())
     (step,) = through_text(made).passes
     assert step.schedule == Schedule.of(name, 4)
     assert f"schedule {name.lower()}" in repr(step)

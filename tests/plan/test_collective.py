@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, lengths
+from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan, two_phase
-from oocarrays.plan.collective.read_offers import plan_collective
+from oocarrays.plan.collective.read_offers import ANY, plan_collective
 from oocarrays.plan.collective.wanted import requests_of
+from oocarrays.plan.resources import Resources
 from tests.plan.test_wanted import SHAPES, marked
 from tests.selections import requests
-from tests.strategies import chunks_for, stored
+from tests.strategies import apart, chunks_for, stored
 
 GRID = ChunkGrid.of((64, 64), (8, 64))
 
@@ -46,7 +49,9 @@ def test_every_wanted_element_is_read_once_by_an_aggregator(
     wants, buffer_bytes = data.draw(requests(shape)), data.draw(st.integers(1, 60))
     chosen = data.draw(st.sets(st.integers(0, len(wants) - 1), min_size=1))
     partition: Any = data.draw(st.sampled_from(["static", "dynamic"]))
-    plan = two_phase(file, wants, aggregators=sorted(chosen), partition=partition, buffer_bytes=buffer_bytes)
+    plan = two_phase(
+        file, wants, aggregators=sorted(chosen), dealing=Dealing(partition=partition), buffer_bytes=buffer_bytes
+    )
     boxes = [(rank, box) for each in plan.rounds for rank, some in enumerate(each) for box in some]
     assert {rank for rank, _ in boxes} <= chosen
     times = np.zeros(shape, int)
@@ -75,7 +80,7 @@ def test_columns_that_all_want_are_read_as_one_piece_over_those_that_nobody_want
     assert plan.rounds == (((Section((0, 20), (64, 279)),), (), (), ()),)
     assert plan.tight(plan.rounds[0][0][0]) == (range(0, 15, 2), range(20, 279, 3))
     assert plan.chunks_read == (len(range(20, 280, 3)), 0, 0, 0)
-    dealt = two_phase(file, plan.requests, aggregators=[0, 1], deal="cyclic")
+    dealt = two_phase(file, plan.requests, aggregators=[0, 1], dealing=Dealing(deal="cyclic"))
     assert dealt.chunks_read == (44, 43, 0, 0), "what another reads is not bridged"
 
 
@@ -89,7 +94,7 @@ def test_rounds_are_in_file_order_and_as_large_as_the_buffer() -> None:
 
 @pytest.mark.parametrize("options", [{"deal": "cyclic"}, {"disk_of": lambda index: index[0] % 2}], ids=list)
 def test_chunks_are_read_in_turn_or_by_the_aggregators_of_their_disk(options: dict[str, Any]) -> None:
-    plan = two_phase(stored(GRID), requests_of(Layout.of((64, 64), "(*, block)", ranks=2)), **options)
+    plan = two_phase(stored(GRID), requests_of(Layout.of((64, 64), "(*, block)", ranks=2)), dealing=Dealing(**options))
     read = [[i for each in plan.rounds for box in each[rank] for i, _ in GRID.indices(box)] for rank in range(2)]
     assert sorted(read) == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
@@ -99,13 +104,16 @@ def test_chunks_are_read_in_turn_or_by_the_aggregators_of_their_disk(options: di
 
 def planned(layout: str, *, ranks: int = 4, coded: bool = True, **options: Any) -> CollectivePlan:
     file = stored(ChunkGrid.of((4096, 4096), (256, 4096)), coded=coded)
-    return plan_collective(file, requests_of(Layout.of((4096, 4096), layout, ranks=ranks)), **options)
+    resources, how = apart(options)
+    if dealt := {name: how.pop(name) for name in ("partition", "deal") if name in how}:
+        how["dealing"] = replace(ANY, **dealt)
+    return plan_collective(file, requests_of(Layout.of((4096, 4096), layout, ranks=ranks)), resources, **how)
 
 
 def test_each_reads_for_itself_where_requests_conform_and_all_for_all_where_chunks_are_coded_and_shared() -> None:
     assert planned("(block, *)").method == "independent"
     assert [offer.method for offer in planned("(block, *)").offers] == ["independent"], "nothing else is looked at"
-    uneven = plan_collective(stored(GRID, coded=True), [(range(64), range(64)), (range(0), range(0))])
+    uneven = plan_collective(stored(GRID, coded=True), [(range(64), range(64)), (range(0), range(0))], Resources())
     assert {offer.method for offer in uneven.offers} == {"independent", "two-phase"}
     for layout in ("(*, block)", "(*, cyclic)", "(cyclic, *)"):
         plan = planned(layout)
@@ -119,8 +127,11 @@ def test_each_reads_for_itself_where_requests_conform_and_all_for_all_where_chun
 def test_dynamic_domains_are_never_predicted_to_take_longer() -> None:
     file = stored(ChunkGrid.of((64, 64), (2, 64)), coded=True)
     wants = [(range(8 * p, 8 * p + 12), range(10 * p, 10 * p + 30)) for p in range(4)]
-    how: dict[str, Any] = {"method": "two-phase", "aggregators": 4, "workers": 4}
-    both = {p: plan_collective(file, wants, partition=p, **how) for p in ("static", "dynamic")}
+    how: dict[str, Any] = {"method": "two-phase", "aggregators": 4}
+    both = {
+        p: plan_collective(file, wants, Resources(workers=4), dealing=Dealing(partition=p), **how)
+        for p in ("static", "dynamic")
+    }
     assert max(both["dynamic"].chunks_read) < max(both["static"].chunks_read)
     assert [plan.offers[0].seconds for plan in both.values()] == sorted(
         (plan.offers[0].seconds for plan in both.values()), reverse=True
@@ -129,16 +140,16 @@ def test_dynamic_domains_are_never_predicted_to_take_longer() -> None:
 
 def test_a_few_ranks_read_for_all_where_messages_cost_more_than_reading() -> None:
     wants = requests_of(Layout.of((64, 64), "(*, block)", ranks=16))
-    plan = plan_collective(stored(GRID), wants, method="two-phase", workers=16)
+    plan = plan_collective(stored(GRID), wants, Resources(workers=16), method="two-phase")
     assert len(plan.aggregators) < 16
     assert {offer.aggregators for offer in plan.offers} >= {1, 2, 4, 8}
-    asked = plan_collective(stored(GRID), wants, method="two-phase", workers=16, aggregators=[3, 5])
+    asked = plan_collective(stored(GRID), wants, Resources(workers=16), method="two-phase", aggregators=[3, 5])
     assert asked.aggregators == (3, 5)
     assert Counter(asked.chunks_read) == {0: 14, 4: 2}
 
 
 def test_a_plan_keeps_its_budget_by_smaller_rounds_or_says_what_it_needs() -> None:
-    for workers in (0, 4):
+    for workers in (None, 4):
         how: dict[str, Any] = {"workers": workers, "method": "two-phase", "aggregators": 4}
         whole = planned("(*, block)", **how)
         assert whole.price is not None
@@ -153,14 +164,14 @@ def test_a_plan_keeps_its_budget_by_smaller_rounds_or_says_what_it_needs() -> No
 
 
 @pytest.mark.parametrize("coded", [False, True])
-@pytest.mark.parametrize("workers", [0, 4])
+@pytest.mark.parametrize("workers", [None, 4])
 def test_a_budget_that_parts_alone_exceed_is_refused_without_naming_every_element(coded: bool, workers: int) -> None:
     file = stored(ChunkGrid.of((2048, 4096), (128, 4096)), coded=coded)  # 32 MiB
     wants = requests_of(Layout.of((2048, 4096), "(*, block)", ranks=4))
     before = time.process_time()
     with pytest.raises(BudgetError) as caught:
-        plan_collective(file, wants, budget=7 * 2**20, workers=workers)
-    fitting = plan_collective(file, wants, budget=caught.value.least, workers=workers)
+        plan_collective(file, wants, Resources(budget=7 * 2**20, workers=workers))
+    fitting = plan_collective(file, wants, Resources(budget=caught.value.least, workers=workers))
     assert time.process_time() - before < 5, "not a box an element: that took minutes"
     assert fitting.price is not None
     assert fitting.price.held_bytes == caught.value.least

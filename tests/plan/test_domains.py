@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import axis_order
-from oocarrays.plan.collective.domains import Domain, file_domains, spaced
+from oocarrays.plan.collective.domains import Dealing, Domain, file_domains, spaced
 from tests.strategies import chunks_for, requests_of, shapes
 
 
@@ -39,7 +39,7 @@ def chunks_of(domain: Domain) -> list[tuple[int, ...]]:
 @given(cases(), st.sampled_from(["dynamic", "static"]), st.sampled_from(["block", "cyclic"]), st.integers(1, 3))
 def test_every_chunk_is_in_one_domain_and_domains_are_even(case: tuple, partition: str, deal: str, run: int) -> None:
     grid, requests, aggregators = case
-    domains = file_domains(grid, requests, aggregators, partition=partition, deal=deal, run=run)
+    domains = file_domains(grid, requests, aggregators, Dealing(partition=partition, deal=deal, run=run))
     dealt = wanted_of(grid, requests) if partition == "dynamic" else list(np.ndindex(grid.counts))
     assert [domain.rank for domain in domains] == aggregators
     assert sorted(index for domain in domains for index in chunks_of(domain)) == dealt
@@ -56,7 +56,7 @@ def test_every_chunk_is_in_one_domain_and_domains_are_even(case: tuple, partitio
 def test_a_static_domain_knows_what_of_it_is_wanted(case: tuple, orientation: str) -> None:
     grid, requests, aggregators = case
     wanted = set(wanted_of(grid, requests))
-    for domain in file_domains(grid, requests, aggregators, partition="static", orientation=orientation):
+    for domain in file_domains(grid, requests, aggregators, Dealing(partition="static", orientation=orientation)):
         assert sorted(chunks_of(domain.wanted_by(requests))) == sorted(wanted.intersection(chunks_of(domain)))
 
 
@@ -68,7 +68,7 @@ def test_a_block_is_contiguous_in_the_file_and_read_in_its_order(case: tuple, ch
     axes = axis_order(order, len(grid.shape))
     in_file = sorted(wanted_of(grid, requests), key=lambda index: [index[axis] for axis in axes])
     place = 0
-    for domain in file_domains(grid, requests, aggregators, orientation=order):
+    for domain in file_domains(grid, requests, aggregators, Dealing(orientation=order)):
         for boxes in domain.rounds(each):
             chunks = {index for box in boxes for index in grid.indices(box)}
             assert chunks == set(in_file[place : place + len(chunks)])
@@ -84,7 +84,7 @@ def test_a_disk_has_aggregators_of_its_own(case: tuple, disks: int, seed: int) -
     disk_of = dict(
         zip(np.ndindex(grid.counts), np.random.default_rng(seed).integers(0, disks, grid.count), strict=True)
     )
-    domains = file_domains(grid, requests, aggregators, disk_of=disk_of.get)
+    domains = file_domains(grid, requests, aggregators, Dealing(disk_of=disk_of.get))
     wanted = wanted_of(grid, requests)
     assert sorted(index for domain in domains for index in chunks_of(domain)) == wanted
     serving = {disk: set() for disk in {disk_of[index] for index in wanted}}
@@ -101,7 +101,7 @@ def test_column_slabs_are_dealt_out_along_columns_and_a_square_grid_along_either
     slabs, square = ChunkGrid.of((8, 8), (8, 2)), ChunkGrid.of((8, 8), (2, 2))
     all_of_it = [(range(8), range(8))]
     first = {
-        (grid, order): file_domains(grid, all_of_it, [0, 1], orientation=order)[0].boxes[0].shape
+        (grid, order): file_domains(grid, all_of_it, [0, 1], Dealing(orientation=order))[0].boxes[0].shape
         for grid in (slabs, square)
         for order in ("row", "column")
     }
@@ -113,7 +113,7 @@ def test_what_nobody_wants_is_left_out_of_the_balance() -> None:
     grid = ChunkGrid.of((64, 64), (4, 4))
     requests = [(range(8 * p, 8 * p + 8), range(8 * p, 8 * p + 8)) for p in range(8)]
     assert [domain.count for domain in file_domains(grid, requests, range(8))] == [4] * 8
-    static = file_domains(grid, requests, range(8), partition="static")
+    static = file_domains(grid, requests, range(8), Dealing(partition="static"))
     assert [domain.count for domain in static] == [32] * 8
 
 
@@ -122,7 +122,7 @@ def test_a_million_chunks_are_dealt_to_thousands_of_ranks_at_once(deal: str) -> 
     grid = ChunkGrid.of((16000, 16000), (16, 16))
     blocks = [(range(r // 64 * 250, r // 64 * 250 + 250), range(r % 64 * 250, r % 64 * 250 + 250)) for r in range(4096)]
     start = time.process_time()
-    domains = file_domains(grid, blocks, range(4096), deal=deal)
+    domains = file_domains(grid, blocks, range(4096), Dealing(deal=deal))
     assert time.process_time() - start < 1
     assert sum(domain.count for domain in domains) == 10**6
 
@@ -138,11 +138,12 @@ def test_a_million_chunks_are_dealt_to_thousands_of_ranks_at_once(deal: str) -> 
     ],
 )
 def test_what_is_no_domain_is_refused(asked: dict, said: str) -> None:
+    aggregators, dealing = asked.get("aggregators", [0]), {k: v for k, v in asked.items() if k != "aggregators"}
     with pytest.raises(InputError) as refused:
-        file_domains(ChunkGrid.of((4,), (2,)), [(range(4),)], **{"aggregators": [0]} | asked)
+        file_domains(ChunkGrid.of((4,), (2,)), [(range(4),)], aggregators, Dealing(**dealing))
     assert said in str(refused.value)
     with pytest.raises(LayoutError, match="orientation='diagonal'"):
-        file_domains(ChunkGrid.of((4,), (2,)), [(range(4),)], [0], orientation="diagonal")
+        file_domains(ChunkGrid.of((4,), (2,)), [(range(4),)], [0], Dealing(orientation="diagonal"))
 
 
 def test_aggregators_are_spread_over_the_ranks() -> None:

@@ -25,6 +25,7 @@ from oocarrays.plan.rechunk.candidates import BASE_BYTES
 from oocarrays.plan.rechunk.messages import Block, blocks, message_blocks, sent_sections
 from oocarrays.plan.rechunk.passes import Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.formats import target_settings
 from tests.strategies import MIB, chunks_for, orders, shapes, stored
@@ -37,11 +38,8 @@ def planned(shape: tuple, source: tuple, target: tuple, ranks: int, itemsize: in
     return plan_rechunk(
         stored(ChunkGrid.of(shape, source), itemsize=itemsize),
         stored(ChunkGrid.of(shape, target), itemsize=itemsize),
-        budget=budget,
-        costs=Costs(cores=2),
-        ranks=ranks,
+        Resources(budget=budget, costs=Costs(cores=2), ranks=ranks, workers=ranks),
         method="two-phase",
-        processes=ranks,
     )
 
 

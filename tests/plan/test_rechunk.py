@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,19 +14,16 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk.candidates import MAX_TASKS
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan, plan_rechunk
-from tests.strategies import MIB, chunks_for, shapes, stored
+from oocarrays.plan.resources import Resources
+from tests.strategies import MIB, apart, chunks_for, shapes, stored
 
 COSTS = Costs(cores=2)
 
 
 def plan(shape, source, target, budget, *, coded=False, **options) -> RechunkPlan:
-    return plan_rechunk(
-        stored(ChunkGrid.of(shape, source), coded=coded),
-        stored(ChunkGrid.of(shape, target), coded=coded),
-        budget=budget,
-        costs=COSTS,
-        **options,
-    )
+    resources, how = apart({"budget": budget, "costs": COSTS} | options)
+    grids = ChunkGrid.of(shape, source), ChunkGrid.of(shape, target)
+    return plan_rechunk(*(stored(grid, coded=coded) for grid in grids), resources, **how)
 
 
 @st.composite
@@ -181,9 +177,13 @@ def test_auto_takes_few_steps_for_little_and_few_bytes_for_much(edge: int, name:
     """REX takes lg P steps and sends most of it lg P times; whoever names an order gets that."""
     rows = Stored(grid=ChunkGrid.of((edge, edge), (edge // 64, edge)), itemsize=4, local=True)
     columns = Stored(grid=ChunkGrid.of((edge, edge), (edge, edge // 64)), itemsize=4, local=True)
-    asked = partial(plan_rechunk, rows, columns, budget=2**29, costs=Costs(), processes=4, method="two-phase")
-    seconds = {order: asked(schedule=order).seconds for order in ("pex", "rex", "gen", "ipex")}
+    four = Resources(budget=2**29, workers=4)
+
+    def asked(order: str = "auto") -> RechunkPlan:
+        return plan_rechunk(rows, columns, dataclasses.replace(four, schedule=order), method="two-phase")
+
+    seconds = {order: asked(order).seconds for order in ("pex", "rex", "gen", "ipex")}
     plan = asked()
     assert plan.passes[0].schedule.name == name
     assert plan.seconds <= 1.05 * min(seconds.values())
-    assert asked(schedule="gen").passes[0].schedule.name == "GEN"
+    assert asked("gen").passes[0].schedule.name == "GEN"

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.view import MOST_BOXES, MOST_READS, MOST_UNITS, Panel, view
+from oocarrays.plan.resources import Resources
 
 
 def stored(shape: tuple[int, ...], chunks: tuple[int, ...], codec: str | None = None) -> Stored:
@@ -28,9 +28,9 @@ def plans(draw: st.DrawFn) -> RechunkPlan:
     source, target = (stored(shape, tuple(draw(st.integers(1, 12)) for _ in shape)) for _ in range(2))
     ranks, method = draw(st.integers(1, 4)), draw(st.sampled_from(METHODS))
     try:
-        return plan_rechunk(source, target, budget=2**27, costs=Costs(), ranks=ranks, method=method)
+        return plan_rechunk(source, target, Resources(budget=2**27, ranks=ranks), method=method)
     except BudgetError:
-        return plan_rechunk(source, target, budget=2**27, costs=Costs(), ranks=1)
+        return plan_rechunk(source, target, Resources(budget=2**27, ranks=1))
 
 
 def painted(panel: Panel) -> np.ndarray:
@@ -83,9 +83,7 @@ def test_the_axes_shown_are_those_that_tell_most() -> None:
     plan = plan_rechunk(
         stored((40, 30, 50), (1, 30, 50)),
         stored((40, 30, 50), (40, 30, 2)),
-        budget=2**27,
-        costs=Costs(),
-        ranks=2,
+        Resources(budget=2**27, ranks=2),
         method="two-phase",
     )
     seen = view(plan)
@@ -99,9 +97,7 @@ def test_a_large_plan_is_thinned_and_says_so() -> None:
     plan = plan_rechunk(
         stored(shape, (10, shape[1])),
         stored(shape, (shape[0], 10)),
-        budget=2**31,
-        costs=Costs(),
-        ranks=2,
+        Resources(budget=2**31, ranks=2),
         method="two-phase",
     )
     seen = view(plan)
@@ -116,6 +112,6 @@ def test_a_large_plan_is_thinned_and_says_so() -> None:
 @pytest.mark.parametrize(("shape", "panels"), [((), 2), ((0, 3), 0), ((5,), 2)], ids=["no axes", "empty", "one axis"])
 def test_edges(shape: tuple[int, ...], panels: int) -> None:
     array = stored(shape, (1,) * len(shape))
-    seen = view(plan_rechunk(array, array, budget=2**27, costs=Costs(), ranks=2))
+    seen = view(plan_rechunk(array, array, Resources(budget=2**27, ranks=2)))
     assert len(seen.panels) == panels
     assert len(seen.axes) == len(shape)

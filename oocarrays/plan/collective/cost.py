@@ -16,16 +16,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken
-from oocarrays.plan.collective.domains import Deal, DiskOf
+from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import AHEAD, CollectivePlan, Offer
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.read import BUFFER_BYTES as SECTION_BYTES
 from oocarrays.plan.sections.read import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, decoding_bytes, gap_bytes
 
@@ -48,25 +49,32 @@ class _Price(NamedTuple):
 class Means:
     """What a collective read may use."""
 
-    budget: int
-    """Bytes that this process may hold, or each worker."""
-    costs: Costs
-    """What the machine takes."""
-    workers: int
-    """Workers that ranks are put on in turn; 0 for threads."""
+    resources: Resources
+    """Memory, workers and requests."""
     schedule: Schedule | Literal["auto"] | None
     """The order of messages, or "auto"; None for all of a round at one time, and on threads."""
-    under_way: int
-    """Requests that a rank has under way at one time, to stores over a network."""
     buffer_bytes: int
     """Bytes that an aggregator reads in a round."""
-    deal: Deal
-    """Whether an aggregator has chunks that follow each other, or chunks dealt out in turn."""
-    disk_of: DiskOf | None
-    """Where chunks lie, if that is known."""
+    dealing: Dealing
+    """How chunks are dealt out to aggregators."""
     known: dict[Any, _Price] = field(default_factory=dict)
     """What reading takes of what has been looked at: many sets of aggregators read the same boxes, and many boxes lie
     alike in their chunks."""
+
+    @property
+    def budget(self) -> int:
+        """Bytes that each process may hold."""
+        return self.resources.budget
+
+    @property
+    def costs(self) -> Costs:
+        """Seconds that each kind of work takes."""
+        return self.resources.costs
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether ranks are on workers of a cluster."""
+        return self.resources.workers is not None
 
 
 # ---------------------------------------------------------------------- what each holds
@@ -80,26 +88,26 @@ def _lanes(plan: CollectivePlan, means: Means) -> int:
 
 def _workspace(stored: Stored, means: Means) -> int:
     """Bytes that a rank needs beside what it reads: buffers of ranges, or a chunk and what its codec needs."""
-    kept = means.under_way * stored.travel_bytes + stored.index_workspace
+    kept = means.resources.requests * stored.travel_bytes + stored.index_workspace
     ranges = IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
     return kept + (decoding_bytes(stored) if stored.coded else ranges)
 
 
 def fixed_bytes(plan: CollectivePlan, means: Means) -> int:
     """Bytes that are held whatever a round reads: parts, and what reading needs."""
-    if not means.workers:
+    if not means.on_workers:
         return sum(plan.part_bytes) + _lanes(plan, means) * _workspace(plan.stored, means)
-    here = ceil_div(plan.ranks, means.workers)
+    here = means.resources.ranks_of_a_process(plan.ranks)
     return sum(sorted(plan.part_bytes)[-here:]) + here * _workspace(plan.stored, means)
 
 
 def _held(plan: CollectivePlan, means: Means) -> int:
     """Bytes that this process holds, or the worker that holds most."""
-    if not means.workers:
+    if not means.on_workers:
         return fixed_bytes(plan, means) + _lanes(plan, means) * plan.round_bytes
     at_once = min(AHEAD, len(plan.rounds))
     rounds = (at_once + 1) * plan.round_bytes  # one that is still being let go
-    here = ceil_div(plan.ranks, means.workers)
+    here = means.resources.ranks_of_a_process(plan.ranks)
     return fixed_bytes(plan, means) + here * (rounds + _messages(plan, at_once) * plan.stored.itemsize)
 
 
@@ -156,7 +164,7 @@ def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
         plan = SectionPlan(
             stored=stored,
             axes=axes,
-            gap=gap_bytes("auto", stored, means.costs, means.under_way),
+            gap=gap_bytes("auto", stored, means.costs, means.resources.requests),
             buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
             packed=packed and stored.local,
             costs=means.costs,
@@ -179,7 +187,7 @@ def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
     if not stored.remote:
         distinct = stored.nbytes * costs.stored_ratio(stored)
         return min(read_bytes, distinct if distinct <= costs.cache_bytes else math.inf) / costs.read_bandwidth
-    waits = math.ceil(int(reads.requests.max(initial=0)) / means.under_way)
+    waits = math.ceil(int(reads.requests.max(initial=0)) / means.resources.requests)
     return waits * costs.remote_request_seconds + read_bytes / costs.remote_bandwidth
 
 
@@ -192,9 +200,9 @@ def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
     """What it costs that each rank reads its own."""
     stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
-    overhead = costs.graph_seconds if means.workers else plan.ranks * costs.task_seconds
-    here = ceil_div(plan.ranks, means.workers) if means.workers else plan.ranks
-    lanes = here if means.workers else min(plan.ranks, costs.cores)
+    overhead = costs.graph_seconds if means.on_workers else plan.ranks * costs.task_seconds
+    here = means.resources.ranks_of_a_process(plan.ranks)
+    lanes = here if means.on_workers else min(plan.ranks, costs.cores)
     seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
     parts = sum(sorted(plan.part_bytes)[-here:])
     return _offer(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
@@ -204,7 +212,7 @@ def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
     """What it costs that some ranks read for all, and send."""
     costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
-    if means.workers:
+    if means.on_workers:
         overhead = _exchange_seconds(plan, costs) + costs.graph_seconds
         processor = _at_once(reads.seconds, costs) + _at_once(filled, costs)
     else:

@@ -111,18 +111,38 @@ class Domain:
         return self.grid.block(tuple(lower), tuple(upper))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealing:
+    """How the chunks of a file are dealt out to aggregators."""
+
+    partition: Partition | Literal["auto"] = "dynamic"
+    """Whether the chunks are dealt out that some rank wants, or those of the whole array; ``"auto"`` where the planner
+    is to choose."""
+    deal: Deal = "block"
+    """Whether each has contiguous chunks (HPF's BLOCK), or runs of them in turn (CYCLIC(run))."""
+    run: int = 1
+    """Chunks of such a run."""
+    orientation: str | Sequence[int] = "row"
+    """The order of chunks in the file: ``"row"`` has the last axis fastest, ``"column"`` the first; or axes from the
+    slowest to the fastest."""
+    disk_of: DiskOf | None = None
+    """Where the store says on which disk a chunk lies: every disk is served by aggregators of its own, or where there
+    are more disks than aggregators, by one that serves several. It is asked of every chunk that is dealt out."""
+
+    @classmethod
+    def asked(cls, partition: str, deal: str, disk_of: DiskOf | None) -> Dealing:
+        """Take the words of a person, which are checked when chunks are dealt out."""
+        return cls(partition=partition, deal=deal, disk_of=disk_of)  # type: ignore[arg-type]
+
+
+BLOCKS = Dealing()
+"""What is wanted, in contiguous parts."""
+
+
 def file_domains(
-    grid: ChunkGrid,
-    requests: Sequence[Axes],
-    aggregators: Sequence[int],
-    *,
-    partition: Partition = "dynamic",
-    deal: Deal = "block",
-    run: int = 1,
-    orientation: str | Sequence[int] = "row",
-    disk_of: DiskOf | None = None,
+    grid: ChunkGrid, requests: Sequence[Axes], aggregators: Sequence[int], dealing: Dealing = BLOCKS
 ) -> tuple[Domain, ...]:
-    """The domains of ranks: chunks in file order, as many each as can be.
+    """Deal out the chunks in file order, to each rank as many as to the others.
 
     Parameters
     ----------
@@ -130,16 +150,6 @@ def file_domains(
         Of the chunks that are read, or of the shards or chunks that are written.
     aggregators : sequence of int
         The ranks that read or write; there may be fewer than ranks that want something.
-    deal : "block" or "cyclic"
-        Whether each has contiguous chunks (HPF's BLOCK), or runs of them in turn (CYCLIC(run)).
-    run : int
-        Chunks of such a run.
-    orientation : str or sequence of int
-        The order of chunks in the file: ``"row"`` has the last axis fastest, ``"column"`` the first; or axes from the
-        slowest to the fastest.
-    disk_of : callable, optional
-        Where the store says on which disk a chunk lies: every disk is served by aggregators of its own, or where there
-        are more disks than aggregators, by one that serves several. It is asked of every chunk that is dealt out.
 
     Raises
     ------
@@ -151,28 +161,29 @@ def file_domains(
     >>> grid = ChunkGrid.of((12, 4), (1, 4))
     >>> [d.boxes for d in file_domains(grid, [(range(4, 8), range(4))], [0, 1])]
     [(Section(lower=(4, 0), upper=(6, 4)),), (Section(lower=(6, 0), upper=(8, 4)),)]
-    >>> dealt = file_domains(grid, [(range(4, 8), range(4))], [0, 1], deal="cyclic")
+    >>> dealt = file_domains(grid, [(range(4, 8), range(4))], [0, 1], Dealing(deal="cyclic"))
     >>> [[box.lower[0] for box in d.boxes] for d in dealt]
     [[4, 6], [5, 7]]
     """
-    _check(aggregators, partition, deal, run)
-    order = axis_order(orientation, len(grid.shape))
+    _check(aggregators, dealing)
+    order = axis_order(dealing.orientation, len(grid.shape))
     whole = [tuple(map(range, grid.shape))]
-    chunks = _wanted(grid, order, requests if partition == "dynamic" else whole)
+    chunks = _wanted(grid, order, requests if dealing.partition == "dynamic" else whole)
     served: list[tuple[Union, Sequence[int]]] = [(chunks, range(len(aggregators)))]
-    if disk_of is not None:
-        served = _by_disk(chunks, order, disk_of, len(aggregators))
+    if dealing.disk_of is not None:
+        served = _by_disk(chunks, order, dealing.disk_of, len(aggregators))
     shares: defaultdict[int, list[Share]] = defaultdict(list)
     for dealt, serving in served:
-        for place, share in zip(serving, _dealt(dealt, len(serving), deal, run), strict=True):
+        for place, share in zip(serving, _dealt(dealt, len(serving), dealing.deal, dealing.run), strict=True):
             shares[place].append(share)
     return tuple(
         Domain(rank=rank, grid=grid, order=order, shares=tuple(shares[place])) for place, rank in enumerate(aggregators)
     )
 
 
-def _check(aggregators: Sequence[int], partition: str, deal: str, run: int) -> None:
-    for name, value, known in (("domains", partition, get_args(Partition)), ("deal", deal, get_args(Deal))):
+def _check(aggregators: Sequence[int], dealing: Dealing) -> None:
+    run, known_deals = dealing.run, ("deal", dealing.deal, get_args(Deal))
+    for name, value, known in (("domains", dealing.partition, get_args(Partition)), known_deals):
         if value not in known:
             raise InputError(f"{name}={value!r} is unknown: it is {' or '.join(map(repr, known))}")
     if run < 1:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import Literal
@@ -25,7 +25,7 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, lengths
-from oocarrays.plan.collective.domains import Deal, DiskOf, Domain, Partition, file_domains
+from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Partition, file_domains
 from oocarrays.plan.collective.rounds import Cutting
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
 from oocarrays.plan.exchange.exchange import Exchange
@@ -72,6 +72,54 @@ class Offer:
     """Predicted, by the clock."""
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """What each aggregator reads in each round, whatever the order of messages."""
+
+    table: AccessTable = field(compare=False)
+    """What each rank wants of any box."""
+    boxes: tuple[Round, ...] = ()
+    """What is read at one time."""
+
+    def __reduce__(self) -> tuple[type[Rounds], tuple[AccessTable, tuple[Round, ...]]]:
+        return Rounds, (self.table, self.boxes)  # what is derived is derived again there
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that want something, or read for others."""
+        return len(self.table.requests)
+
+    def sizes(self, number: int) -> np.ndarray:
+        """Elements that each rank has read in a round for each other: a matrix."""
+        nothing = np.zeros(self.ranks, np.int64)
+        return np.stack([sum(map(self.table.counts, boxes), nothing) for boxes in self.boxes[number]])
+
+    @cached_property
+    def all_sizes(self) -> np.ndarray:
+        """The same of all rounds, one behind the other."""
+        sizes = np.zeros((len(self.boxes), self.ranks, self.ranks), np.int64)
+        for number in range(len(self.boxes)):
+            sizes[number] = self.sizes(number)
+        return sizes
+
+    @cached_property
+    def between(self) -> np.ndarray:
+        """Elements that each rank has read in each round for each other rank."""
+        return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
+
+    @cached_property
+    def read_sizes(self) -> np.ndarray:
+        """Elements that each rank reads in each round, tight sections whole: by round and rank."""
+        read = [[sum(self.table.of(box).size for box in boxes) for boxes in each] for each in self.boxes]
+        return np.array(read, np.int64).reshape(len(self.boxes), self.ranks)
+
+    @cached_property
+    def chunks_read(self) -> tuple[int, ...]:
+        """Stored chunks that each rank reads."""
+        boxes = ([box for each in self.boxes for box in each[rank]] for rank in range(self.ranks))
+        return tuple(sum(self.table.of(box).chunks for box in each) for each in boxes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CollectivePlan:
     """One collective read.
@@ -96,14 +144,14 @@ class CollectivePlan:
     """What is dealt out to aggregators."""
     domains: tuple[Domain, ...] = ()
     """What each aggregator reads of."""
-    rounds: tuple[Round, ...] = ()
-    """What is read at one time."""
+    read: Rounds
+    """What is read at one time, by whom."""
     schedule: Schedule | None = None
     """The order of messages; None for all of a round at one time, and between threads, which send none."""
     buffer_bytes: int = BUFFER_BYTES
     """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
-    workers: int = 0
-    """Workers that ranks are put on in turn; 0 for threads of this process."""
+    workers: int | None = None
+    """Workers that ranks are put on in turn; None for threads of this process."""
     offers: tuple[Offer, ...] = field(default=(), compare=False, repr=False)
     """What every way that was looked at takes, the cheapest first; the one that was taken is ``price``."""
     price: Offer | None = field(default=None, compare=False, repr=False)
@@ -121,10 +169,15 @@ class CollectivePlan:
 
     # ------------------------------------------------------------------ the file domain access table
 
-    @cached_property
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The boxes of chunks that each rank reads at one time."""
+        return self.read.boxes
+
+    @property
     def table(self) -> AccessTable:
         """What each rank wants of any box."""
-        return AccessTable(self.stored.grid, self.requests)
+        return self.read.table
 
     def tight(self, box: Section) -> Axes:
         """What is read of a box: the smallest section that holds what all ranks want of it."""
@@ -145,27 +198,20 @@ class CollectivePlan:
 
     def sizes(self, number: int) -> np.ndarray:
         """Elements that each rank has read in a round for each other: a matrix."""
-        return np.stack([sum(map(self.table.counts, boxes), self._nothing) for boxes in self.rounds[number]])
-
-    @property
-    def _nothing(self) -> np.ndarray:
-        return np.zeros(self.ranks, np.int64)
+        return self.read.sizes(number)
 
     # ------------------------------------------------------------------ what it comes to
 
-    @cached_property
+    @property
     def all_sizes(self) -> np.ndarray:
         """The same of all rounds, one behind the other."""
-        sizes = np.zeros((len(self.rounds), self.ranks, self.ranks), np.int64)
-        for number in range(len(self.rounds)):
-            sizes[number] = self.sizes(number)
-        return sizes
+        return self.read.all_sizes
 
     @cached_property
     def messages(self) -> int:
         """Messages between different ranks, where they are on workers: those that are sent on count again."""
-        if self.schedule is None or not self.workers:
-            return int((self.between > 0).sum()) if self.workers else 0
+        if self.schedule is None or self.workers is None:
+            return 0 if self.workers is None else int((self.between > 0).sum())
         return sum(Exchange.of(self.schedule, sizes).messages for sizes in self.between)
 
     @property
@@ -176,19 +222,18 @@ class CollectivePlan:
     @property
     def between(self) -> np.ndarray:
         """Elements that each rank has read in each round for each other rank."""
-        return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
+        return self.read.between
 
     @cached_property
     def chunks_read(self) -> tuple[int, ...]:
         """Stored chunks that each rank reads."""
         if self.method == "independent":
             return tuple(chunks_of(self.stored.grid, axes) for axes in self.requests)
-        boxes = ([box for each in self.rounds for box in each[rank]] for rank in range(self.ranks))
-        return tuple(sum(self.table.of(box).chunks for box in each) for each in boxes)
+        return self.read.chunks_read
 
     def is_packed(self, box: Section) -> bool:
         """Whether what is read of a box goes to one piece of memory."""
-        owner = None if self.workers else self.only(box)
+        owner = self.only(box) if self.workers is None else None
         return owner is None or in_one_piece(lengths(self.tight(box)), part_shape(self, owner))
 
     def only(self, box: Section) -> int | None:
@@ -201,7 +246,7 @@ class CollectivePlan:
         """Bytes that each rank takes of what it reads."""
         if self.method == "independent":
             return np.array(self.part_bytes, np.int64)
-        taken: np.ndarray = self.read_sizes.sum(axis=0) * self.stored.itemsize
+        taken: np.ndarray = self.read.read_sizes.sum(axis=0) * self.stored.itemsize
         return taken
 
     @property
@@ -209,25 +254,16 @@ class CollectivePlan:
         """Bytes of what each rank gets."""
         return tuple(math.prod(lengths(axes)) * self.stored.itemsize for axes in self.requests)
 
-    @cached_property
+    @property
     def round_bytes(self) -> int:
         """Bytes that an aggregator reads in a round, at most."""
-        return int(self.read_sizes.max(initial=0)) * self.stored.itemsize
-
-    @cached_property
-    def read_sizes(self) -> np.ndarray:
-        """Elements that each rank reads in each round, tight sections whole: by round and rank."""
-        read = [[sum(self.table.of(box).size for box in boxes) for boxes in each] for each in self.rounds]
-        return np.array(read, np.int64).reshape(len(self.rounds), self.ranks)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}  # what is derived is derived again there
+        return int(self.read.read_sizes.max(initial=0)) * self.stored.itemsize
 
     def __repr__(self) -> str:
         chunks = sum(self.chunks_read)
         if self.method == "independent":
             return f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
-        messages = f" in {_many(self.messages, 'message')}" if self.workers else ""
+        messages = f" in {_many(self.messages, 'message')}" if self.workers is not None else ""
         readers = f"{len(self.aggregators)} of {self.ranks} ranks"
         return (
             f"<CollectivePlan two-phase: {_many(chunks, 'chunk')} read by {readers} "
@@ -254,9 +290,12 @@ def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
 
 
-def independent(stored: Stored, requests: Sequence[Axes], *, workers: int = 0) -> CollectivePlan:
-    """Each rank reads for itself."""
-    return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", workers=workers)
+def independent(
+    stored: Stored, requests: Sequence[Axes], *, workers: int | None = None, table: AccessTable | None = None
+) -> CollectivePlan:
+    """Plan that each rank reads for itself."""
+    read = Rounds(table or AccessTable(stored.grid, requests))
+    return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", read=read, workers=workers)
 
 
 def two_phase(
@@ -264,47 +303,41 @@ def two_phase(
     requests: Sequence[Axes],
     *,
     aggregators: Sequence[int] | None = None,
-    partition: Partition = "dynamic",
-    deal: Deal = "block",
-    disk_of: DiskOf | None = None,
+    dealing: Dealing = BLOCKS,
     buffer_bytes: int = BUFFER_BYTES,
-    schedule: Schedule | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     table: AccessTable | None = None,
 ) -> CollectivePlan:
-    """Aggregators read for all.
+    """Plan that aggregators read for all.
 
     Parameters
     ----------
     aggregators : sequence of int
         The ranks that read; by default all.
-    partition, deal, disk_of
-        What is dealt out to them, and how: as in `oocarrays.plan.collective.domains.file_domains`.
+    dealing : Dealing
+        What is dealt out to them, and how.
     buffer_bytes : int
         Bytes that one reads in a round, at least one chunk.
     table : AccessTable, optional
         Of the same requests, where it is known already.
     """
+    assert dealing.partition != "auto", "whoever plans has chosen"
     table, ranks = table or AccessTable(stored.grid, requests), len(requests)
-    domains = file_domains(
-        stored.grid, requests, aggregators or range(ranks), partition=partition, deal=deal, disk_of=disk_of
-    )
-    cutting = Cutting(stored, table, partition, buffer_bytes)
+    domains = file_domains(stored.grid, requests, aggregators or range(ranks), dealing)
+    cutting = Cutting(stored, table, dealing.partition, buffer_bytes)
     read = {domain.rank: list(cutting.rounds(domain)) for domain in domains}
     most = max(map(len, read.values()), default=0)
-    plan = CollectivePlan(
+    rounds = tuple(tuple(_nth(read.get(rank, []), k) for rank in range(ranks)) for k in range(most))
+    return CollectivePlan(
         stored=stored,
         requests=tuple(requests),
         method="two-phase",
-        partition=partition,
+        partition=dealing.partition,
         domains=domains,
-        rounds=tuple(tuple(_nth(read.get(rank, []), k) for rank in range(ranks)) for k in range(most)),
-        schedule=schedule,
+        read=Rounds(table, rounds),
         buffer_bytes=buffer_bytes,
         workers=workers,
     )
-    plan.__dict__["table"] = table
-    return plan
 
 
 def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:

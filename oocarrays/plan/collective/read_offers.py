@@ -25,14 +25,14 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.collective.cost import Means, fixed_bytes, independent_offer, two_phase_offer
-from oocarrays.plan.collective.domains import Deal, DiskOf, Partition, spaced
+from oocarrays.plan.collective.domains import Deal, Dealing, Partition, spaced
 from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import cheapest, flat_constants
 from oocarrays.plan.exchange.schedule import Schedule, is_auto
 from oocarrays.plan.limits import MOST_TASKS
+from oocarrays.plan.resources import Resources
 
 TRIES = 5
 """Sizes of a buffer that are tried, until what is held keeps the budget."""
@@ -42,6 +42,8 @@ LEAST_BUFFER_BYTES = 2**16
 """The smallest buffer that is tried, ..."""
 MOST_ROUNDS = 2**12
 """... and one that holds all that is wanted in so many."""
+ANY = Dealing(partition="auto")
+"""What is wanted or the whole array, whichever takes less time."""
 Aggregators = str | int | Sequence[int]
 """How many ranks read for all, which, or "auto"."""
 
@@ -49,18 +51,12 @@ Aggregators = str | int | Sequence[int]
 def plan_collective(
     stored: Stored,
     requests: Sequence[Axes],
+    resources: Resources,
     *,
     method: str = "auto",
-    partition: str = "auto",
     aggregators: Aggregators = "auto",
-    deal: str = "block",
-    disk_of: DiskOf | None = None,
-    schedule: str | None = "auto",
+    dealing: Dealing = ANY,
     buffer_bytes: int = BUFFER_BYTES,
-    workers: int = 0,
-    budget: int = 2**62,
-    costs: Costs | None = None,
-    under_way: int = 1,
 ) -> CollectivePlan:
     """Plan a collective read: as is asked for, or the cheapest that keeps the budget.
 
@@ -68,12 +64,8 @@ def plan_collective(
     ----------
     requests : sequence of axes
         What each rank wants.
-    workers : int
-        Workers that ranks are put on in turn; 0 for threads.
-    budget : int
-        Bytes that this process may hold, or each worker.
-    under_way : int
-        Requests that a rank has under way at one time, to stores over a network.
+    dealing : Dealing
+        How chunks are dealt out to aggregators.
 
     Raises
     ------
@@ -90,30 +82,27 @@ def plan_collective(
     >>> from oocarrays.plan.collective.wanted import requests_of
     >>> from oocarrays.mapping.layouts.layout import Layout
     >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
-    >>> plan_collective(stored, requests_of(Layout.of((8, 8), "(block, *)", ranks=2)))
+    >>> plan_collective(stored, requests_of(Layout.of((8, 8), "(block, *)", ranks=2)), Resources())
     <CollectivePlan independent: 4 chunks read by 2 ranks, each for itself>
     """
+    budget = resources.budget
     means = Means(
-        budget=budget,
-        costs=costs or Costs(),
-        workers=workers,
-        schedule=_schedule(schedule, len(requests)) if workers else None,
-        under_way=under_way,
+        resources=resources,
+        schedule=_schedule(resources, len(requests)),
         buffer_bytes=buffer_bytes,
-        deal=_deal(deal),
-        disk_of=disk_of,
+        dealing=_known(dealing),
     )
     table = AccessTable(stored.grid, requests)
     _check_parts(requests, stored, means)
     sets = chosen_aggregators(aggregators, len(requests))
-    plans = list(_plans(stored, table, _methods(method), _partitions(partition), sets, means))
+    plans = list(_plans(stored, table, _methods(method), _partitions(means.dealing), sets, means))
     if means.schedule == "auto" and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
         plans.append(_in_steps(best, means))
     chosen = _cheapest(plans, budget)
     if _price(chosen).held_bytes > budget:
         raise BudgetError(budget, _price(chosen).held_bytes, "this collective read")
     offers = sorted((_price(plan) for plan in plans), key=lambda offer: offer.seconds)
-    return _with(chosen, offers=tuple(offers))
+    return replace(chosen, offers=tuple(offers))
 
 
 def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None:
@@ -122,7 +111,7 @@ def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None
         return
     parts = [math.prod(lengths(axes)) * stored.itemsize for axes in requests]
     there = Counter[int]()
-    for part, worker in zip(parts, spread(len(parts), range(means.workers or 1)), strict=True):
+    for part, worker in zip(parts, spread(len(parts), range(means.resources.workers or 1)), strict=True):
         there[worker] += part
     least = max(there.values())
     if least > means.budget:
@@ -137,13 +126,6 @@ def _cheapest(plans: Sequence[CollectivePlan], budget: int) -> CollectivePlan:
     return min(fitting, key=lambda plan: _price(plan).seconds)
 
 
-def _with(plan: CollectivePlan, **changed: object) -> CollectivePlan:
-    """The same plan, with what it has derived."""
-    made = replace(plan, **changed)  # type: ignore[arg-type]
-    made.__dict__.update({name: value for name, value in plan.__dict__.items() if name not in made.__dict__})
-    return made
-
-
 def _price(plan: CollectivePlan) -> Offer:
     assert plan.price is not None, "every plan here has a price"
     return plan.price
@@ -155,21 +137,21 @@ def _methods(method: str) -> tuple[str, ...]:
     return known if method == "auto" else (method,)
 
 
-def _partitions(partition: str) -> tuple[Partition, ...]:
+def _known(dealing: Dealing) -> Dealing:
+    chosen(dealing.partition, "domains", ("auto", *get_args(Partition)))
+    chosen(dealing.deal, "deal", get_args(Deal))
+    return dealing
+
+
+def _partitions(dealing: Dealing) -> tuple[Partition, ...]:
     known: tuple[Partition, ...] = get_args(Partition)
-    chosen(partition, "domains", ("auto", *known))
-    return known if partition == "auto" else (partition,)  # type: ignore[return-value]
+    return known if dealing.partition == "auto" else (dealing.partition,)
 
 
-def _deal(deal: str) -> Deal:
-    known: tuple[Deal, ...] = get_args(Deal)
-    return chosen(deal, "deal", known)
-
-
-def _schedule(schedule: str | None, ranks: int) -> Schedule | Literal["auto"] | None:
-    if schedule is None:
+def _schedule(resources: Resources, ranks: int) -> Schedule | Literal["auto"] | None:
+    if resources.workers is None or resources.schedule is None:
         return None
-    return "auto" if is_auto(schedule) else Schedule.of(schedule, ranks)
+    return "auto" if is_auto(resources.schedule) else Schedule.of(resources.schedule, ranks)
 
 
 def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
@@ -211,9 +193,8 @@ def _plans(
     """Every plan that is looked at, with its price: fewer aggregators than all with the first partition only, and no
     aggregators where requests conform, unless they are asked for."""
     if "independent" in methods:
-        plan = independent(stored, table.requests, workers=means.workers)
-        plan.__dict__["table"] = table
-        yield (alone := _with(plan, price=independent_offer(plan, means)))
+        plan = independent(stored, table.requests, workers=means.resources.workers, table=table)
+        yield (alone := replace(plan, price=independent_offer(plan, means)))
         if _conforms(alone, means):
             return
     for number, some in enumerate(sets if "two-phase" in methods else []):
@@ -237,11 +218,9 @@ def _fitted(
             stored,
             table.requests,
             aggregators=aggregators,
-            partition=partition,
-            deal=means.deal,
-            disk_of=means.disk_of,
+            dealing=replace(means.dealing, partition=partition),
             buffer_bytes=buffer_bytes,
-            workers=means.workers,
+            workers=means.resources.workers,
             table=table,
         )
         best = _ordered(plan, means)
@@ -269,8 +248,8 @@ def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
 
 
 def _priced(plan: CollectivePlan, schedule: Schedule | None, means: Means) -> CollectivePlan:
-    ordered = _with(plan, schedule=schedule)
-    return _with(ordered, price=two_phase_offer(ordered, means))
+    ordered = replace(plan, schedule=schedule)
+    return replace(ordered, price=two_phase_offer(ordered, means))
 
 
 def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:

@@ -162,6 +162,9 @@ class AccessTable:
         self._along = [_Along(taken) for taken in zip(*requests, strict=True)] if grid.shape else []
         self._known: dict[Section, Shared] = {}
 
+    def __reduce__(self) -> tuple[type[AccessTable], tuple[ChunkGrid, tuple[Axes, ...]]]:
+        return AccessTable, (self.grid, self.requests)  # what is derived is derived again there
+
     # ------------------------------------------------------------------ of one box
 
     def of(self, box: Section) -> Shared:

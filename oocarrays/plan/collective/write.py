@@ -42,8 +42,9 @@ class CollectiveWritePlan:
     """One collective write.
 
     >>> from oocarrays.plan.collective.write_offers import plan_collective_write
+    >>> from oocarrays.plan.resources import Resources
     >>> rows = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
-    >>> plan = plan_collective_write(rows, [(range(8), range(5)), (range(8), range(3, 8))], aggregators=2)
+    >>> plan = plan_collective_write(rows, [(range(8), range(5)), (range(8), range(3, 8))], Resources(), aggregators=2)
     >>> plan
     <CollectiveWritePlan two-phase: 4 chunks, 0 read first, written by 2 of 2 ranks in 1 rounds, 2 messages>
     >>> plan.sizes(0).tolist()
@@ -52,8 +53,8 @@ class CollectiveWritePlan:
 
     stored: Stored
     """The file, as it is written: the unit is a shard, where there are any."""
-    requests: tuple[Axes, ...]
-    """What each rank writes: the file access descriptor (FAD)."""
+    coverage: Coverage
+    """What each rank writes; which chunks, or shards, are covered, and whose elements stay."""
     method: Method
     """Whether aggregators write for all, or each rank for itself."""
     partition: Partition
@@ -84,10 +85,10 @@ class CollectiveWritePlan:
         """Ranks that write something, or write for others."""
         return len(self.requests)
 
-    @cached_property
-    def coverage(self) -> Coverage:
-        """Which chunks, or shards, are covered, and whose elements stay."""
-        return Coverage(grid=self.stored.grid, requests=self.requests)
+    @property
+    def requests(self) -> tuple[Axes, ...]:
+        """What each rank writes: the file access descriptor (FAD)."""
+        return self.coverage.requests
 
     @cached_property
     def inner(self) -> Coverage:

@@ -22,7 +22,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.collective.coverage import Coverage
-from oocarrays.plan.collective.domains import Domain, Share, file_domains
+from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Share, file_domains
 from oocarrays.plan.collective.read_offers import Aggregators, chosen_aggregators
 from oocarrays.plan.collective.wanted import check_boxes, chunks_of
 from oocarrays.plan.collective.write import BUFFER_BYTES, CollectiveWritePlan, Method
@@ -30,21 +30,18 @@ from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, order_for, schedule_seconds
 from oocarrays.plan.limits import check_rounds
+from oocarrays.plan.resources import Resources
 
 
 def plan_collective_write(
     stored: Stored,
     requests: Sequence[Axes],
+    resources: Resources,
     *,
     method: str = "auto",
     aggregators: Aggregators = "auto",
-    schedule: str = "auto",
+    dealing: Dealing = BLOCKS,
     buffer_bytes: int = BUFFER_BYTES,
-    workers: int = 0,
-    budget: int = 2**62,
-    costs: Costs | None = None,
-    under_way: int = 1,
-    **dealing: object,
 ) -> CollectiveWritePlan:
     """Plan a collective write in a budget.
 
@@ -56,14 +53,10 @@ def plan_collective_write(
         What each rank writes.
     method : "auto", "independent" or "two-phase"
         By default each rank writes for itself where no chunk is written by two.
-    workers : int
-        Workers that ranks are put on in turn; 0 for threads.
-    budget : int
-        Bytes that this process may hold beside the parts, or each worker.
-    under_way : int
-        Requests that a process has under way at one time, to stores over a network.
-    **dealing
-        As in `file_domains`: partition, deal, run, orientation, disk_of.
+    resources : Resources
+        The budget is what each process may hold beside the parts.
+    dealing : Dealing
+        How chunks are dealt out to aggregators.
 
     Raises
     ------
@@ -72,7 +65,7 @@ def plan_collective_write(
     BudgetError
         Where the messages for one chunk, and the chunk, are too much.
     """
-    costs = costs or Costs()
+    costs = resources.costs
     coverage = Coverage(grid=stored.grid, requests=tuple(requests))
     chosen = _method(method, shared=coverage.shared)
     ways = [_own(coverage)]
@@ -83,19 +76,18 @@ def plan_collective_write(
         ways = [_shared_out(coverage, some, dealing) for some in chosen_aggregators(aggregators, len(requests))]
     plan = CollectiveWritePlan(
         stored=stored,
-        requests=tuple(requests),
+        coverage=coverage,
         method=chosen,
-        partition=dealing.get("partition", "dynamic"),  # type: ignore[arg-type]
+        partition="static" if dealing.partition == "static" else "dynamic",
         domains=(),
         chunks=max(buffer_bytes // max(stored.chunk_bytes, 1), 1),
         threads=max(min(len(requests), costs.cores), 1),
-        at_once=under_way if stored.remote else 1,
-        processes=workers or None,
-        budget=budget,
+        at_once=resources.requests if stored.remote else 1,
+        processes=resources.workers,
+        budget=resources.budget,
         coded_ratio=costs.stored_ratio(stored),
     )
-    plan.__dict__["coverage"] = coverage
-    return _cheapest([_ordered(_changed(plan, domains=domains), schedule, costs) for domains in ways], costs)
+    return _cheapest([_ordered(replace(plan, domains=domains), resources) for domains in ways], costs)
 
 
 def _cheapest(plans: Sequence[CollectiveWritePlan], costs: Costs) -> CollectiveWritePlan:
@@ -107,7 +99,7 @@ def _cheapest(plans: Sequence[CollectiveWritePlan], costs: Costs) -> CollectiveW
         raise BudgetError(plans[0].budget, min(plan.peak_bytes for plan in fitted), "this collective write")
     seconds, number = min(kept)
     considered = tuple((len(plan.aggregators), each) for plan, each in zip(fitted, priced, strict=True))
-    return _changed(fitted[number], seconds=seconds, considered=considered)
+    return replace(fitted[number], seconds=seconds, considered=considered)
 
 
 def _method(asked: str, *, shared: bool) -> Method:
@@ -130,20 +122,20 @@ def _own(coverage: Coverage) -> tuple[Domain, ...]:
     )
 
 
-def _shared_out(coverage: Coverage, aggregators: Sequence[int], dealing: dict[str, object]) -> tuple[Domain, ...]:
+def _shared_out(coverage: Coverage, aggregators: Sequence[int], dealing: Dealing) -> tuple[Domain, ...]:
     if not aggregators:
         return ()
-    domains = file_domains(coverage.grid, coverage.requests, aggregators, **dealing)  # type: ignore[arg-type]
-    if dealing.get("partition") != "static":
+    domains = file_domains(coverage.grid, coverage.requests, aggregators, dealing)
+    if dealing.partition != "static":
         return tuple(domain if domain.count else replace(domain, shares=()) for domain in domains)
     return tuple(domain.wanted_by(coverage.requests) for domain in domains)
 
 
-def _ordered(plan: CollectiveWritePlan, schedule: str, costs: Costs) -> CollectiveWritePlan:
+def _ordered(plan: CollectiveWritePlan, resources: Resources) -> CollectiveWritePlan:
     """The same plan with the order of its messages."""
     if not plan.processes or not plan.ranks:
         return plan
-    return _changed(plan, schedule=order_for(schedule, plan.ranks, plan.sent.sum(axis=0), costs))
+    return replace(plan, schedule=order_for(resources.order, plan.ranks, plan.sent.sum(axis=0), resources.costs))
 
 
 def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
@@ -153,7 +145,7 @@ def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
         name = next((each for each in less if getattr(plan, each) > 1), None)
         if name is None:
             break
-        plan = _changed(plan, **{name: getattr(plan, name) // 2})
+        plan = replace(plan, **{name: getattr(plan, name) // 2})
     return plan
 
 
@@ -182,10 +174,3 @@ def _exchange_seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
     constants, network = flat_constants(costs), FlatCluster.of(plan.ranks)
     whole = schedule_seconds(plan.schedule, plan.sent.sum(axis=0), network, constants)
     return whole + max(len(plan.rounds) - 1, 0) * len(plan.schedule) * constants[0].startup + costs.graph_seconds
-
-
-def _changed(plan: CollectiveWritePlan, **changed: object) -> CollectiveWritePlan:
-    """The same plan, with what it has derived of its requests."""
-    made = replace(plan, **changed)  # type: ignore[arg-type]
-    made.__dict__["coverage"] = plan.coverage
-    return made

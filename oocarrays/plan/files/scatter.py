@@ -27,12 +27,13 @@ from oocarrays.mapping.layouts.local import Depth, LocalPart
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.collective.domains import file_domains
-from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.cost import Costs, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.partitions import Partitions, partitions
 from oocarrays.plan.limits import check_count
+from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.read import BUFFER_BYTES, SectionPlan, gap_bytes
 
 Way = Literal["scatter", "gather"]
@@ -302,12 +303,9 @@ class FilesPlan:
         return pass_seconds(
             self.traffic,
             self.costs,
-            ranks=self.ranks,
-            turns=len(self.rounds),
-            idle=1.0,
-            source=read,
-            target=written,
-            workers=self.processes is not None,
+            read,
+            written,
+            Pipeline(ranks=self.ranks, turns=len(self.rounds), workers=self.processes is not None),
         )
 
     @property
@@ -328,11 +326,7 @@ def plan_files(
     grids: Sequence[ChunkGrid],
     layout: Layout,
     depth: Depth,
-    *,
-    budget: int,
-    costs: Costs,
-    schedule: str,
-    processes: int | None = None,
+    resources: Resources,
 ) -> FilesPlan:
     """Choose rounds that fit a budget: as few as can be.
 
@@ -345,20 +339,20 @@ def plan_files(
     InputError
         Where there are more rounds than can be run.
     """
-    order = schedule_for(schedule, layout.ranks, in_place=processes is None)
+    order = schedule_for(resources.order, layout.ranks, in_place=resources.workers is None)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
     while True:
         rounds = partitions(whole.grid, max(room, 1))
         check_count(_tasks(rounds.box.count, layout.ranks), f"this {way}", "give larger chunks")
         plan = FilesPlan(
             way=way, whole=whole, local=local, grids=tuple(grids), layout=layout, depth=depth,
-            rounds=rounds, schedule=order, budget=budget, processes=processes,
-            costs=costs,
+            rounds=rounds, schedule=order, budget=resources.budget, processes=resources.workers,
+            costs=resources.costs,
         )  # fmt: skip
-        if plan.peak_bytes <= budget:
+        if plan.peak_bytes <= plan.budget:
             return plan
         if room <= 1:
-            raise BudgetError(budget, plan.peak_bytes, f"this {way}")
+            raise BudgetError(plan.budget, plan.peak_bytes, f"this {way}")
         room //= 2
 
 

@@ -22,7 +22,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.collective.coverage import Coverage
-from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.cost import Costs, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
@@ -239,10 +239,8 @@ class ShiftPlan:
 
     @cached_property
     def _predicted(self) -> tuple[float, Phases]:
-        return pass_seconds(
-            self.traffic, self.costs, ranks=self.ranks, turns=1, idle=1.0, source=self.read[0],
-            target=self.written[0], workers=self.processes is not None,
-        )  # fmt: skip
+        pipeline = Pipeline(ranks=self.ranks, turns=1, workers=self.processes is not None)
+        return pass_seconds(self.traffic, self.costs, self.read[0], self.written[0], pipeline)
 
     @property
     def seconds(self) -> float:

@@ -21,9 +21,10 @@ from typing import Any
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import Costs, Phases, Traffic
+from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, at_least, nothing_to_move, plan_rechunk
+from oocarrays.plan.resources import Resources
 
 BlockLengths = tuple[tuple[int, ...], ...]
 """The lengths of the blocks along each axis, in elements, as Dask writes them."""
@@ -54,25 +55,22 @@ def scratch_of(blocks: BlockLengths, shape: tuple[int, ...], itemsize: int) -> S
 def plan_blocks(
     blocks: BlockLengths,
     target: Stored,
+    resources: Resources,
     *,
-    budget: int,
-    costs: Costs,
-    local_threads: int,
     straight: bool = True,
-    processes: int | None = None,
     **choices: Any,
 ) -> BlocksPlan:
-    """Choose how the blocks of a lazy array get to the chunks of ``target`` within ``budget`` bytes.
+    """Choose how the blocks of a lazy array get to the chunks of ``target`` within a budget.
 
     Parameters
     ----------
     blocks : tuple of tuples of int
         Lengths of the blocks along each axis, in elements.
-    local_threads : int
-        Blocks that are computed at one time in each process.
+    resources : Resources
+        Blocks are computed on all threads of each process at one time.
     straight : bool
         Whether blocks may go straight to the target, where they are aligned.
-    processes, choices
+    choices
         As of `plan_rechunk`, for what comes after the blocks.
 
     Raises
@@ -83,19 +81,19 @@ def plan_blocks(
     Examples
     --------
     >>> target = Stored(grid=ChunkGrid.of((60, 40), (60, 4)), itemsize=8, local=True)
-    >>> plan = plan_blocks(((30, 30), (40,)), target, budget=2**28, costs=Costs(), local_threads=2)
+    >>> plan = plan_blocks(((30, 30), (40,)), target, Resources(budget=2**28, threads=2))
     >>> plan.aligned, plan.stored.grid.chunks, plan.pieces
     (False, (60, 40), 2)
     """
     aligned = target.nbytes == 0 or (straight and are_aligned(blocks, target.grid))
     stored = target if aligned else scratch_of(blocks, target.grid.shape, target.itemsize)
     if aligned:
-        moves = nothing_to_move(stored, target, budget=budget, processes=processes)
+        moves = nothing_to_move(stored, target, resources)
     else:
-        moves = plan_rechunk(stored, target, budget=budget, costs=costs, processes=processes, **choices)
-    plan = BlocksPlan(blocks=blocks, stored=stored, aligned=aligned, threads=local_threads, rechunk=moves)
-    if plan.peak_bytes > budget:
-        raise BudgetError(budget, plan.peak_bytes, "writing the blocks")
+        moves = plan_rechunk(stored, target, resources, **choices)
+    plan = BlocksPlan(blocks=blocks, stored=stored, aligned=aligned, threads=resources.threads, rechunk=moves)
+    if plan.peak_bytes > resources.budget:
+        raise BudgetError(resources.budget, plan.peak_bytes, "writing the blocks")
     return plan
 
 

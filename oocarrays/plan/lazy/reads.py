@@ -27,6 +27,7 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.grouping import Grouping, grouping, groupings, singly
+from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.read import BUFFER_BYTES, IN_FLIGHT
 from oocarrays.plan.sections.requests import Line
 
@@ -140,10 +141,8 @@ def plan_lazy_reads(
     stored: Stored,
     axes: Sequence[range],
     blocks: BlockLengths,
+    resources: Resources,
     *,
-    budget: int,
-    threads: int,
-    costs: Costs,
     scratch_room: int = 0,
     strict: bool = False,
 ) -> LazyReadsPlan:
@@ -155,10 +154,8 @@ def plan_lazy_reads(
         The elements that the lazy array has, along each axis of the stored one, ascending.
     blocks : tuple of tuples of int
         Lengths of its blocks along each axis.
-    budget : int
-        Bytes that a process may hold.
-    threads : int
-        Tasks of a process at one time: the budget is shared out to them, and to what takes the blocks.
+    resources : Resources
+        The budget of a process is shared out to its threads, and to what takes the blocks.
     scratch_room : int
         Bytes that a plain copy may take on disk; 0 where there can be none.
     strict : bool
@@ -174,12 +171,13 @@ def plan_lazy_reads(
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> slabs = Stored(grid=ChunkGrid.of((4000, 6000), (800, 6000)), itemsize=8, local=True, codec="zstd")
     >>> plan = plan_lazy_reads(
-    ...     slabs, (range(4000), range(6000)), ((4000,), (1500,) * 4), budget=2**30, threads=2, costs=Costs(cores=2))
+    ...     slabs, (range(4000), range(6000)), ((4000,), (1500,) * 4), Resources(budget=2**30, threads=2))
     >>> plan.method, plan.groups, plan.read_requests
     ('groups', (((0, 1),), ((0, 4),)), 5)
     """
-    axes = tuple(axes)
-    problem = _Problem(stored=stored, axes=axes, blocks=blocks, share=budget // (threads + 1), costs=costs)
+    axes, budget, threads = tuple(axes), resources.budget, resources.threads
+    share = budget // (threads + 1)
+    problem = _Problem(stored=stored, axes=axes, blocks=blocks, share=share, costs=resources.costs)
     ways = [problem.alone(), *problem.grouped()]
     if 0 < problem.nbytes <= scratch_room and stored.coded:
         ways.append(problem.through_scratch())

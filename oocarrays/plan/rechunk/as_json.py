@@ -32,11 +32,11 @@ def to_json(plan: RechunkPlan) -> dict[str, Any]:
     --------
     >>> import json
     >>> from oocarrays.mapping.grid import ChunkGrid, Stored
-    >>> from oocarrays.plan.cost import Costs
+    >>> from oocarrays.plan.resources import Resources
     >>> from oocarrays.plan.rechunk.plan import plan_rechunk
     >>> rows = Stored(grid=ChunkGrid.of((64, 64), (8, 64)), itemsize=4, local=True)
     >>> columns = Stored(grid=ChunkGrid.of((64, 64), (64, 8)), itemsize=4, local=True)
-    >>> plan = plan_rechunk(rows, columns, budget=2**26, costs=Costs())
+    >>> plan = plan_rechunk(rows, columns, Resources(budget=2**26))
     >>> to_json(plan)["source"]["grid"]
     {'shape': [64, 64], 'chunks': [8, 64]}
     >>> from_json(json.loads(json.dumps(to_json(plan)))) == plan

@@ -23,10 +23,11 @@ from oocarrays.mapping.overlap import (
     tile_shape,
     touched_by_region,
 )
-from oocarrays.plan.cost import Costs, Traffic, Waits, pass_seconds
+from oocarrays.plan.cost import Costs, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.exchange.ordering import load_of
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import Access, Method, Pass, unit_chunks
+from oocarrays.plan.resources import Resources
 
 MIB = 2**20
 BASE_BYTES = 24 * MIB
@@ -53,38 +54,40 @@ class Problem:
 
     source: Stored
     target: Stored
-    budget: int
-    """Bytes that the process may hold."""
-    ranks: int
-    costs: Costs
+    resources: Resources
+    """Memory, processes and requests that it may use."""
     schedule: Schedule
     """The order in which ranks exchange."""
     any_order: bool = False
     """Whether another order may be taken, where it is predicted to take less time."""
-    processes: int | None = None
-    """Worker processes that share the ranks, each with the budget; None where ranks are threads of this process."""
-    synchronous: bool = True
-    """Whether a step between workers waits until the one before has been received and taken."""
-    requests: int = 64
-    """Requests that a process has under way at one time, at most, where they travel over a network."""
     remote_scratch: bool = False
     """Whether scratch arrays are in a store that is reached so."""
 
     @property
-    def workers(self) -> bool:
+    def ranks(self) -> int:
+        """Logical processors."""
+        return self.schedule.ranks
+
+    @property
+    def costs(self) -> Costs:
+        """Seconds that each kind of work takes."""
+        return self.resources.costs
+
+    @property
+    def on_workers(self) -> bool:
         """Whether ranks are on workers of a cluster."""
-        return self.processes is not None
+        return self.resources.workers is not None
 
     @property
     def under_way(self) -> int:
         """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
         load = load_of(self.schedule)
-        return load.held if self.synchronous else load.held_at_most
+        return load.held if self.resources.synchronous else load.held_at_most
 
     @property
     def neighbours(self) -> int:
         """Ranks in one process."""
-        return ceil_div(self.ranks, self.processes or 1)
+        return self.resources.ranks_of_a_process(self.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +133,7 @@ def best_pass(problem: Problem, method: Method) -> Pass:
         Where even one target chunk a rank is too much.
     """
     passes = [_count(problem, shape) for shape in _shapes(problem, method)]
-    fitting = [p for p in passes if p.peak_bytes <= problem.budget]
+    fitting = [p for p in passes if p.peak_bytes <= problem.resources.budget]
     if not fitting:
         raise Infeasible(min(p.peak_bytes for p in passes))
     return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
@@ -138,12 +141,12 @@ def best_pass(problem: Problem, method: Method) -> Pass:
 
 def fits(problem: Problem, method: Method) -> bool:
     """Whether any pass of a method fits: the first one that does ends the search."""
-    return any(_count(problem, shape).peak_bytes <= problem.budget for shape in _shapes(problem, method))
+    return any(_count(problem, shape).peak_bytes <= problem.resources.budget for shape in _shapes(problem, method))
 
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     source = problem.source
-    if source.coded or (method != "independent" and not problem.workers):
+    if source.coded or (method != "independent" and not problem.on_workers):
         return ("chunks",)
     if source.remote:
         return ("sieved", "ranges")
@@ -177,7 +180,7 @@ def _sized(problem: Problem, shape: _Shape) -> Iterator[_Shape]:
         shape = replace(shape, requests=requests)
         fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * _workspace(problem, shape)
         held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
-        chunks = int((problem.budget - fixed) // held)
+        chunks = int((problem.resources.budget - fixed) // held)
         if method == "kept":  # a single partition has no messages to keep
             chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
         shared = method != "independent"
@@ -190,7 +193,7 @@ def _requests(problem: Problem, shape: _Shape) -> list[int]:
     if not (problem.source.travel_bytes or problem.target.travel_bytes):
         return [1]
     streams = 1 if shape.method == "independent" else shape.slabs + shape.depth
-    most = max(problem.requests // (problem.neighbours * streams), 1)
+    most = max(problem.resources.requests // (problem.neighbours * streams), 1)
     return [n for n in REQUESTS if n < most] + [min(most, REQUESTS[-1])]
 
 
@@ -198,7 +201,7 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
     """Depths, numbers of slabs and source chunks of one that are worth a look."""
     if method == "independent":
         return [(1, 1, 1)]
-    if problem.workers:
+    if problem.on_workers:
         return [(1, 1, 1), (1, 2, 1), (2, 2, 1)]
     most = ceil_div(problem.source.grid.count, problem.ranks)
     slabs = {min(max(nbytes // problem.source.chunk_bytes, 1), most) for nbytes in SLAB_BYTES}
@@ -207,7 +210,7 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
 
 def _held_regions(problem: Problem, shape: _Shape) -> float:
     """Regions, and what is as large as one, that a rank holds: what it has packed for a partition, and messages."""
-    if shape.method == "independent" or not problem.workers:
+    if shape.method == "independent" or not problem.on_workers:
         return shape.depth
     return shape.depth + shape.slabs + problem.under_way / problem.ranks
 
@@ -218,7 +221,7 @@ def _workspace(problem: Problem, shape: _Shape) -> int:
     held, reading = _reading_workspace(problem, shape)
     putting = shape.requests * target.travel_bytes
     writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.behind + putting)
-    never_both = shape.method == "independent" or (problem.workers and shape.slabs == shape.depth == 1)
+    never_both = shape.method == "independent" or (problem.on_workers and shape.slabs == shape.depth == 1)
     return held + (max(reading, writing) if never_both else reading + writing)
 
 
@@ -226,13 +229,13 @@ def _reading_workspace(problem: Problem, shape: _Shape) -> tuple[int, int]:
     """Bytes of chunks that a rank keeps, and bytes that it needs only while it reads."""
     source, chunk = problem.source, problem.source.chunk_bytes
     if shape.access == "mapped":
-        return 0, 2 * chunk if problem.workers else 0  # a worker's limit counts the pages of files
+        return 0, 2 * chunk if problem.on_workers else 0  # a worker's limit counts the pages of files
     if shape.access == "ranges":
         return 0, TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
     if shape.access == "sieved":
         return 0, shape.requests * source.travel_bytes
-    chunks = 1 if problem.workers else shape.slab * shape.slabs + 2 * shape.kept
-    pages = chunk if problem.workers and source.coded else 0
+    chunks = 1 if problem.on_workers else shape.slab * shape.slabs + 2 * shape.kept
+    pages = chunk if problem.on_workers and source.coded else 0
     getting = shape.requests * source.travel_bytes
     return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + pages
 
@@ -312,7 +315,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     """Count a candidate: what it moves, holds and takes."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
-    packed = problem.workers and shape.method == "two-phase"
+    packed = problem.on_workers and shape.method == "two-phase"
     counts, sizes = target.grid.counts, tuple(map(mul, unit, target.grid.chunks))
     piece = list(map(min, source.grid.chunks, sizes))
     tile = tile_shape(piece, source.itemsize, TILE_BYTES)
@@ -331,19 +334,21 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     seconds, phases = pass_seconds(
         traffic,
         problem.costs,
-        ranks=ranks,
-        turns=turns,
-        idle=_idle(problem, shape, units),
-        source=source,
-        target=target,
-        workers=problem.workers,
-        touched=ranks * (holds + workspace),
-        synchronous=problem.synchronous,
-        ahead=shape.slabs > 1,
-        behind=shape.behind or not target.made or bool(target.travel_bytes),
-        waits=_waits(problem, shape, traffic, units, exchanges),
+        source,
+        target,
+        Pipeline(
+            ranks=ranks,
+            turns=turns,
+            idle=_idle(problem, shape, units),
+            workers=problem.on_workers,
+            touched=ranks * (holds + workspace),
+            synchronous=problem.resources.synchronous,
+            ahead=shape.slabs > 1,
+            behind=shape.behind or not target.made or bool(target.travel_bytes),
+            waits=_waits(problem, shape, traffic, units, exchanges),
+        ),
     )
-    graph = 0 if problem.workers else traffic.tasks * TASK_BYTES
+    graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
     return Pass(
         source=source,
         target=target,
@@ -358,7 +363,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         tile=tile,
         batch=batch,
         packed=packed,
-        synchronous=problem.synchronous,
+        synchronous=problem.resources.synchronous,
         outbox_bytes=outbox_bytes,
         message_bytes=message_bytes,
         requests=shape.requests,
@@ -429,8 +434,8 @@ def _traffic(problem: Problem, shape: _Shape, lie: _Lie, units: int, batch: int,
         "sieved": lie.span * source.itemsize,
     }
     written = target.padded_bytes
-    if exchanges and problem.workers:
-        says = load.receives if problem.synchronous else 0
+    if exchanges and problem.on_workers:
+        says = load.receives if problem.resources.synchronous else 0
         tasks = rounds * (4 * ranks + load.messages + load.receives + load.carries + says)
     elif exchanges:
         tasks = rounds * (2 * ranks + load.receives) + units * ranks + (units - 1) * ranks * shape.kept
@@ -440,10 +445,10 @@ def _traffic(problem: Problem, shape: _Shape, lie: _Lie, units: int, batch: int,
     return Traffic(
         read_requests=lie.requests if shape.access == "ranges" else visits,
         read_bytes=read_bytes.get(shape.access, source.nbytes),
-        index_requests=source.shards * (problem.processes or 1),
+        index_requests=source.shards * (problem.resources.workers or 1),
         mapped_bytes=whole if shape.access == "mapped" else 0,
         decoded_bytes=whole if source.coded else 0,
-        copied_bytes=source.nbytes * (2 if exchanges and problem.workers else 1),
+        copied_bytes=source.nbytes * (2 if exchanges and problem.on_workers else 1),
         copied_runs=_runs(problem),
         pieces=visits * (units * ranks if shape.kept else 1),
         write_requests=target.grid.count,

@@ -17,9 +17,10 @@ from functools import reduce
 from operator import add
 
 from oocarrays.errors import BudgetError
-from oocarrays.plan.cost import Costs, Traffic
+from oocarrays.plan.cost import Traffic
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.resources import Resources
 
 BATCH_BYTES = 2**26
 """Bytes of the arrays that one task copies, about: few tasks, and none that takes much longer than the others."""
@@ -133,23 +134,17 @@ class GroupPlan:
         return self.traffic.tasks
 
 
-def plan_copies(
-    arrays: Sequence[ToCopy], *, lanes: int, at_once: int, budget: int, local: bool, shared: bool, costs: Costs
-) -> CopyPlan:
-    """How some arrays are copied as they are, in a budget of bytes.
+def plan_copies(arrays: Sequence[ToCopy], resources: Resources, *, at_once: int, local: bool) -> CopyPlan:
+    """Plan how some arrays are copied as they are, in a budget of bytes.
 
     Parameters
     ----------
-    lanes : int
-        Tasks that there may be at one time.
+    resources : Resources
+        Each worker has one task at a time, and without workers each thread.
     at_once : int
         Objects that a task may have under way.
-    budget : int
-        Bytes that a process may hold.
     local : bool
         Whether from files to files: the system copies those, and this process holds nothing of them.
-    shared : bool
-        Whether all lanes are in one process.
 
     Raises
     ------
@@ -160,12 +155,14 @@ def plan_copies(
     --------
     >>> lat = ToCopy(name="lat", nbytes=400, object_bytes=400)
     >>> air = ToCopy(name="air", nbytes=2**27, object_bytes=2**20)
-    >>> plan = plan_copies([lat, air], lanes=2, at_once=8, budget=2**23, local=False, shared=True, costs=Costs())
+    >>> plan = plan_copies([lat, air], Resources(budget=2**23, threads=2), at_once=8, local=False)
     >>> plan.lanes, plan.at_once, plan.peak_bytes, [[f"{p.name} {p.part}" for p in batch] for batch in plan.batches]
     (2, 2, 8388608, [['lat 0'], ['air 0'], ['air 1']])
     """
     if not arrays:
         return CopyPlan()
+    budget, costs, shared = resources.budget, resources.costs, resources.workers is None
+    lanes = resources.workers or resources.threads
     nbytes = sum(array.nbytes for array in arrays)
     largest = max(arrays, key=lambda array: array.object_bytes)
     each = 0 if local else COPIES_IN_MEMORY * largest.object_bytes

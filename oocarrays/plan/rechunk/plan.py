@@ -23,7 +23,7 @@ from typing import Any, Literal
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
-from oocarrays.plan.cost import Costs, Phases, Traffic, pass_seconds
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import schedules_for, worth_trying
 from oocarrays.plan.exchange.schedule import is_auto
 from oocarrays.plan.rechunk.candidates import (
@@ -37,6 +37,7 @@ from oocarrays.plan.rechunk.candidates import (
     fits,
 )
 from oocarrays.plan.rechunk.passes import Method, Pass
+from oocarrays.plan.resources import Resources
 
 Strategy = Literal["independent", "two-phase", "kept", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
@@ -169,7 +170,7 @@ class RechunkPlan:
 
         >>> grid = ChunkGrid.of((8, 6), (2, 6))
         >>> rows = Stored(grid=grid, itemsize=4, local=True)
-        >>> plan_rechunk(rows, rows, budget=2**26, costs=Costs(), ranks=1)
+        >>> plan_rechunk(rows, rows, Resources(budget=2**26, ranks=1))
         <oocarrays.RechunkPlan independent, (8, 6) in chunks (2, 6) → (2, 6), ranks 1, passes 1, peak 24.0 of 64.0 MiB>
         """
         source, target = self.source.grid, self.target.grid
@@ -183,41 +184,23 @@ class RechunkPlan:
 def plan_rechunk(
     source: Stored,
     target: Stored,
+    resources: Resources,
     *,
-    budget: int,
-    costs: Costs,
-    ranks: int | None = None,
     method: Strategy | Literal["auto"] = "auto",
-    processes: int | None = None,
-    threads: int = 1,
-    synchronous: bool = True,
-    schedule: str = "auto",
-    requests: int = 64,
     remote_scratch: bool = False,
 ) -> RechunkPlan:
-    """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` within ``budget`` bytes.
+    """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` by the resources that there are.
 
     Parameters
     ----------
-    budget : int
-        Bytes that each process may hold above its idle level.
-    ranks : int, optional
-        Logical processors; by default what is cheapest of the cores, one and, for stores that are not local, twice
-        the cores; on a cluster of one for each worker and one for each of its threads.
+    resources : Resources
+        Memory, processors and requests. Where no number of ranks is asked for, what is cheapest of the cores, one and,
+        for stores that are not local, twice the cores; on a cluster of one for each worker and one for each of its
+        threads.
     method : str
         One of `METHODS`, or ``"auto"``.
-    processes : int, optional
-        Workers of a cluster; by default the ranks are threads of this process.
-    threads : int
-        Threads of a worker.
-    synchronous : bool
-        Whether a step between workers waits until the one before has been received and taken.
-    schedule : str
-        The order in which ranks exchange, as in `oocarrays.plan.exchange.ordering.schedule_for`.
-    requests : int
-        Requests that a process has under way at one time, at most, where they travel over a network.
     remote_scratch : bool
-        Whether scratch arrays are made in a store that is reached so.
+        Whether scratch arrays are made in a store that is reached over a network.
 
     Raises
     ------
@@ -232,29 +215,24 @@ def plan_rechunk(
     --------
     >>> rows = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=4, local=True)
     >>> columns = Stored(grid=ChunkGrid.of((4096, 4096), (4096, 64)), itemsize=4, local=True)
-    >>> plan = plan_rechunk(rows, columns, budget=2**26, costs=Costs(), ranks=2)
+    >>> plan = plan_rechunk(rows, columns, Resources(budget=2**26, ranks=2))
     >>> plan.strategy, plan.peak_bytes <= 2**26, plan.write_requests
     ('independent', True, 64)
     """
-    _check(method, ranks, processes, remote_scratch)
-    may_keep = processes is None and not remote_scratch
+    _check(method, resources, remote_scratch)
+    on_threads = resources.workers is None
+    may_keep = on_threads and not remote_scratch
     strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or may_keep)]
-    counts = {processes, processes * threads} if processes else _rank_counts(source, target, costs)
-    schedules = schedules_for(schedule, {ranks} if ranks else counts, in_place=processes is None)
+    schedules = schedules_for(resources.order, _rank_counts(source, target, resources), in_place=on_threads)
     if source.nbytes == 0:
-        return nothing_to_move(source, target, budget=budget, processes=processes, strategy=strategies[0])
+        return nothing_to_move(source, target, resources, strategies[0])
     problems = [
         Problem(
             source=source,
             target=target,
-            budget=budget,
-            ranks=order.ranks,
-            costs=costs,
+            resources=resources,
             schedule=order,
-            any_order=is_auto(schedule) and processes is not None,
-            processes=processes,
-            synchronous=synchronous,
-            requests=requests,
+            any_order=is_auto(resources.order) and not on_threads,
             remote_scratch=remote_scratch,
         )
         for order in schedules
@@ -262,47 +240,52 @@ def plan_rechunk(
     found = _look(problems, strategies)
     fitting = [way for way in found if way.passes]
     if not fitting:
-        raise BudgetError(budget, _least_feasible(problems, strategies, found))
+        raise BudgetError(resources.budget, _least_feasible(problems, strategies, found))
     best = _best(fitting)
     return RechunkPlan(
         source=source,
         target=target,
-        budget=budget,
-        processes=processes,
+        budget=resources.budget,
+        processes=resources.workers,
         strategy=best.strategy,
         passes=best.passes,
-        considered=(*(_considered(way, best, budget) for way in found), *_left_out(found, strategies)),
+        considered=(*(_considered(way, best, resources.budget) for way in found), *_left_out(found, strategies)),
     )
 
 
 def nothing_to_move(
-    source: Stored, target: Stored, *, budget: int, processes: int | None, strategy: Strategy = "independent"
+    source: Stored, target: Stored, resources: Resources, strategy: Strategy = "independent"
 ) -> RechunkPlan:
     """The plan for arrays without elements, and for a target that is written by others."""
     return RechunkPlan(
         source=source,
         target=target,
-        budget=budget,
-        processes=processes,
+        budget=resources.budget,
+        processes=resources.workers,
         strategy=strategy,
         passes=(),
         considered=(),
     )
 
 
-def _rank_counts(source: Stored, target: Stored, costs: Costs) -> set[int]:
+def _rank_counts(source: Stored, target: Stored, resources: Resources) -> set[int]:
     """Ranks to look at: who waits for a store leaves its core to another; local files are read ahead."""
-    local = source.local and target.local
-    return {costs.cores, 1} if local else {2 * costs.cores, costs.cores, 1}
+    if resources.ranks:
+        return {resources.ranks}
+    if resources.workers:
+        return {resources.workers, resources.workers * resources.threads}
+    cores, local = resources.costs.cores, source.local and target.local
+    return {cores, 1} if local else {2 * cores, cores, 1}
 
 
-def _check(method: str, ranks: int | None, processes: int | None, remote_scratch: bool) -> None:
+def _check(method: str, resources: Resources, remote_scratch: bool) -> None:
     if not isinstance(method, str) or method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
-    if method == "kept" and processes is not None:
+    if method == "kept" and resources.workers is not None:
         raise UnsupportedError("method='kept' works on threads of one process: ask for scheduler='threads'")
     if method == "kept" and remote_scratch:
         raise UnsupportedError("method='kept' appends to files in scratch: give a local folder as scratch=")
+    ranks = resources.ranks
     if ranks is not None and not (isinstance(ranks, int) and ranks >= 1):
         raise InputError(f"ranks={ranks!r} must be at least 1")
 
@@ -350,7 +333,7 @@ def _look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[_
 
 def _least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[_Way]) -> int:
     """A budget that has been tried and is enough, where a MiB less is not: what the smallest way needs."""
-    too_little = problems[0].budget
+    too_little = problems[0].resources.budget
     enough = min(way.least for way in found)
     while not _fits(problems, strategies, enough):
         too_little, enough = enough, enough + enough // 8
@@ -365,7 +348,7 @@ def _least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy],
 
 def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> bool:
     """Whether any way fits: the first one that does ends the search."""
-    tried = product((replace(p, budget=budget) for p in problems), strategies)
+    tried = product((replace(p, resources=replace(p.resources, budget=budget)) for p in problems), strategies)
     return any(_fits_so(problem, strategy) for problem, strategy in tried)
 
 
@@ -432,12 +415,9 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
     seconds, _ = pass_seconds(
         least,
         costs,
-        ranks=problem.ranks,
-        turns=MAX_TASKS,
-        idle=1.0,
-        source=source,
-        target=target,
-        workers=problem.workers,
+        source,
+        target,
+        Pipeline(ranks=problem.ranks, turns=MAX_TASKS, workers=problem.on_workers),
     )
     return seconds
 
@@ -489,7 +469,7 @@ def _scratch_paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, .
     With two passes each scratch chunk is the part that both have in common (as in rechunker's algorithm); with
     more, the scratch chunks step from the one to the other in equal ratios.
     """
-    room = max((problem.budget - BASE_BYTES) // problem.neighbours, 1)
+    room = max((problem.resources.budget - BASE_BYTES) // problem.neighbours, 1)
     shape = problem.source.grid.shape
     for start in _grown(problem.source, room):
         for stop in _grown(problem.target, room):

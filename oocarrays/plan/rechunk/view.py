@@ -78,11 +78,11 @@ def view(plan: RechunkPlan) -> View:
     Examples
     --------
     >>> from oocarrays.mapping.grid import Stored
-    >>> from oocarrays.plan.cost import Costs
+    >>> from oocarrays.plan.resources import Resources
     >>> from oocarrays.plan.rechunk.plan import plan_rechunk
     >>> rows = Stored(grid=ChunkGrid.of((4, 6), (1, 6)), itemsize=4, local=True)
     >>> columns = Stored(grid=ChunkGrid.of((4, 6), (4, 3)), itemsize=4, local=True)
-    >>> seen = view(plan_rechunk(rows, columns, budget=2**26, costs=Costs(), ranks=2, method="two-phase"))
+    >>> seen = view(plan_rechunk(rows, columns, Resources(budget=2**26, ranks=2), method="two-phase"))
     >>> [(box.lower, box.upper, box.rank) for box in seen.panels[1].boxes]
     [((0, 0), (4, 3), 0), ((0, 3), (4, 6), 1)]
     """
