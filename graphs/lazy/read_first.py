@@ -48,21 +48,48 @@ def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
     return any(places.numbers(thing) for task in tasks.values() for thing in _held(task))
 
 
-def unread(graph: Mapping[Key, Any], writes: Iterable[Access], targets: Sequence[ArrayFile]) -> ArrayFile | None:
-    """A target of which something may be overwritten before it is read; None where there is none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is read of targets before they are overwritten."""
+
+    late: ArrayFile | None
+    """A target of which something may be overwritten before it is read."""
+    overwritten: dict[Key, set[Key]]
+    """By each task that reads what is overwritten, those that write there."""
+    shared: set[Key]
+    """Tasks that read what others are made of, too, than those that write there."""
+
+
+def order_of(graph: Mapping[Key, Any], writes: Sequence[Access], targets: Sequence[ArrayFile]) -> Order:
+    """Look at what is read of the targets, and when.
 
     Parameters
     ----------
     graph : mapping
         The tasks that compute blocks, and those that write.
-    writes : iterable of Access
+    writes : sequence of Access
         What those write.
     """
     reads = list(_reads(graph, _Places(targets)))
-    bits = {key: 1 << number for number, key in enumerate(dict.fromkeys(read.key for read in reads))}
+    keys = list(dict.fromkeys(read.key for read in reads))
+    bits = {key: 1 << number for number, key in enumerate(keys)}
     wanted = _overwritten(reads, bits, writes, targets)
     before = _before(graph, bits, list(wanted))
-    return next((targets[key[1]] for key, needed in wanted.items() if needed & ~before[key]), None)
+    overwritten: dict[Key, set[Key]] = defaultdict(set)
+    for write, needed in wanted.items():
+        for number in _ones(needed):
+            overwritten[keys[number]].add(write)
+    others = reduce(or_, (before[write] & ~needed for write, needed in wanted.items()), 0)
+    late = next((targets[write[1]] for write, needed in wanted.items() if needed & ~before[write]), None)
+    return Order(late=late, overwritten=dict(overwritten), shared={keys[number] for number in _ones(others)})
+
+
+def _ones(bits: int) -> Iterator[int]:
+    """The places of the bits that are set."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
 
 
 def _overwritten(

@@ -30,6 +30,30 @@ def this_worker() -> Worker | None:
         return None
 
 
+def write_down(last: Any, name: str, value: Any) -> None:
+    """Have the scheduler keep a note, from a task on a worker, until it forgets a task.
+
+    Parameters
+    ----------
+    last : key
+        Of that task, which waits for this one.
+    """
+    _ask_scheduler("set_metadata", keys=[last, name], value=value)
+
+
+def noted(last: Any, name: str) -> Any:
+    """What is kept under a name; None where nothing is."""
+    return _ask_scheduler("get_metadata", keys=[last, name], default=None)
+
+
+def _ask_scheduler(what: str, **given: Any) -> Any:
+    from distributed import get_worker
+    from distributed.utils import sync
+
+    worker = get_worker()
+    return sync(worker.loop, getattr(worker.scheduler, what), **given)
+
+
 def tell(topic: str, verb: str, args: tuple[int, ...], meter: Meter) -> None:
     """Say, on a worker, what has been done and counted here since the last time; elsewhere it stays in the meter."""
     worker = this_worker()

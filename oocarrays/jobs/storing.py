@@ -10,7 +10,8 @@ import numpy as np
 from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
-from oocarrays.graphs.lazy.read_first import reads_any, unread
+from oocarrays.graphs.lazy.in_time import in_time
+from oocarrays.graphs.lazy.read_first import order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
 from oocarrays.graphs.run.job import is_here
 from oocarrays.mapping.selection import Selection
@@ -42,7 +43,9 @@ def store(
     ----------
     x : dask.array.Array, or a sequence of them
         What it is computed from may be its target, where every element is read before it is overwritten, as in
-        ``x + 1``: nothing else is started.
+        ``x + 1``: nothing else is started. On a cluster, a worker that is lost costs nothing more than its work where
+        what it read has not been overwritten, or nobody wants it; else there is a `RunError`, and the target holds old
+        and new elements.
     target : OutOfCoreArray, zarr.Array, path, URL or Zarr store; or as many of them
         Arrays that are there, and opened to be written.
     region : slice or tuple of slices; or as many of them
@@ -143,15 +146,18 @@ def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dic
     tasks = dict(ensure_dict(da.Array.__dask_optimize__(made, keys)))
     targets = [storing.file for storing in storings]
     graph, done = store_graph(storings, tasks)
-    if not reads_any(tasks, targets) or not unread(graph, writes(graph, done), targets):
+    if not reads_any(tasks, targets):
         return graph, done
-    graph, done = store_graph(storings, cull(ensure_dict(made), keys)[0])
-    if late := unread(graph, writes(graph, done), targets):
+    order = order_of(graph, list(writes(graph, done)), targets)
+    if order.late:
+        graph, done = store_graph(storings, cull(ensure_dict(made), keys)[0])
+        order = order_of(graph, list(writes(graph, done)), targets)
+    if order.late:
         raise TargetError(
-            f"{late.name} is read in another order than it is written, and would be overwritten before it is read: "
-            "write to another array, or all of it by from_dask with overwrite"
+            f"{order.late.name} is read in another order than it is written, and would be overwritten before it is "
+            "read: write to another array, or all of it by from_dask with overwrite"
         )
-    return graph, done
+    return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
 
 
 def _check_reach(storings: Sequence[Storing], options: Any) -> None:

@@ -1,0 +1,80 @@
+"""Workers that are lost while an array is overwritten with what is computed of itself: never a wrong element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+
+import oocarrays as ooc
+from oocarrays.errors import RunError
+from oocarrays.graphs.cluster.placement import known_workers
+from tests.graphs.clusters import cluster, until, within
+from tests.graphs.test_killed_tasks import dies
+
+DATA = np.arange(64 * 64, dtype="i4").reshape(64, 64)
+STORING = "oocarrays.graphs.lazy.storing"
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    with cluster(2) as client:
+        yield client
+
+
+@pytest.fixture
+def a(two: Client, tmp_path: Path) -> ooc.OutOfCoreArray:
+    until(lambda: len(known_workers(two)) == 2)
+    zarr.create_array(tmp_path / "a.zarr", data=DATA, chunks=(4, 64), compressors=())
+    return ooc.open_array(tmp_path / "a.zarr", mode="r+")
+
+
+def some_die(client: Client, *where: object) -> set[str]:
+    """Have each worker die at the same place, which one of them reaches at least."""
+    there = set(known_workers(client))
+    for worker in there:
+        dies(client, worker, *where)  # type: ignore[arg-type]
+    return there
+
+
+@pytest.mark.parametrize("name", ["elementwise", "fused"])
+def test_what_was_overwritten_is_not_computed_of_itself_again(two: Client, a: ooc.OutOfCoreArray, name: str) -> None:
+    x = a.to_dask() + 1 if name == "elementwise" else dask.optimize(a.to_dask() + 1)[0]
+    there = some_die(two, STORING, "write_block", 4, "before")
+    within(lambda: ooc.store(x, a))
+    assert there - set(known_workers(two))
+    np.testing.assert_array_equal(a[...], DATA + 1)
+
+
+@pytest.mark.parametrize("case", ["in a write", "of all"])
+def test_what_cannot_be_read_again_is_an_error(two: Client, a: ooc.OutOfCoreArray, case: str) -> None:
+    """Unless nothing that is still wanted was lost."""
+    x = a.to_dask() + 1 if case == "in a write" else a.to_dask() - a.to_dask().max(axis=0)
+    wanted = DATA + 1 if case == "in a write" else DATA - DATA.max(axis=0)
+    some_die(two, STORING, "write_block", 3, "after")
+    try:
+        within(lambda: ooc.store(x, a))
+    except RunError as error:
+        assert "a.zarr holds old and new elements: a worker was lost" in str(error)  # noqa: PT017
+    else:
+        np.testing.assert_array_equal(a[...], wanted)
+
+
+def test_what_is_computed_again_is_written_again(two: Client, a: ooc.OutOfCoreArray) -> None:
+    later = ooc.store(a.to_dask() + 1, a, compute=False)
+    assert later is not None
+    for turn in (1, 2):
+        within(later.compute)
+        until(lambda: later.key not in notes(two))
+        np.testing.assert_array_equal(a[...], DATA + turn)
+
+
+def notes(client: Client) -> list[str]:
+    """The last tasks of runs of which a scheduler has notes, which it forgets with them."""
+    kept: list[str] = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_metadata))
+    return kept
