@@ -42,6 +42,10 @@ class SlabTerms:
     """Bytes that each process may hold."""
 
 
+TERMS = tuple(field.name for field in fields(SlabTerms))
+"""Their names: plans by the thousand are looked at."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabOptions(SlabTerms):
     """All that may be asked of a pass over slabs; what is left out is chosen."""
@@ -89,4 +93,4 @@ class SlabOptions(SlabTerms):
     @property
     def terms(self) -> dict[str, Any]:
         """The terms that a plan keeps."""
-        return {field.name: getattr(self, field.name) for field in fields(SlabTerms)}
+        return {name: getattr(self, name) for name in TERMS}
