@@ -111,7 +111,7 @@ def load_picture(room: str = "picture") -> ModuleType:
         Where that is not installed.
     """
     try:
-        return importlib.import_module(f"oocarrays.{room}")
+        return importlib.import_module(f"oocarrays.show.{room}")
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
