@@ -82,7 +82,7 @@ def test_dry_run_draws_and_does_nothing_else(source: Path, tmp_path: Path, capsy
 WITHOUT = """
 import sys
 sys.modules["matplotlib"] = None
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

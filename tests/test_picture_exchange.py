@@ -211,7 +211,7 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 WITHOUT = """
 import sys
 sys.modules["matplotlib"] = None
-from oocarrays.cli import main
+from oocarrays.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -19,7 +19,7 @@ from oocarrays.graphs.cluster.shared import Rooms, Segment, Where
 MIB = 2**20
 LOOKER = """
 import sys
-from oocarrays.graphs import shared
+from oocarrays.graphs.cluster import shared
 owner, use = map(bytes.fromhex, sys.argv[3:5])
 seen = shared.look(shared.Where(int(sys.argv[1]), int(sys.argv[2]), owner, use), int(sys.argv[5]), int(sys.argv[6]))
 before = seen.sum()

@@ -148,7 +148,7 @@ def _files(folder: str) -> Iterator[Listed]:
     waiting = [""]
     while waiting:
         below = waiting.pop()
-        with suppress(FileNotFoundError, NotADirectoryError), _scanned(os.path.join(folder, below)) as entries:
+        with suppress(FileNotFoundError, NotADirectoryError), _scanned(f"{folder}/{below}") as entries:
             for entry in entries:
                 name = entry.name
                 key = f"{below}{name}"
