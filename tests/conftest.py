@@ -32,8 +32,8 @@ NEWEST = """
     test_resume_failed test_making_room test_slabs_on_workers test_resume_trust test_power_loss test_resume_otherwise
     test_full test_past_cache test_exchanges test_overwritten_on_workers test_presence_on_workers
 """
-"""Modules or folders that take long and are the same on any Python: benchmarks, memory, deaths, files, models. CI runs what is
-named first on the oldest only, the rest on the newest only; the two take about as long."""
+"""Modules or folders that take long and are the same on any Python: benchmarks, memory, deaths, files, models.
+CI runs what is named first on the oldest only, the rest on the newest only; the two take about as long."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
