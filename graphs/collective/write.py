@@ -18,7 +18,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,13 +28,28 @@ from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.rechunk.run import ONE_PROCESS
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.steps import Exchange, Key
-from oocarrays.graphs.run.work import Work
+from oocarrays.graphs.run.telling import noted, this_worker, write_down
+from oocarrays.graphs.run.work import SUFFIX, Work
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective.wanted import places
 from oocarrays.plan.collective.write import AHEAD, CollectiveWritePlan
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.journal.receipts import contents
 from oocarrays.storage.sections.overlay import Piece, write_box
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+BEGUN = "begun"
+"""What the scheduler notes, while the last task is there, when parts begin to be written."""
+
+
+def _last(worker: Worker) -> Key:
+    """The last task of the graph of which a worker does one."""
+    suffix = SUFFIX.search(str(worker.get_current_task()))
+    assert suffix, "tasks of a run have its suffix in their keys"
+    return (f"done-{suffix[1]}", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +128,33 @@ class WritingRun(Messages, Work):
         """Say that a part is there, and can be written."""
         if not np.can_cast(own.dtype, self.file.dtype, "same_kind"):
             raise RunError(f"the part of rank {rank} has dtype {own.dtype}; the array has {self.file.dtype}")
+        self._check_same(rank, own)
 
     def _begin(self, rank: int) -> None:
         """Say that all parts are there: what is computed of this very array has been read."""
+        if worker := this_worker():
+            write_down(_last(worker), BEGUN, True)
 
     def _given(self, rank: int, own: np.ndarray) -> np.ndarray:
         """A rank's part, to be written from now on."""
+        self._check_same(rank, own)
         return own
+
+    def _check_same(self, rank: int, own: np.ndarray) -> None:
+        """Note what a part holds until writing begins; a part that is computed again later must hold the same.
+
+        One that is computed of this very array does not: it was lost with its worker, and some of the array is new.
+        """
+        if (worker := this_worker()) is None:
+            return
+        last, name, found = _last(worker), f"part {rank}", contents(own)
+        if not noted(last, BEGUN):
+            write_down(last, name, found)
+        elif found is None or found != noted(last, name):
+            raise RunError(
+                f"{self.file.name} holds old and new elements: the part of rank {rank} was lost with its worker while "
+                "parts were written, and is another one now that it is computed again"
+            )
 
     # ------------------------------------------------------------------ between workers
 

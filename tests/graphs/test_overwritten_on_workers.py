@@ -74,6 +74,23 @@ def test_what_is_computed_again_is_written_again(two: Client, a: ooc.OutOfCoreAr
         np.testing.assert_array_equal(a[...], DATA + turn)
 
 
+@pytest.mark.parametrize("call", ["_given", "_write", "_done"])
+def test_parts_that_are_computed_of_what_is_written_are_the_same_or_an_error(
+    two: Client, a: ooc.OutOfCoreArray, call: str
+) -> None:
+    rows = [np.s_[first : first + 16] for first in range(0, 64, 16)]
+    parts = [(a.to_dask() + 1)[each] for each in reversed(rows)]
+    wanted = np.concatenate([DATA[each] + 1 for each in reversed(rows)])
+    there = some_die(two, "oocarrays.graphs.collective.write:WritingRun", call, 2 if call == "_write" else 1, "after")
+    try:
+        within(lambda: ooc.write_sections(a, rows, parts).run())
+    except RunError as error:
+        assert "a.zarr holds old and new elements: the part of rank" in str(error)  # noqa: PT017
+    else:
+        np.testing.assert_array_equal(a[...], wanted)
+    assert there - set(known_workers(two))
+
+
 def notes(client: Client) -> list[str]:
     """The last tasks of runs of which a scheduler has notes, which it forgets with them."""
     kept: list[str] = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_metadata))
