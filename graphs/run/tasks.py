@@ -1,6 +1,6 @@
 """What all tasks have in common, of jobs and of arrays: they are counted, told of, and can be given up.
 
-    builder ─► Task(do, run, verb, args, …) ─► Tasks.task ─► run._verb(*args, …)    one object for all of a graph
+    builder ─► Task(do, run, verb, args, …) ─► Tasks.task ─► run._do(verb, args, …)    one object for all of a graph
 
 Between threads they share it; on a cluster it travels once to each worker, and counts there what is done there.
 """

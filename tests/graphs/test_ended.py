@@ -74,50 +74,50 @@ def dataset(source: Path, target: Path, **where: Any) -> Any:
 
 JOBS: dict[str, tuple[str, Callable[..., Any], Callable[[Any], Any], int]] = {
     "rechunk": (
-        "rechunk_tasks:RechunkRun",
+        "rechunk.tasks:RechunkRun",
         lambda s, t, **where: ooc.rechunk(s, t, chunks=(96, 10), ranks=RANKS, **where),
         lambda made: made[...],
         1,
     ),
-    "group": ("group_tasks:GroupRun", grouped, lambda made: made["air"][...], 1),
+    "group": ("rechunk.group_tasks:GroupRun", grouped, lambda made: made["air"][...], 1),
     "scatter": (
-        "files:FilesRun",
+        "files.scatter:FilesRun",
         lambda s, t, **where: ooc.scatter_files(s, "(block, *)", t, ranks=RANKS, **where),
         lambda made: made[...],
         1,
     ),
     "gather": (
-        "files:FilesRun",
+        "files.scatter:FilesRun",
         lambda s, t, **where: ooc.gather_files(scattered(s), t, chunks=(8, 60), **where),
         lambda made: made[...],
         1,
     ),
     "slabs": (
-        "slab_tasks:SlabRun",
+        "slabs.tasks:SlabRun",
         lambda s, t, **where: ooc.map_slabs(double, s, t, ranks=RANKS, **where),
         lambda made: made[...],
         2,
     ),
-    "local slabs": ("slab_tasks:SlabRun", local_slabs, lambda made: made[...], 2),
+    "local slabs": ("slabs.tasks:SlabRun", local_slabs, lambda made: made[...], 2),
     "iterate": (
-        "iterate:SweepRun",
+        "slabs.iterate:SweepRun",
         lambda s, t, **where: ooc.iterate(double, s, t, sweeps=1, depth=0, ranks=RANKS, **where),
         lambda made: made[...],
         2,
     ),
     "aligned blocks": (
-        "rechunk_tasks:RechunkRun",
+        "rechunk.tasks:RechunkRun",
         lambda s, t, **where: ooc.from_dask(da.from_array(FIELD, chunks=(8, 60)), t, **where),
         lambda made: made[...],
         1,
     ),
     "joined blocks": (
-        "rechunk_tasks:RechunkRun",
+        "rechunk.tasks:RechunkRun",
         lambda s, t, **where: ooc.from_dask(da.from_array(FIELD, chunks=(8, 60)), t, chunks=(96, 7), **where),
         lambda made: made[...],
         1,
     ),
-    "dataset": ("dataset:DatasetRun", dataset, lambda made: made["air"].values, 1),
+    "dataset": ("lazy.dataset:DatasetRun", dataset, lambda made: made["air"].values, 1),
 }
 """Of each kind: the class of its run, how it is made of a source and a target, what its result holds, times what."""
 
@@ -167,7 +167,7 @@ def test_what_begins_or_closes_returns_and_its_worker_dies(
     spare: Client, source: Path, kind: str, verb: str, rank: int
 ) -> None:
     job = job_of(spare, kind, source)
-    place = {"local slabs": "local_slabs:LocalSlabRun"}.get(kind, JOBS[kind][0])
+    place = {"local slabs": "slabs.local:LocalSlabRun"}.get(kind, JOBS[kind][0])
     dies(spare, job.placement[rank], GRAPHS + place, verb, 1, "after")
     check(kind, within(job.run), source.parent / "target")
 
@@ -242,7 +242,7 @@ def test_no_more_is_read_again_than_the_worker_held(
     chunks = {"chunks": (8, 60)} if kind == "scatter" else {}
     job = tight(lambda memory: job_of(spare, kind, source, memory=memory, **chunks))
     assert len(job.plan.rounds) > 3
-    dies(spare, job.placement[rank], GRAPHS + "files:FilesRun", verb, number, "after")
+    dies(spare, job.placement[rank], GRAPHS + "files.scatter:FilesRun", verb, number, "after")
     check(kind, within(job.run), source.parent / "target")
     assert job.meter.read_bytes - job.plan.traffic.read_bytes <= job.plan.peak_bytes // 2
     assert job.meter.written_bytes <= job.plan.traffic.written_bytes
