@@ -18,7 +18,7 @@ from pathlib import Path
 
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, common, hull, lengths
-from oocarrays.plan.collective.domains import Partition, file_domains
+from oocarrays.plan.collective.domains import Dealing, Partition, file_domains
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TABLES = ("6_1", "6_2", "6_3", "6_4", "6_5", "6_6", "6_7", "6_8")
@@ -162,7 +162,7 @@ def two_phase(case: Case, partition: Partition) -> Count:
     grid = ChunkGrid.of(case.shape, (case.shape[0], 1))
     requests = case.requests
     each = []
-    for domain in file_domains(grid, requests, range(case.ranks), partition=partition):
+    for domain in file_domains(grid, requests, range(case.ranks), Dealing(partition=partition)):
         wanted = [axes for box in domain.boxes for axes in (common(request, box) for request in requests)]
         rows = hull([axes for axes in wanted if all(map(len, axes))], 2).shape[0]
         columns = len({column for taken_rows, taken in wanted if len(taken_rows) for column in taken})
