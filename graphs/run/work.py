@@ -110,7 +110,7 @@ class Work(Tasks):
     def _during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
         """Measure a task while it runs, unless the run has failed; what fails first is what all others raise."""
         if self.failure and verb != "create":
-            raise self.failure
+            raise self.abort(self.failure)
         try:
             if verb in LOOKS:
                 self.look()
@@ -170,10 +170,11 @@ class Work(Tasks):
     def abort(self, error: BaseException) -> BaseException:
         """Stop: tasks that have not begun will not. The target stays marked unfinished.
 
-        What failed first is what every later task raises, whichever of them the scheduler hears of first.
+        What failed first is what every later task raises, whichever of them the scheduler hears of first. What was done
+        until then has been written down when it is heard of: somebody may resume at once.
         """
         self.failure = self.failure or error
-        self.syncer.hurry()
+        self.syncer.stop()
         return self.failure
 
     def _let_go(self) -> None:
