@@ -28,7 +28,7 @@ from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.rechunk.run import ONE_PROCESS
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.steps import Exchange, Key
-from oocarrays.graphs.run.telling import noted, this_worker, write_down
+from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.run.work import SUFFIX, Work
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
@@ -40,9 +40,6 @@ from oocarrays.storage.sections.overlay import Piece, write_box
 
 if TYPE_CHECKING:
     from distributed import Worker
-
-BEGUN = "begun"
-"""What the scheduler notes, while the last task is there, when parts begin to be written."""
 
 
 def _last(worker: Worker) -> Key:
@@ -122,13 +119,14 @@ class WritingRun(Messages, Work):
         shape = self.selections[rank].shape if self.selections else wanted
         if made.shape != shape:
             raise RunError(f"the part of rank {rank} has shape {made.shape}; its section has {shape}")
-        return self.selections[rank].spread(made) if self.selections else made
+        own = self.selections[rank].spread(made) if self.selections else made
+        self._check_same(rank, own)
+        return own
 
     def _there(self, rank: int, own: np.ndarray) -> None:
         """Say that a part is there, and can be written."""
         if not np.can_cast(own.dtype, self.file.dtype, "same_kind"):
             raise RunError(f"the part of rank {rank} has dtype {own.dtype}; the array has {self.file.dtype}")
-        self._check_same(rank, own)
 
     def _begin(self, rank: int) -> None:
         """Say that all parts are there: what is computed of this very array has been read."""
@@ -137,7 +135,6 @@ class WritingRun(Messages, Work):
 
     def _given(self, rank: int, own: np.ndarray) -> np.ndarray:
         """A rank's part, to be written from now on."""
-        self._check_same(rank, own)
         return own
 
     def _check_same(self, rank: int, own: np.ndarray) -> None:
@@ -150,7 +147,7 @@ class WritingRun(Messages, Work):
         last, name, found = _last(worker), f"part {rank}", contents(own)
         if not noted(last, BEGUN):
             write_down(last, name, found)
-        elif found is None or found != noted(last, name):
+        elif not is_as_noted(last, name, found):
             raise RunError(
                 f"{self.file.name} holds old and new elements: the part of rank {rank} was lost with its worker while "
                 "parts were written, and is another one now that it is computed again"

@@ -20,11 +20,11 @@ from typing import Any
 from dask.task_spec import GraphNode, Task
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.run.telling import noted, this_worker, write_down
+from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.storage.journal.receipts import contents
 
 Key = Any
-BEGUN, DONE = "begun", "done"
+DONE = "done"
 
 
 class LastTask(Task):
@@ -82,7 +82,7 @@ class InTime:
         states, found = {noted(self.last, name) for name in self.writes}, contents(read)
         if states == {None}:
             write_down(self.last, self.name, found)
-        elif not (self.alone and states == {DONE}) and (found is None or found != noted(self.last, self.name)):
+        elif not (self.alone and states == {DONE}) and not is_as_noted(self.last, self.name, found):
             raise RunError(
                 f"{self.target} holds old and new elements: a worker was lost while it was overwritten with what is "
                 "computed of itself, and what was lost cannot be read again; write to another array instead"

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from distributed import Client, Worker
 
 
+BEGUN = "begun"
+"""What is noted when something that others read begins to be overwritten."""
+
+
 def topic_of(suffix: str) -> str:
     """Name what a cluster tells of the tasks with a suffix."""
     return f"oocarrays-{suffix}"
@@ -44,6 +48,11 @@ def write_down(last: Any, name: str, value: Any) -> None:
 def noted(last: Any, name: str) -> Any:
     """What is kept under a name; None where nothing is."""
     return _ask_scheduler("get_metadata", keys=[last, name], default=None)
+
+
+def is_as_noted(last: Any, name: str, value: Any) -> bool:
+    """Whether a note says the same as a value; nothing does that cannot be compared."""
+    return value is not None and value == noted(last, name)
 
 
 def _ask_scheduler(what: str, **given: Any) -> Any:
