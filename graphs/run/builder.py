@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def itself(given: T) -> T:
-    """What a task holds that was given to it."""
+    """Return an argument as it was given: a task that holds a value."""
     return given
 
 
@@ -91,5 +91,5 @@ class Builder:
         return key
 
     def _suffix_of(self, verb: str) -> str:
-        """What is in the key of a task: it says where ranks are."""
+        """Return the part of a task's key that says where ranks are."""
         return self.suffix

@@ -47,7 +47,7 @@ class Add(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """What one rank sends another in a step."""
+    """Message that one rank sends another in a step."""
 
     source: int
     """The rank that sends."""
@@ -87,7 +87,7 @@ def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = N
 
 
 class Order:
-    """What a rank waits for before its next step: "I have received" and "mine was taken" (DESIGN, promise 4)."""
+    """Order of a rank's steps: before the next, "I have received" and "mine was taken" (DESIGN, promise 4)."""
 
     def __init__(self, ranks: int) -> None:
         self._received: list[Key | None] = [None] * ranks
@@ -153,7 +153,7 @@ class Exchange:
         return filled
 
     def before(self, rank: int) -> list[Key]:
-        """What says that all has been taken that a rank has sent so far, and received that has come."""
+        """Return the keys that say: all that a rank has sent so far was taken, and all that has come was received."""
         return self._order.before(rank)
 
     def _step(
@@ -205,7 +205,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class Carried:
-    """What a rank holds for others; it does not tell Dask how large it is, as all that the plan has counted."""
+    """Parts that a rank holds for others; it does not tell Dask how large it is, as all that the plan has counted."""
 
     parts: dict[Pair, np.ndarray]
     """Contiguous bytes by origin and final rank."""
@@ -240,7 +240,7 @@ def carried_parts(
     messages: Iterable[Message | None],
     rooms: Rooms,
 ) -> Carried:
-    """What ``rank`` holds for others after a stage: what it held and did not send, and what came to go on."""
+    """Return the parts that ``rank`` holds for others after a stage: held and not sent, or come to go on."""
     step = schedule.step(stage - 1)
     gone = set(schedule.ride(stage - 1, rank).pairs) if rank in step.senders else set()
     kept = {pair: part for pair, part in (carried.parts if carried else {}).items() if pair not in gone}
@@ -248,7 +248,7 @@ def carried_parts(
 
 
 def arrived_parts(rank: int, messages: Iterable[Message | None]) -> dict[int, np.ndarray]:
-    """What came for ``rank`` itself, by the rank that packed it."""
+    """Return the parts that came for ``rank`` itself, by the rank that packed them."""
     return {origin: part for (origin, final), part in _parts(messages) if final == rank}
 
 

@@ -56,7 +56,7 @@ class Work(Tasks):
         self._here()
 
     def _here(self) -> None:
-        """What belongs to this process."""
+        """Begin the state that belongs to this process."""
         super()._here()
         there = weakref.ref(self)
         patience = durable.GROUP_SECONDS if self.processes is None else 0.0
@@ -97,7 +97,7 @@ class Work(Tasks):
 
     @property
     def leaves(self) -> str:
-        """What a run that was cut short leaves."""
+        """Describe what a run that was cut short leaves."""
         begun = unfinished_run(self.destination.store) == self.id
         return f"{self.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
 
@@ -133,7 +133,7 @@ class Work(Tasks):
             presence.check()
 
     def reads(self) -> Iterable[Presence]:
-        """What is read and not made by this run."""
+        """Return what is read and not made by this run."""
         return ()
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
@@ -186,7 +186,7 @@ class Work(Tasks):
 
 @contextmanager
 def _found(verb: str) -> Iterator[None]:
-    """What is not found by a run that has begun was there when it was asked for: that is no fault of who asked."""
+    """Raise as a fault of the run what a run that has begun does not find: it was there when it was asked for."""
     try:
         yield
     except (NotFoundError, DescriptorError) as error:

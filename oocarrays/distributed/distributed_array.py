@@ -225,7 +225,7 @@ class DistributedArray(RankArrays[Parts]):
         ]
 
     def explain(self) -> str:
-        """What each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
+        """Say what each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
         text = report.table(self._rows())
         if self._read:
             return f"{text}\n\n{plan_text(self._read)}"

@@ -35,7 +35,7 @@ def speed(bandwidths: Mapping[str, float], codec: str | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What this machine takes for each kind of work; the defaults of ``oocarrays.cost.*`` in Dask's configuration."""
+    """Costs of this machine for each kind of work; the defaults of ``oocarrays.cost.*`` in Dask's configuration."""
 
     read_bandwidth: float = 1.2e9
     """Bytes a second that the device reads, all ranks together."""
@@ -112,7 +112,7 @@ COST_NAMES = tuple(field.name for field in fields(Costs))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What moves in a pass, or in a whole plan. Exact where nothing is coded and no chunk is missing."""
+    """Traffic of a pass, or of a whole plan. Exact where nothing is coded and no chunk is missing."""
 
     read_requests: int = 0
     """Calls that read."""
