@@ -12,6 +12,36 @@ can be read, and a column of a narrow chunk is one short range a row. Thakur 199
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def turned(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
+    """What belongs to the axes, in another order of them: that of the axes from the slowest to the fastest.
+
+    >>> turned((10, 20, 30), (2, 0, 1)), turned((10, 20, 30), None)
+    ((30, 10, 20), (10, 20, 30))
+    """
+    return tuple(each) if order is None else tuple(each[axis] for axis in order)
+
+
+def turned_back(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
+    """The same in the order of the array's own axes: what `turned` was given.
+
+    >>> turned_back((30, 10, 20), (2, 0, 1))
+    (10, 20, 30)
+    """
+    return turned(each, None if order is None else inverse(order))
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """Where each axis stands in an order of them: the order that undoes it.
+
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:

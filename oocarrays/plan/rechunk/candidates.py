@@ -15,6 +15,7 @@ from itertools import permutations, product
 from operator import mul
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import (
     axis_overlap,
     chunk_visits,
@@ -44,6 +45,8 @@ MOST_AXES = 8
 """Axes that are looked at, at most, where there are many: from which regions are grown, along which they are shared."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
+TURNED = 8
+"""Elements that are copied in the time of a run, where each is one: from chunks in which another axis runs fastest."""
 TRAVEL_COPIES = 2
 """A library holds a message twice while it joins the parts that came, or copies what goes."""
 
@@ -318,9 +321,10 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     packed = problem.on_workers and shape.method == "two-phase"
     counts, sizes = target.grid.counts, tuple(map(mul, unit, target.grid.chunks))
     piece = list(map(min, source.grid.chunks, sizes))
-    tile = tile_shape(piece, source.itemsize, TILE_BYTES)
+    tile = tile_shape(turned(piece, source.order), source.itemsize, TILE_BYTES)
     units = math.prod(map(ceil_div, counts, unit))
-    lie = _lie(source.grid, tuple(map(mul, counts, target.grid.chunks)) if shape.kept else sizes, tile)
+    whole = tuple(map(mul, counts, target.grid.chunks)) if shape.kept else sizes
+    lie = _lie(source.lying.grid, turned(whole, source.order), tile)
     batch = _batch(problem, shape, units)
     if packed:
         shape = replace(shape, slab=ceil_div(max(lie.touched), ranks))
@@ -360,7 +364,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         slab=shape.slab,
         slabs=shape.slabs,
         depth=shape.depth,
-        tile=tile,
+        tile=turned_back(tile, source.order),
         batch=batch,
         packed=packed,
         synchronous=problem.resources.synchronous,
@@ -471,9 +475,12 @@ def _kept_bytes(problem: Problem, shape: _Shape) -> int:
 
 
 def _runs(problem: Problem) -> int:
-    """Contiguous runs of a copy from source chunks to target chunks: an estimate from the last axis."""
-    grid = problem.target.grid
+    """Contiguous runs of a copy from source chunks to target chunks: an estimate from the axis that is fastest."""
+    grid, source = problem.target.grid, problem.source
     if not grid.shape:
         return 1
-    run = min(grid.chunks[-1], problem.source.grid.chunks[-1], grid.shape[-1])
+    axis, there = ((stored.order or range(len(grid.shape)))[-1] for stored in (problem.target, source))
+    if axis != there:
+        return math.prod(grid.shape) // TURNED
+    run = min(grid.chunks[axis], source.grid.chunks[axis], grid.shape[axis])
     return math.prod(grid.shape) // max(run, 1)

@@ -16,6 +16,7 @@ from itertools import product
 
 import numpy as np
 
+from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective.coverage import Coverage
@@ -98,9 +99,15 @@ def write_pieces(
     at_once : int
         Units that are under way at one time.
     """
-    file, meter = replacing(file), meter or Meter()
+    order, meter = file.stored.order, meter or Meter()
+    file = replacing(file).lying
+    pieces = [(turned(axes, order), values.transpose(order or range(values.ndim))) for axes, values in pieces]
     writer = Sharded(file, meter) if file.chain.shard is not None else Whole(file, meter)
-    each_of(writer, overlays(_units(file, pieces), coverage.needs, inner.needs), at_once)
+
+    def needs(index: Index) -> bool:
+        return coverage.needs(turned_back(index, order))
+
+    each_of(writer, overlays(_units(file, pieces), needs, inner.needs), at_once)
 
 
 def _units(file: ArrayFile, pieces: Sequence[Piece]) -> Iterator[Unit]:

@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, InputError, SelectionError
+from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod, plan_section_write, runs_of
@@ -89,9 +90,10 @@ def write_section(
         As `plan_section_write` does.
     """
     check_writable(file)
+    order = file.stored.order
     if values.shape != lengths(axes):
         raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
-    file = replacing(file)
+    file, axes, values = replacing(file).lying, turned(axes, order), values.transpose(order or range(values.ndim))
     plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
     units: Iterable[Unit] = _units(file, plan, axes, values)
     if kept:
