@@ -151,7 +151,7 @@ def considered_rows(plan: RechunkPlan) -> list[tuple[str, ...]]:
     """Every strategy that was looked at, a row each, below a head."""
     rows = [
         (
-            c.strategy,
+            c.name,
             str(c.ranks),
             "–" if c.seconds is None else f"{c.seconds:.2f}",
             format_bytes(c.peak_bytes),

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
+from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import schedules_for, worth_trying
 from oocarrays.plan.exchange.schedule import is_auto
@@ -54,22 +55,6 @@ LEAST_SCRATCH_CHUNK = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Considered:
-    """A strategy that was looked at."""
-
-    strategy: str
-    """Its name, with the number of passes where they are several."""
-    ranks: int
-    """Logical processors."""
-    seconds: float | None
-    """Predicted, or None where it does not fit."""
-    peak_bytes: int
-    """Bytes that it holds; where it does not fit, the least that it would need."""
-    reason: str
-    """Why it was not taken, or ``"taken"``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RechunkPlan:
     """Everything that a rechunk will do, before it does anything."""
 
@@ -85,7 +70,7 @@ class RechunkPlan:
     """One of `METHODS`."""
     passes: tuple[Pass, ...]
     """In the order in which they run; none where the array is empty."""
-    considered: tuple[Considered, ...]
+    considered: tuple[Alternative, ...]
     """Every strategy that was looked at."""
 
     @property
@@ -514,25 +499,24 @@ def _best(fitting: Sequence[_Way]) -> _Way:
     return min((way for way in fitting if seconds[way] <= ALIKE * least), key=lambda way: way.peak_bytes)
 
 
-def _left_out(found: Sequence[_Way], strategies: Sequence[Strategy]) -> Iterator[Considered]:
+def _left_out(found: Sequence[_Way], strategies: Sequence[Strategy]) -> Iterator[Alternative]:
     """Staged plans where none was made."""
     if "staged" in strategies and not any(way.strategy == "staged" for way in found):
         best = min((way for way in found if way.passes), key=lambda way: way.seconds)
         reason = "not counted: what it must move at least takes longer than the one taken"
-        yield Considered(strategy="staged", ranks=best.ranks, seconds=None, peak_bytes=0, reason=reason)
+        yield Alternative(name="staged", ranks=best.ranks, seconds=None, peak_bytes=0, reason=reason)
 
 
-def _considered(way: _Way, best: _Way, budget: int) -> Considered:
+def _considered(way: _Way, best: _Way, budget: int) -> Alternative:
     if not way.passes:
-        reason = f"needs {way.least / MIB:.1f} MiB, the budget is {budget / MIB:.1f} MiB"
-        return Considered(strategy=way.name, ranks=way.ranks, seconds=None, peak_bytes=way.least, reason=reason)
-    slower = f"{way.seconds / max(best.seconds, 1e-9):.2f} times the predicted seconds of the one taken"
-    if way is not best and way.seconds < best.seconds:
-        slower += ", too little for another pass" if way.stages > best.stages else ", too little for its memory"
-    return Considered(
-        strategy=way.name,
-        ranks=way.ranks,
-        seconds=way.seconds,
-        peak_bytes=way.peak_bytes,
-        reason="taken" if way is best else slower,
-    )
+        seconds, reason = None, too_large(way.least, budget)
+    else:
+        seconds, reason = way.seconds, TAKEN if way is best else _slower(way, best)
+    return Alternative(name=way.name, ranks=way.ranks, seconds=seconds, peak_bytes=way.peak_bytes, reason=reason)
+
+
+def _slower(way: _Way, best: _Way) -> str:
+    if way.seconds >= best.seconds:
+        return slower(way.seconds, best.seconds)
+    little = "for another pass" if way.stages > best.stages else "for its memory"
+    return f"{slower(way.seconds, best.seconds)}, too little {little}"
