@@ -1,4 +1,4 @@
-"""One exchange under all requests: any schedule gives numpy's elements, on workers and between threads, counted once."""
+"""One exchange under all requests: any schedule gives the elements, on workers and between threads, counted once."""
 
 from __future__ import annotations
 
