@@ -170,14 +170,16 @@ class DistributedArray(RankArrays[Parts]):
             assembly=assembly,
             costs=costs if self._cluster else None,
         )
+        meter = Meter()
         return DistributedArray(
             target,
             self.dtype,
-            lambda: moved(self._parts, plan.transfers, messaging, self._workers),
+            lambda: moved(self._parts, plan.transfers, messaging, self._workers, meter),
             cluster=self._cluster,
             workers=self._workers,
             plan=plan,
             messaging=messaging,
+            meter=meter,
         )
 
     def compute(self, **kwargs: Any) -> np.ndarray:

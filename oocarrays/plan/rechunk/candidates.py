@@ -24,7 +24,7 @@ from oocarrays.mapping.overlap import (
     touched_by_region,
 )
 from oocarrays.plan.cost import Costs, Pipeline, Traffic, Waits, pass_seconds
-from oocarrays.plan.exchange.ordering import load_of
+from oocarrays.plan.exchange.ordering import load_in_place, load_of
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import Access, Method, Pass, unit_chunks
 from oocarrays.plan.resources import Resources
@@ -426,7 +426,8 @@ def _exchanges(problem: Problem, shape: _Shape, touched: Counter[int]) -> int:
 
 def _traffic(problem: Problem, shape: _Shape, lie: _Lie, units: int, batch: int, exchanges: int) -> Traffic:
     source, target, ranks = problem.source, problem.target, problem.ranks
-    load, rounds = load_of(problem.schedule), exchanges // ranks
+    load = (load_of if problem.on_workers else load_in_place)(problem.schedule)
+    rounds = exchanges // ranks
     visits = lie.visits
     whole = visits * source.chunk_bytes
     read_bytes = {

@@ -208,7 +208,7 @@ def plan_rechunk(
     on_threads = resources.workers is None
     may_keep = on_threads and not remote_scratch
     strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or may_keep)]
-    schedules = schedules_for(resources.order, _rank_counts(source, target, resources), in_place=on_threads)
+    schedules = schedules_for(resources.order, _rank_counts(source, target, resources))
     if source.nbytes == 0:
         return nothing_to_move(source, target, resources, strategies[0])
     problems = [
