@@ -162,7 +162,7 @@ def test_chunks_are_read_and_written_with_the_arrays_own_axes(folder: Path, draw
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.data(), st.sampled_from(["independent", "two-phase", "auto"]))
+@given(st.data(), st.sampled_from(["independent", "two-phase", "assembled", "auto"]))
 def test_arrays_are_rechunked_from_one_order_to_another(folder: Path, data: st.DataObject, method: Any) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 24), min_size=1, max_size=3)))
     how = data.draw(ways(len(shape)))
@@ -170,7 +170,7 @@ def test_arrays_are_rechunked_from_one_order_to_another(folder: Path, data: st.D
     array, values = made(folder / "source", shape, here, how), elements(shape)
     array[...] = values
     order = tuple(data.draw(st.permutations(range(len(shape)))))
-    compressors = data.draw(st.sampled_from([(), (ZstdCodec(),)]))
+    compressors = () if method == "assembled" else data.draw(st.sampled_from([(), (ZstdCodec(),)]))
     job = ooc.rechunk(
         folder / "source", folder / "target", chunks=tuple(min(c, n) for c, n in zip(there, shape, strict=True)),
         orientation=order, memory="64MiB", method=method, zarr_format=3, compressors=compressors, overwrite=True,
@@ -180,7 +180,7 @@ def test_arrays_are_rechunked_from_one_order_to_another(folder: Path, data: st.D
     np.testing.assert_array_equal(zarr.open_array(folder / "target", mode="r")[...], values)
     assert describe(target.zarr).chain.pipeline in ("plain", "numcodecs")
     counts, traffic = job.meter, job.plan.passes[0].traffic
-    if len(job.plan.passes) == 1:
+    if len(job.plan.passes) == 1 and job.plan.passes[0].method != "assembled":
         assert (counts.read_requests, counts.write_requests) == (traffic.read_requests, traffic.write_requests)
         if how["codec"] == "plain":
             assert counts.read_bytes == traffic.read_bytes

@@ -335,11 +335,11 @@ def plan_files(
     BudgetError
         Where not one chunk at a time fits; it names the least budget that would do.
     ScheduleError
-        Where there is no such schedule, it does not take so many ranks, or it forwards and ranks are threads.
+        Where there is no such schedule, or it does not take so many ranks.
     InputError
         Where there are more rounds than can be run.
     """
-    order = schedule_for(resources.order, layout.ranks, in_place=resources.workers is None)
+    order = schedule_for(resources.order, layout.ranks)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
     while True:
         rounds = partitions(whole.grid, max(room, 1))

@@ -27,7 +27,7 @@ from oocarrays.storage.pool import shaped
 Part = tuple[Section, np.ndarray | None]
 
 
-def turned_section(section: Section, order: tuple[int, ...]) -> Section:
+def turned_section(section: Section, order: tuple[int, ...] | None) -> Section:
     """A section with its axes in another order.
 
     >>> turned_section(Section((0, 5), (2, 9)), (1, 0))
