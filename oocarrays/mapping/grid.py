@@ -192,7 +192,8 @@ class Stored:
         if self.order is None:
             return self
         grid = ChunkGrid(turned(self.grid.shape, self.order), turned(self.grid.chunks, self.order))
-        return replace(self, grid=grid, order=None)
+        shard = self.shard_chunks and turned(self.shard_chunks, self.order)
+        return replace(self, grid=grid, shard_chunks=shard, order=None)
 
     @property
     def coded(self) -> bool:

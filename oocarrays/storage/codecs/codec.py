@@ -7,7 +7,7 @@ zarr        the rest, through zarr-python
 
 An order of the axes other than their own (``transpose``, or format 2's ``order="F"``) is no codec: what is stored is
 the chunk of a transposed array. The chunks of a shard (Zarr 3, ``sharding_indexed``) are read and made one by one where
-they are of the first two kinds, and lie in C order.
+they are of the first two kinds.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ class Chain:
     """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
 
     @property
+    def lying(self) -> Chain:
+        """The same of an array whose axes stand in the order in which elements lie."""
+        if self.order is None:
+            return self
+        return replace(self, shard=self.shard and self.shard.turned(self.order), order=None)
+
+    @property
     def name(self) -> str | None:
         """The codec's name in the cost model, or None where there is none."""
         if self.compressor is not None:
@@ -69,8 +76,7 @@ def chain_of(array: zarr.Array) -> Chain:
         _format_3(tuple(codecs[0].codecs), array.dtype),
         layout_of(codecs[0], tuple(array.shards or array.chunks)),
     )
-    ours = layout and inner.pipeline != "zarr" and inner.order is None
-    return replace(inner, shard=layout) if ours else Chain(pipeline="zarr")
+    return replace(inner, shard=layout) if layout and inner.pipeline != "zarr" else Chain(pipeline="zarr")
 
 
 def _format_2(metadata: Any) -> Chain:

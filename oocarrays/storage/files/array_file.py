@@ -105,7 +105,7 @@ class ArrayFile:
     def lying(self) -> ArrayFile:
         """The same file with its axes in the order in which elements lie in chunks, so that these lie in C order."""
         order = self.stored.order
-        return self if order is None else replace(self, stored=self.stored.lying, axes=order)
+        return self if order is None else replace(self, stored=self.stored.lying, chain=self.chain.lying, axes=order)
 
     @property
     def dtype(self) -> np.dtype:

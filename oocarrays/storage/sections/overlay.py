@@ -104,10 +104,13 @@ def write_pieces(
     pieces = [(turned(axes, order), values.transpose(order or range(values.ndim))) for axes, values in pieces]
     writer = Sharded(file, meter) if file.chain.shard is not None else Whole(file, meter)
 
-    def needs(index: Index) -> bool:
-        return coverage.needs(turned_back(index, order))
+    needs, inner_needs = (_turned_needs(each, order) for each in (coverage, inner))
+    each_of(writer, overlays(_units(file, pieces), needs, inner_needs), at_once)
 
-    each_of(writer, overlays(_units(file, pieces), needs, inner.needs), at_once)
+
+def _turned_needs(coverage: Coverage, order: tuple[int, ...] | None) -> Needs:
+    """Whether a chunk has to be read first that is named with axes as elements lie."""
+    return lambda index: coverage.needs(turned_back(index, order))
 
 
 def _units(file: ArrayFile, pieces: Sequence[Piece]) -> Iterator[Unit]:
