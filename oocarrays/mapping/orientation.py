@@ -1,12 +1,13 @@
-"""Which axes run along a chunk: what an orientation makes of chunks.
+"""The order in which elements are stored, the axes from the slowest to the fastest: chunks run along the fastest ones.
 
     row, (0, 1)    ┌───────────┐      column, (1, 0)    ┌──┬──┬──┬──┐      the fastest axes run whole,
                    ├───────────┤                        │  │  │  │  │      one is cut to what fits,
                    ├───────────┤                        │  │  │  │  │      the slower ones have length 1
                    └───────────┘                        └──┴──┴──┴──┘
 
-In a chunk the elements lie as Zarr lays them, the last axis fastest, whatever the orientation is: byte ranges of it
-can be read, and a column of a narrow chunk is one short range a row. Thakur 1995, section 5.4.1 (row 8 of Figure 5.5).
+In a chunk, too, the fastest axis runs fastest: a column of a column chunk is one range of its bytes. Arrays of before
+0.6 have chunks that run along an orientation, and in them elements in row order. Thakur 1995, section 5.4.1 (storage
+order: row 8 of Figure 5.5).
 """
 
 from __future__ import annotations
