@@ -132,7 +132,7 @@ class ChunkReader:
 
     def _batch(self) -> Missing:
         """Tell of what is missing of some chunks when they have been read."""
-        return Missing(self.file.presence, self.meter)
+        return Missing(self.file.presence, self.meter, self.file.axes)
 
     def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
         """Return a chunk's first element, and what it has of ``within``."""

@@ -19,7 +19,6 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, Index
 from oocarrays.storage.chunks.blocked import copy
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
@@ -87,16 +86,9 @@ class TurnedReader:
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
         """Whole chunks, each in the memory of the next of ``chunks``, which is in one piece."""
-        with Missing(self.file.presence, self.meter) as missing:
-            yield from self.whole_or(missing, indices, chunks)
-
-    def whole_or(
-        self, missing: Missing, indices: Iterable[Index], chunks: Iterable[np.ndarray]
-    ) -> Iterator[tuple[Index, np.ndarray | None]]:
-        """The same of a larger batch: what is missing is added to what that lacks."""
         shape = turned(self.grid.chunks, self._order)
         rooms = (chunk.reshape(-1).reshape(shape) for chunk in chunks)
-        for index, data in self._reader.whole_or(missing, self._turned(indices), rooms):
+        for index, data in self._reader.whole(self._turned(indices), rooms):
             yield turned_back(index, self._order), None if data is None else data.transpose(self._back)
 
     def _turned(self, indices: Iterable[Index]) -> Iterator[Index]:

@@ -94,7 +94,7 @@ class SectionReader:
         self.out = out
         self.meter = meter
         self._past_cache = past_cache
-        self._missing = Missing(file.presence, meter)
+        self._missing = Missing(file.presence, meter, file.axes)
         self._bytes = out.reshape(-1).view(np.uint8) if plan.packed else np.empty(0, np.uint8)
         self._steps = tuple(math.prod(out.shape[axis + 1 :]) * out.itemsize for axis in range(out.ndim))
 

@@ -191,7 +191,7 @@ class Whole:
 
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         self.file, self._locks, self._receipts = file, ChunkLocks(file), receipts
-        self.missing = Missing(file.presence, meter)
+        self.missing = Missing(file.presence, meter, file.axes)
         self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
         self._pool, self._nbytes = Pool(numpy_bytes), math.prod(self._box.shape) * file.dtype.itemsize
@@ -228,7 +228,7 @@ class InWindows:
         receipts: Unkept = UNKEPT,
     ) -> None:
         self.file, self.meter, self._locks, self._receipts = file, meter, ChunkLocks(file), receipts
-        self.missing = Missing(file.presence, meter)
+        self.missing = Missing(file.presence, meter, file.axes)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
         folder = file.folder
         assert folder is not None, "only local files are read and written in part"
