@@ -48,8 +48,12 @@ class Messages(Tasks):
         return schedule
 
     def packed(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
-        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. Asked when a message goes."""
-        raise NotImplementedError
+        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. By default it is packed already.
+
+        Asked when a message goes.
+        """
+        message: np.ndarray | None = held.messages[final]
+        return message
 
     def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
         """Put what has come, by the rank that packed it, where it belongs; by default it is kept until all has come."""

@@ -19,7 +19,7 @@ from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.collective.write import InPlace
-from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.exchange.messages import Messages
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.steps import Exchange, Key, Taking
@@ -83,10 +83,6 @@ class ShiftRun(Messages, Work):
         return self.files.name
 
     # ------------------------------------------------------------------ what a rank reads
-
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
 
     def _read(self, rank: int) -> Outbox:
         """A rank's borders, each read once, packed for all that see any of them."""

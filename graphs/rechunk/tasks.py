@@ -13,7 +13,7 @@ import numpy as np
 from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.rechunk import exchange, in_place
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import Holding, Outbox, Region, Slab
+from oocarrays.graphs.run.buffers import Holding, Region, Slab
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import ChunkBox
@@ -32,10 +32,6 @@ class RechunkRun(Messages, RechunkState):
     def order(self, round: Round) -> Schedule:
         """Who sends to whom in a partition of a pass."""
         return self.plan.passes[round[0]].schedule
-
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
 
     def placed(self, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]) -> Region:
         """A rank's region, and in it what is to come in a stage."""
