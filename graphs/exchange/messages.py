@@ -48,7 +48,7 @@ class Messages(Tasks):
         return schedule
 
     def packed(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
-        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. By default it is packed already.
+        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. By default it has been.
 
         Asked when a message goes.
         """
