@@ -6,6 +6,9 @@
     read ──┬─► exchange step 0 ─► step 1 ─► … ─► write        two-phase: in each round of a partition every rank reads
     read ──┴─► exchange step 0 ─► step 1 ─► … ─► write        its slab, then takes from one partner a step
 
+                          ┌─► assemble ─► assemble ──┬─► name ─► …             assembled: a chain a rank, too
+                          └─► assemble ─► assemble ──┘
+
     kept: as above for the first partition, whose exchange keeps messages for the others; then
 
     take ─► write ─► take ─► write …                            each rank's own messages, in their order
@@ -57,18 +60,22 @@ class GraphBuilder(Builder):
         return self.add("finish", after=done, rank=0)
 
     def _pass(self, number: int, step: Pass, start: Key) -> list[Key]:
-        if step.method == "independent":
-            return self._independent(number, step, start)
+        if step.assembled:
+            ends = self._chains("assemble", number, step, start)
+            return [self.add("name", number, after=ends or [start], rank=0)]
+        if step.alone:
+            return self._chains("copy", number, step, start)
         return self._packed(number, step, start) if step.packed else self._two_phase(number, step, start)
 
-    def _independent(self, number: int, step: Pass, start: Key) -> list[Key]:
+    def _chains(self, verb: str, number: int, step: Pass, start: Key) -> list[Key]:
+        """The batches of each rank, one after the other; returns the last ones."""
         ends = []
         for rank in range(step.ranks):
             last = None
             for batch in step.batches(rank):
                 if (number, batch, rank) not in self.run.done:
                     after = [start] if last is None else []
-                    last = self.add("copy", number, batch, rank, buffers=(last,), after=after)
+                    last = self.add(verb, number, batch, rank, buffers=(last,), after=after)
             ends += [] if last is None else [last]
         return ends
 

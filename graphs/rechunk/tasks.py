@@ -1,6 +1,7 @@
 """The tasks of a rechunk: regions that a rank builds for itself stand here.
 
-Work that ranks do together stands in `in_place` (threads) and `exchange` (workers).
+Target chunks that are assembled stand in `assembled`, work that ranks do together in `in_place` (threads) and
+`exchange` (workers).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.graphs.exchange.messages import Messages, Round
-from oocarrays.graphs.rechunk import exchange, in_place
+from oocarrays.graphs.rechunk import assembled, exchange, in_place
 from oocarrays.graphs.rechunk.run import RechunkState
 from oocarrays.graphs.run.buffers import Holding, Region, Slab
 from oocarrays.graphs.run.steps import arriving
@@ -26,8 +27,14 @@ class RechunkRun(Messages, RechunkState):
     """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
-        together = (in_place if self.processes is None else exchange).VERBS
+        together = assembled.VERBS | (in_place if self.processes is None else exchange).VERBS
         return together[verb](self, *args, *inputs) if verb in together else super()._do(verb, args, inputs)
+
+    def _start(self, number: int) -> None:
+        """Begin a pass; where its target is assembled go on with what is in it."""
+        super()._start(number)
+        if self.plan.passes[number].assembled and not self.made:
+            assembled.go_on(self, number)
 
     def order(self, round: Round) -> Schedule:
         """Who sends to whom in a partition of a pass."""

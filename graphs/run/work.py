@@ -27,6 +27,8 @@ from oocarrays.storage.stores.durable import Syncer
 
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
+TIMED = ("copy", "assemble", "name")
+"""What says itself how long it read and wrote."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """What is in every key of a graph; Dask may append to it."""
 
@@ -114,7 +116,7 @@ class Work(Tasks):
         try:
             if verb in LOOKS:
                 self.look()
-            with nullcontext() if verb == "copy" else self.meter.phase(verb, args), _found(verb):
+            with nullcontext() if verb in TIMED else self.meter.phase(verb, args), _found(verb):
                 yield
         except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
             if verb == "create":

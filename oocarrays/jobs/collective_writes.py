@@ -119,7 +119,7 @@ def _way(plan: CollectiveWritePlan) -> str:
 
 def _others(plan: CollectiveWritePlan) -> str:
     """What other numbers of aggregators would take."""
-    others = [(count, seconds) for count, seconds in plan.considered if count != len(plan.aggregators)]
+    others = [(each.ranks, each.seconds) for each in plan.considered if each.ranks != len(plan.aggregators)]
     said = (f"{count}: {'too much memory' if s is None else report.seconds_text(s)}" for count, s in others)
     return f" (aggregators {', '.join(said)})" if others else ""
 

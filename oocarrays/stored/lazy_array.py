@@ -137,10 +137,10 @@ class LazyArray(da.Array):  # type: ignore[misc]
         """Return how blocks are read, what each task holds, and what other ways would cost."""
         ways = [
             (
-                each.method,
+                each.name,
                 report.seconds_text(each.seconds),
-                format_bytes(each.task_bytes),
-                format_bytes(each.read_bytes),
+                format_bytes(each.peak_bytes),
+                format_bytes(each.traffic.read_bytes),
                 each.reason,
             )
             for each in self._plan.considered

@@ -19,9 +19,10 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken
+from oocarrays.plan.alternative import CountedAlternative
 from oocarrays.plan.collective.domains import Dealing
-from oocarrays.plan.collective.read import AHEAD, CollectivePlan, Offer
-from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.collective.read import AHEAD, CollectivePlan
+from oocarrays.plan.cost import Costs, Traffic, speed
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
@@ -196,7 +197,7 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
     return max(float(each.max(initial=0)), float(each.sum()) / costs.cores)
 
 
-def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
+def independent_price(plan: CollectivePlan, means: Means) -> CountedAlternative:
     """Price the way in which each rank reads its own."""
     stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
@@ -205,10 +206,10 @@ def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
     lanes = here if means.on_workers else min(plan.ranks, costs.cores)
     seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
     parts = sum(sorted(plan.part_bytes)[-here:])
-    return _offer(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
+    return _price(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
 
 
-def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
+def two_phase_price(plan: CollectivePlan, means: Means) -> CountedAlternative:
     """Price the way in which some ranks read for all, and send."""
     costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
@@ -220,23 +221,27 @@ def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
         overhead = tasks * costs.task_seconds + 2 * plan.ranks * SMALL_TASK_SECONDS
         processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
     seconds = max(processor, _device_seconds(plan, means, reads)) + overhead
-    return _offer(plan, reads, means, held=_held(plan, means), seconds=seconds)
+    return _price(plan, reads, means, held=_held(plan, means), seconds=seconds)
 
 
-def _offer(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> Offer:
+def _price(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> CountedAlternative:
     stored, together = plan.stored, plan.method == "two-phase"
-    return Offer(
-        method=plan.method,
-        partition=plan.partition if together else None,
-        aggregators=len(plan.aggregators),
-        rounds=len(plan.rounds) if together else 1,
+    traffic = Traffic(
         read_requests=int(reads.requests.sum()),
         read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
         decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
         messages=plan.messages,
         exchanged_bytes=plan.exchanged_bytes,
-        held_bytes=held,
+    )
+    return CountedAlternative(
+        name=plan.method,
+        ranks=len(plan.aggregators),
         seconds=seconds,
+        peak_bytes=held,
+        reason="",
+        traffic=traffic,
+        rounds=len(plan.rounds) if together else 1,
+        domains=plan.partition if together else None,
     )
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.coverage import Coverage
 from oocarrays.plan.collective.domains import Domain, Partition
 from oocarrays.plan.cost import Traffic
@@ -77,8 +78,8 @@ class CollectiveWritePlan:
     """Stored bytes over those of elements: an estimate."""
     seconds: float = 0.0
     """Predicted."""
-    considered: tuple[tuple[int, float | None], ...] = ()
-    """How many aggregators were looked at, and the seconds that they were predicted to take; None: too much memory."""
+    considered: tuple[Alternative, ...] = ()
+    """Every number of aggregators that was looked at."""
 
     @property
     def ranks(self) -> int:
