@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,9 @@ class Came:
 
 class Messages(Tasks):
     """The tasks of exchanges: those between threads make no messages."""
+
+    phases: ClassVar[Mapping[str, str]] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
+    """The phase of a plan in which the seconds of each verb count."""
 
     # ------------------------------------------------------------------ what a kind of exchange says
 

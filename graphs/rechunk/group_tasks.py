@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 
@@ -110,6 +110,7 @@ class GroupRun(KeptRun):
         Bytes of the arrays that were rewritten before.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
     plan: GroupPlan
     destination: TargetSpec
 

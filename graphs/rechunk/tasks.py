@@ -7,7 +7,7 @@ Target chunks that are assembled stand in `assembled`, work that ranks do togeth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from oocarrays.storage.stores.pages import allocate
 
 class RechunkRun(Messages, RechunkState):
     """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
+
+    phases: ClassVar[Mapping[str, str]] = {**Messages.phases, "take": "exchange"}
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
         together = assembled.VERBS | (in_place if self.processes is None else exchange).VERBS

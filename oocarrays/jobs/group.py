@@ -36,6 +36,8 @@ from oocarrays.storage.stores.remote import RemoteStore
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
     """The rechunk of a group that has been planned and not yet run: as `RechunkJob`."""
 
+    _counted = ("read requests", "write requests")
+
     @property
     def plan(self) -> GroupPlan:
         """What will be read, sent, written and held: frozen data; ``plan["air"]`` is that of one array."""
@@ -65,9 +67,7 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
     def _measured(self) -> list[tuple[str, str, str]]:
         m = self.meter
         return [
-            ("", "planned", "measured"),
-            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds or 0.0:.2f}"),
-            *report.counted_rows(self.plan.traffic, m, ("read requests", "write requests")),
+            *super()._measured(),
             (
                 "copied as stored",
                 format_bytes(self.plan.copies.nbytes),
