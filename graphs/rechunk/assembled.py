@@ -9,6 +9,8 @@ chunks something was placed, and which pieces hold nothing but the fill value an
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from oocarrays.graphs.rechunk.assembly import Told
@@ -43,6 +45,7 @@ def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: Hol
     if holding is None or holding.empty:
         holding = _holding(step)
     assembly, units, receipts = run.assembly(number), step.batch_units(batch, rank), Receipts()
+    sums: Counter[tuple[int, ...]] = Counter()
     for unit in units:
         with run.meter.phase("read"):
             take = _read(run, number, unit, holding.region)
@@ -50,9 +53,9 @@ def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: Hol
                 following = step.section(step.chunk_box(unit + step.ranks))
                 run.opened(number).reader.announce(step.source.grid.indices(following))
         with run.meter.phase("write"):
-            assembly.place(unit, rank, holding.chunk, take)
+            sums.update(assembly.place(unit, rank, holding.chunk, take))
     with run.meter.phase("write"):
-        assembly.end(units, holding.chunk, receipts)
+        assembly.end(units, holding.chunk, sums, receipts)
     run.record_chunks(part, receipts)
     return holding
 

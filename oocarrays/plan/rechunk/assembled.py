@@ -217,7 +217,8 @@ def _copied_runs(problem: Problem) -> int:
 
 
 def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int, int]:
-    """Pieces of all boxes in all target chunks, and contiguous runs of these in the chunks' files.
+    """Pieces of all boxes in all target chunks, and contiguous runs of these in the chunks' files, at most: where boxes
+    and chunks do not divide each other, some pieces are one run that is counted as several.
 
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> rows, columns = (ChunkGrid.of((64, 64), chunks) for chunks in ((8, 64), (64, 8)))

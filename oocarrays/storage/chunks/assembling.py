@@ -17,9 +17,10 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.access import element_runs, fill_bits, is_fill
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.receipts import checksum
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
-from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
+from oocarrays.storage.stores.blobs import byte_view
 
 Index = tuple[int, ...]
 Take = Callable[[Section, np.ndarray], None]
@@ -42,12 +43,11 @@ class Assembler:
         self.file, self.meter = file, meter
         self.grid = file.stored.grid
         self.chunks = UnfinishedChunks(file.folder, mark, file.stored.chunk_bytes, past_cache=past_cache)
-        self._blobs = LocalBlobs(file.folder)
         self._fill = fill_bits(file)
         self.fill_is_zeros = not any(self._fill)
         """Whether what nobody has placed is the fill value."""
 
-    def place(self, index: Index, piece: Section, stage: np.ndarray, tile: Index, take: Take) -> bool:
+    def place(self, index: Index, piece: Section, stage: np.ndarray, tile: Index, take: Take) -> int | None:
         """Place a piece of a chunk, unless it holds nothing but the fill value.
 
         Parameters
@@ -61,22 +61,35 @@ class Assembler:
 
         Returns
         -------
-        bool
-            Whether it was placed.
+        int or None
+            A checksum of what was placed, for `sum_of`; None where nothing was.
         """
         before: list[Section] = []
-        placed = False
+        placed: int | None = None
         for part in _tiles(piece, tile):
             laid = self._laid(index, part, stage, take)
-            if not placed and is_fill(laid, self._fill):
+            if placed is None and is_fill(laid, self._fill):
                 before.append(part)
                 continue
             if before:  # for which the stage is used
                 self._put_fill(index, before, stage)
                 before, laid = [], self._laid(index, part, stage, take)
             self._put(index, part, laid)
-            placed = True
+            placed = (placed or 0) + self._sum(laid)
         return placed
+
+    def _sum(self, laid: np.ndarray) -> int:
+        """A checksum of some elements, which is 0 of the fill value: it is there whether or not it was placed."""
+        return 0 if is_fill(laid, self._fill) else checksum(byte_view(laid))
+
+    def sum_of(self, chunk: np.ndarray, piece: Section, tile: Index) -> int:
+        """The checksum that `place` has given for a piece of a chunk, of what is there now."""
+        return sum(self._sum(np.ascontiguousarray(chunk[part.slices])) for part in _tiles(piece, tile))
+
+    def read(self, index: Index) -> np.ndarray | None:
+        """What is in a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
+        data = self.chunks.read(self.file.chunk_key(index))
+        return None if data is None else data.view(self.file.dtype).reshape(self.grid.chunks)
 
     def place_fill(self, index: Index, piece: Section, stage: np.ndarray, tile: Index) -> None:
         """Place the fill value, whether or not anything else is in the chunk."""
@@ -115,7 +128,7 @@ class Assembler:
     def skip(self, index: Index, *, fresh: bool) -> None:
         """Store nothing of a chunk: it holds nothing but the fill value."""
         if not fresh:
-            self._blobs.remove(self.file.chunk_key(index))
+            self.chunks.discard(self.file.chunk_key(index))
         self.meter.add(skipped_chunks=1)
 
 
