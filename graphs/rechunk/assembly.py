@@ -16,6 +16,7 @@ from itertools import product
 import numpy as np
 
 from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.assembled import groups
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler, Take
 from oocarrays.storage.journal.receipts import Receipt, Receipts
@@ -98,16 +99,16 @@ class Assembly:
             A checksum of what was placed in each.
         """
         sums: Counter[Index] = Counter()
-        places = list(self.touched(unit))
-        start = rank * len(places) // self.step.ranks
-        for index, piece in places[start:] + places[:start]:
-            placed = self.assembler.place(index, piece, stage, self.step.tile, take)
-            if placed is not None:
-                self._stored[index] = True
-                sums[index] += placed
-            elif not self.leaves_fill:
-                with self._lock:
-                    self._fills[index].add(unit)
+        boxes = list(groups(self.step, unit, len(stage) // self.step.target.itemsize))
+        start = rank * len(boxes) // self.step.ranks
+        for box in boxes[start:] + boxes[:start]:
+            for index, key, placed in self.assembler.place(*box, stage, self.step.tile, take, self.kept):
+                if placed is not None:
+                    self._stored[index] = True
+                    sums[index] += placed
+                elif not self.leaves_fill and key not in self.kept:
+                    with self._lock:
+                        self._fills[index].add(unit)
         return sums
 
     def end(self, units: Iterable[int], stage: np.ndarray, sums: Mapping[Index, int], receipts: Receipts) -> None:
