@@ -33,6 +33,7 @@ from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
+from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.formats import target_settings
@@ -185,7 +186,8 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
             ("array", f"{text(slabs.shape)}, {format_bytes(one.nbytes)}"),
             ("sweeps", f"{plan.sweeps}{most}; depth {text(swept.depth)}, boundary {swept.boundary!r}"),
             ("passes", f"{len(plan.passes)}, of {plan.fuse} sweeps at most"),
-            ("slabs", f"{slabs.count} of height {slabs.height} along axis {slabs.axis}, {plan.ranks} ranks"),
+            ("slabs", f"{slabs_text(slabs)}, {plan.ranks} ranks"),
+            *([("halo", reuse_text(slabs))] if len(slabs.cut_axes) > 1 else []),
             ("tiles", f"{text(swept.tile)}, {one.threads} at one time in a rank"),
             *rows(plan, reads="", writes="", scratch=""),
             ("local files", report.cache_text(slabs.past_cache)),
@@ -209,6 +211,7 @@ def iterate(
     workspace: float | str | None = None,
     axis: int | None = None,
     height: int | None = None,
+    window: Sequence[int | None] | None = None,
     ranks: int | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
@@ -246,7 +249,7 @@ def iterate(
     residual : callable
         ``residual(before, after)`` of a part of the array before and after the last sweep of a pass; the largest of
         all parts counts. By default, with ``until``, the most that an element changes.
-    memory, prefetch, axis, height, ranks
+    memory, prefetch, axis, height, window, ranks
         As in `map_slabs`.
     workspace : float or str
         What the kernel holds beside its block and its result: a multiple of its block, or bytes as ``"64MiB"``.
@@ -297,7 +300,7 @@ def iterate(
         raise InputError(f"{source.store} is local array files: iterate takes one array file, gather_files makes one")
     options = SweepOptions(
         sweeps=sweeps, fuse=fuse, watched=watched is not None, depth=depth, boundary=checked_boundary(boundary),
-        prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, ranks=ranks,
+        prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
