@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations, product
 from operator import mul
+from typing import NamedTuple
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.overlap import (
@@ -23,9 +24,10 @@ from oocarrays.mapping.overlap import (
     tile_shape,
     touched_by_region,
 )
-from oocarrays.plan.cost import Costs, Pipeline, Traffic, Waits, pass_seconds
+from oocarrays.plan.cost import Costs, Phases, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.exchange.ordering import load_of
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.passes import Access, Method, Pass, unit_chunks
 from oocarrays.plan.resources import Resources
 
@@ -34,6 +36,8 @@ BASE_BYTES = 24 * MIB
 """What a run holds beside its buffers: threads' stacks, the graph's first tasks, file names."""
 TASK_BYTES = 4096
 """What the graph holds for each task."""
+HELD = ("stacks", "graph", "index", "regions", "messages", "chunks", "codecs")
+"""Names of what a process holds: of the run, and of all its ranks."""
 TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
 MAX_TASKS = 9_000
@@ -103,6 +107,8 @@ class _Shape:
     depth: int
     behind: bool
     requests: int
+    workspace: tuple[int, int] = (0, 0)
+    """Bytes of chunks that a rank keeps, and of what reading and writing take beside them."""
 
     @property
     def kept(self) -> bool:
@@ -132,16 +138,17 @@ def best_pass(problem: Problem, method: Method) -> Pass:
     Infeasible
         Where even one target chunk a rank is too much.
     """
-    passes = [_count(problem, shape) for shape in _shapes(problem, method)]
-    fitting = [p for p in passes if p.peak_bytes <= problem.resources.budget]
+    counted = [_count(problem, shape) for shape in _shapes(problem, method)]
+    fitting = [each for each in counted if sum(each.held) <= problem.resources.budget]
     if not fitting:
-        raise Infeasible(min(p.peak_bytes for p in passes))
-    return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
+        raise Infeasible(min(sum(each.held) for each in counted))
+    best = min(fitting, key=lambda each: (each.traffic.tasks > MAX_TASKS, each.seconds, sum(each.held)))
+    return best.made(problem)
 
 
 def fits(problem: Problem, method: Method) -> bool:
     """Whether any pass of a method fits: the first one that does ends the search."""
-    return any(_count(problem, shape).peak_bytes <= problem.resources.budget for shape in _shapes(problem, method))
+    return any(sum(_count(problem, shape).held) <= problem.resources.budget for shape in _shapes(problem, method))
 
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
@@ -178,7 +185,8 @@ def _sized(problem: Problem, shape: _Shape) -> Iterator[_Shape]:
     method = shape.method
     for requests in _requests(problem, shape):
         shape = replace(shape, requests=requests)
-        fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * _workspace(problem, shape)
+        shape = replace(shape, workspace=_workspace(problem, shape))
+        fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * sum(shape.workspace)
         held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
         chunks = int((problem.resources.budget - fixed) // held)
         if method == "kept":  # a single partition has no messages to keep
@@ -215,14 +223,14 @@ def _held_regions(problem: Problem, shape: _Shape) -> float:
     return shape.depth + shape.slabs + problem.under_way / problem.ranks
 
 
-def _workspace(problem: Problem, shape: _Shape) -> int:
-    """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept, and what codecs need."""
+def _workspace(problem: Problem, shape: _Shape) -> tuple[int, int]:
+    """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept; and what codecs need."""
     target = problem.target
     held, reading = _reading_workspace(problem, shape)
     putting = shape.requests * target.travel_bytes
     writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.behind + putting)
     never_both = shape.method == "independent" or (problem.on_workers and shape.slabs == shape.depth == 1)
-    return held + (max(reading, writing) if never_both else reading + writing)
+    return held, max(reading, writing) if never_both else reading + writing
 
 
 def _reading_workspace(problem: Problem, shape: _Shape) -> tuple[int, int]:
@@ -311,7 +319,58 @@ def _lie(source: ChunkGrid, sizes: tuple[int, ...], tile: tuple[int, ...]) -> _L
     )
 
 
-def _count(problem: Problem, shape: _Shape) -> Pass:
+class _Counted(NamedTuple):
+    """A candidate that has been counted."""
+
+    shape: _Shape
+    """What it is."""
+    held: tuple[int, ...]
+    """Bytes that a process holds, of each of `HELD`."""
+    seconds: float
+    """Predicted."""
+    phases: Phases
+    """Predicted, of all ranks together."""
+    traffic: Traffic
+    """What moves."""
+    tile: tuple[int, ...]
+    """Elements in each axis of what is read before it is copied."""
+    batch: int
+    """Regions that one task works through."""
+    packed: tuple[int, int]
+    """Bytes of all messages that a rank packs for a partition, and of the longest."""
+
+    def made(self, problem: Problem) -> Pass:
+        """Make it a pass."""
+        source, shape, workers = problem.source, self.shape, problem.on_workers
+        return Pass(
+            source=source,
+            target=problem.target,
+            method=shape.method,
+            access=shape.access,
+            ranks=problem.ranks,
+            region=shape.region,
+            split=shape.split,
+            slab=shape.slab,
+            slabs=shape.slabs,
+            depth=shape.depth,
+            tile=self.tile,
+            batch=self.batch,
+            packed=workers and shape.method == "two-phase",
+            synchronous=problem.resources.synchronous,
+            outbox_bytes=self.packed[0],
+            message_bytes=self.packed[1],
+            requests=shape.requests,
+            write_behind=shape.behind,
+            read_ahead=source.local and self.traffic.read_bytes <= problem.costs.cache_bytes,
+            traffic=self.traffic,
+            memory=Memory(tuple(zip(HELD, self.held, strict=True))),
+            seconds=self.seconds,
+            phases=self.phases,
+            exchange=None if shape.method == "independent" else problem.schedule,
+        )
+
+
+def _count(problem: Problem, shape: _Shape) -> _Counted:
     """Count a candidate: what it moves, holds and takes."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
@@ -328,9 +387,8 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     traffic = _traffic(problem, shape, lie, units, batch, exchanges)
     turns = exchanges * shape.slabs or units
     region_bytes = math.prod(shape.region) * target.chunk_bytes
-    outbox_bytes, message_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
-    holds = shape.depth * region_bytes + shape.slabs * outbox_bytes + problem.under_way * message_bytes
-    workspace = _workspace(problem, shape)
+    outbox, message = packed_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
+    each = shape.depth * region_bytes, shape.slabs * outbox + problem.under_way * message, *shape.workspace
     seconds, phases = pass_seconds(
         traffic,
         problem.costs,
@@ -341,7 +399,7 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
             turns=turns,
             idle=_idle(problem, shape, units),
             workers=problem.on_workers,
-            touched=ranks * (holds + workspace),
+            touched=ranks * sum(each),
             synchronous=problem.resources.synchronous,
             ahead=shape.slabs > 1,
             behind=shape.behind or not target.made or bool(target.travel_bytes),
@@ -349,32 +407,8 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
         ),
     )
     graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
-    return Pass(
-        source=source,
-        target=target,
-        method=shape.method,
-        access=shape.access,
-        ranks=ranks,
-        region=shape.region,
-        split=shape.split,
-        slab=shape.slab,
-        slabs=shape.slabs,
-        depth=shape.depth,
-        tile=tile,
-        batch=batch,
-        packed=packed,
-        synchronous=problem.resources.synchronous,
-        outbox_bytes=outbox_bytes,
-        message_bytes=message_bytes,
-        requests=shape.requests,
-        write_behind=shape.behind,
-        read_ahead=source.local and traffic.read_bytes <= problem.costs.cache_bytes,
-        traffic=traffic,
-        peak_bytes=BASE_BYTES + graph + source.index_workspace + problem.neighbours * (holds + workspace),
-        seconds=seconds,
-        phases=phases,
-        exchange=None if shape.method == "independent" else problem.schedule,
-    )
+    held = BASE_BYTES, graph, source.index_workspace, *(problem.neighbours * nbytes for nbytes in each)
+    return _Counted(shape, held, seconds, phases, traffic, tile, batch, packed_bytes)
 
 
 def _waits(problem: Problem, shape: _Shape, traffic: Traffic, units: int, exchanges: int) -> Waits:

@@ -29,6 +29,7 @@ from oocarrays.mapping.layouts.distribution import GenBlock
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
+from oocarrays.plan.memory import Holding, Memory
 
 Method = Literal["independent", "two-phase", "kept"]
 Access = Literal["mapped", "ranges", "sieved", "chunks"]
@@ -39,7 +40,7 @@ ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class Pass(Holding):
     """How one array is rewritten as another, by whom, in which pieces."""
 
     source: Stored
@@ -84,8 +85,8 @@ class Pass:
     """Whether the operating system is asked to fetch the next chunks whole."""
     traffic: Traffic
     """What moves."""
-    peak_bytes: int
-    """Bytes held at one time, at most, by all ranks together."""
+    memory: Memory = field(compare=False, metadata={"json": "peak_bytes"})
+    """Held at one time, at most, by all ranks together; a journal has its bytes in all."""
     seconds: float
     """Predicted."""
     phases: Phases

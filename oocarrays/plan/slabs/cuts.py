@@ -55,7 +55,7 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
         if plan.fits:
             return plan
         tried.append(plan)
-    least = min(tried, key=lambda plan: plan.bare_bytes)
+    least = min(tried, key=lambda plan: plan.bare.nbytes)
     raise BudgetError(asked.budget, least.peak_bytes, "one slab")
 
 
@@ -118,7 +118,7 @@ class _Cut:
         plans = {n: self.plan(axis, min(n * unit, extent), ranks) for n in units}
         found = next((n for n in units if plans[n].fits), None)
         if found is None:
-            return min(plans.values(), key=lambda plan: plan.bare_bytes)
+            return min(plans.values(), key=lambda plan: plan.bare.nbytes)
         return self._taller(axis, found, min(2 * found, wanted), ranks)
 
     def _wanted(self, axis: int, ranks: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
+from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.plan.slabs.geometry import SlabGeometry
 from oocarrays.plan.slabs.kinds import alike
@@ -29,7 +30,7 @@ RESULTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlabPlan(SlabGeometry):
+class SlabPlan(SlabGeometry, Holding):
     """How arrays of one shape pass through a window, and what that takes."""
 
     @property
@@ -38,25 +39,33 @@ class SlabPlan(SlabGeometry):
         return {name: getattr(self, name) for name in CUT}
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that one process holds at one time, at most: windows, what is handed on, results, what codecs and the
-        kernel need."""
-        return self.bare_bytes + self.ranks_here * self.coding_bytes
+    def memory(self) -> Memory:
+        """Held by one process at one time, at most: windows, what is handed on, results, what codecs and the kernel
+        need."""
+        return self.bare + self._coding
 
     @property
-    def bare_bytes(self) -> int:
+    def bare(self) -> Memory:
         """The same without what codecs need."""
         size = sum(source.itemsize for source in self.sources)
         window, band = math.prod(self._largest(self.depth)), math.prod(self._largest([0] * len(self.shape)))
-        handed = 2 * self.held * max(window - band, 0) * size
-        each = self.held * window * size + handed + RESULTS * self.result_bytes + self.workspace
-        lingering = max(window * size, self.result_bytes)  # the scheduler holds what it was given last
-        return self.ranks_here * each + lingering + self.count * SLAB_BYTES + PROCESS_BYTES
+        each = Memory.of(
+            windows=self.held * window * size,
+            handed_on=2 * self.held * max(window - band, 0) * size,
+            results=RESULTS * self.result_bytes,
+            kernel=self.workspace,
+        )
+        return each * self.ranks_here + Memory.of(
+            given_last=max(window * size, self.result_bytes),  # by the scheduler
+            graph=self.count * SLAB_BYTES,
+            stacks=PROCESS_BYTES,
+        )
 
     @property
     def fits(self) -> bool:
         """Whether it keeps to its budget."""
-        return self.bare_bytes <= self.budget and self.peak_bytes <= self.budget
+        bare = self.bare.nbytes
+        return bare <= self.budget and bare + self._coding.nbytes <= self.budget
 
     @property
     def ranks_here(self) -> int:
@@ -69,12 +78,12 @@ class SlabPlan(SlabGeometry):
         return math.prod(self._largest(self.depth)) * sum(target.itemsize for target in self.targets)
 
     @property
-    def coding_bytes(self) -> int:
-        """Bytes that reading one slab and writing another hold beside them, at most."""
+    def _coding(self) -> Memory:
+        """Held beside slabs where one is read and another written, at most."""
         wide = self._largest([0] * len(self.shape) if self.reuse else self.depth)
         reads = (reading(source, _longest(source, wide)).held_bytes for source in self.sources)
         writes = (plan_section_write(target, _longest(target, wide)).held_bytes for target in self.targets)
-        return max(reads, default=0) + max(writes, default=0)
+        return Memory.of(codecs=max(reads, default=0) + max(writes, default=0)) * self.ranks_here
 
     @property
     def source_bytes(self) -> int:
