@@ -51,7 +51,7 @@ SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
 
 
 def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
-    """What the tasks of a block made, checked against what the lazy array said of it.
+    """Check what the tasks of a block made against what the lazy array said of it.
 
     Raises
     ------

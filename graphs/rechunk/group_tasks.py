@@ -255,7 +255,7 @@ class GroupRun(KeptRun):
 
     def _tidy(self, members: Sequence[MemberRun]) -> None:
         """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
-        array_file.remove_partials(self.destination.store)
+        array_file.remove_partials(self.destination.store, set().union(*(member.marks for member in members)))
         for name in self.content["members"]:
             store = member_store(self.destination.store, name)
             if array_file.is_finished(store):

@@ -170,14 +170,16 @@ class DistributedArray(RankArrays[Parts]):
             assembly=assembly,
             costs=costs if self._cluster else None,
         )
+        meter = Meter()
         return DistributedArray(
             target,
             self.dtype,
-            lambda: moved(self._parts, plan.transfers, messaging, self._workers),
+            lambda: moved(self._parts, plan.transfers, messaging, self._workers, meter),
             cluster=self._cluster,
             workers=self._workers,
             plan=plan,
             messaging=messaging,
+            meter=meter,
         )
 
     def compute(self, **kwargs: Any) -> np.ndarray:
@@ -225,7 +227,7 @@ class DistributedArray(RankArrays[Parts]):
         ]
 
     def explain(self) -> str:
-        """What each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
+        """Say what each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
         text = report.table(self._rows())
         if self._read:
             return f"{text}\n\n{plan_text(self._read)}"

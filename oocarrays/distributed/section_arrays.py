@@ -74,7 +74,7 @@ class SectionArrays(RankLists):
         ]
 
     def explain(self) -> str:
-        """What each rank gets, who reads it, and what other ways would cost."""
+        """Say what each rank gets, who reads it, and what other ways would cost."""
         return f"{report.table(self._rows())}\n\n{plan_text(self._plan)}"
 
     def __repr__(self) -> str:

@@ -130,8 +130,7 @@ def scatter_files(
     compressors, filters, zarr_format
         As in `rechunk`: by default those of ``a``.
     memory, schedule, overwrite, storage_options, scheduler, workers
-        As in `rechunk`; the schedule must be one that does not forward. What a run that was killed has left is
-        unfinished, and is written again with ``overwrite``.
+        As in `rechunk`. What a run that was killed has left is unfinished, and is written again with ``overwrite``.
 
     Returns
     -------

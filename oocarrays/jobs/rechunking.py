@@ -182,7 +182,7 @@ def rechunk(
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
-    method: Literal["auto", "independent", "two-phase", "kept", "staged"] = "auto",
+    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"] = "auto",
     schedule: str | None = None,
     compressors: Any = None,
     filters: Any = None,
@@ -222,10 +222,11 @@ def rechunk(
     ranks : int
         Logical processors; by default the plan chooses.
     method : str
-        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
+        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"assembled"``,
+        ``"staged"``.
     schedule : str
         The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
-        ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; by
+        ``"pex-gen-shift"``, ``"gen"``, ``"rex"`` or ``"ipex"``, of which the last two forward between workers; by
         default the setting ``oocarrays.schedule``, and where that is ``"auto"`` the one of least predicted time.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
@@ -318,7 +319,7 @@ def _planned(
     chunks: Any,
     *,
     orientation: Any,
-    method: Literal["auto", "independent", "two-phase", "kept", "staged"],
+    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"],
     shards: ChunksLike | None,
     zarr_format: Literal[2, 3] | None,
     compressors: Any,

@@ -89,7 +89,7 @@ def shift_files(
         raise TargetError(f"{a.store} is opened for reading: open it with mode='r+' to write to it")
     cluster = cluster_of(a.disks.client or scheduler, workers)
     resources = resources_of(cluster, memory, schedule)
-    order = schedule_for(resources.order, a.ranks, in_place=cluster is None)
+    order = schedule_for(resources.order, a.ranks)
     plan = ShiftPlan(
         halos=Halos.of(a.layout, a.depth, boundary),
         read=a.stored,

@@ -147,7 +147,8 @@ def _chunks_a_line(panel: Panel, window: tuple[int, int], axis: int) -> int:
 
 def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
     """Which colour is which rank, and what the numbers are."""
-    what = {"independent": "each rank's turns", "staged": "turns or partitions"}.get(plan.strategy, "partitions")
+    turns = "each rank's turns"
+    what = {"independent": turns, "assembled": turns, "staged": "turns or partitions"}.get(plan.strategy, "partitions")
     shown = [
         Patch(facecolor=color, label=f"rank {rank}") for rank, color in zip(range(plan.ranks), COLORS, strict=False)
     ]

@@ -118,11 +118,13 @@ ACCESS_WORDS = {
 def pass_text(step: Pass) -> str:
     """Describe one pass in a few words."""
     reads = ACCESS_WORDS[step.access]
-    unit = "regions" if step.method == "independent" else "partitions"
+    unit = {"independent": "regions", "assembled": "boxes"}.get(step.method, "partitions")
+    side = "source" if step.assembled else "target"
     return (
-        f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} target chunks "
-        f"({shape_text(step.target.grid.chunks)} each), {reads}, {step.ranks} ranks"
-        + (f", {step.schedule.name}" if step.method != "independent" else "")
+        f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} {side} chunks "
+        f"({shape_text(step.cut.chunks)} each), {reads}, {step.ranks} ranks"
+        + ("" if step.alone else f", {step.schedule.name}")
+        + (f", {step.traffic.placed_runs} runs in place" if step.assembled else "")
         + (f", {step.requests} requests a rank under way" if step.requests > 1 else "")
     )
 

@@ -22,6 +22,7 @@ from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.lazy.blocks import plan_blocks
 from oocarrays.plan.lazy.reads import SIEVE_BYTES, plan_lazy_reads
 from oocarrays.plan.memory import Memory, largest
+from oocarrays.plan.rechunk.assembled import COUNTER_BYTES
 from oocarrays.plan.rechunk.candidates import BASE_BYTES, TASK_BYTES
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
 from oocarrays.plan.rechunk.plan import plan_rechunk
@@ -64,6 +65,20 @@ def test_a_rechunk_holds_its_stacks_its_graph_and_what_each_rank_does(workers: i
     assert step.memory["chunks"] == (here * step.slab * step.slabs * CHUNK if workers is None else CHUNK)
     assert step.memory["codecs"] >= here * step.slabs * 1000
     assert plan.peak_bytes == sum(terms(plan.memory).values()) <= plan.budget
+
+
+def test_a_rank_that_assembles_holds_a_box_and_a_stage() -> None:
+    (step,) = plan_rechunk(CODED, COLUMNS, Resources(budget=64 * MIB, ranks=2), method="assembled").passes
+    box, stage = int(np.prod(step.region)) * CHUNK, int(np.prod(step.tile)) * 4
+    assert terms(step.memory) == {
+        "stacks": BASE_BYTES,
+        "graph": step.traffic.tasks * TASK_BYTES,
+        "index": 70,
+        "counters": 16 * COUNTER_BYTES,
+        "regions": 2 * box,
+        "chunks": 2 * stage,
+        "codecs": 2 * 1000,
+    }
 
 
 def test_a_group_holds_what_its_largest_array_does_or_what_is_copied() -> None:

@@ -37,7 +37,7 @@ SMALL_TASK_SECONDS = 1e-4
 
 
 class _Price(NamedTuple):
-    """What it takes to read a section by ranges."""
+    """Price of reading a section by ranges."""
 
     requests: int
     """Ranges."""
@@ -125,7 +125,7 @@ def _messages(plan: CollectivePlan, at_once: int) -> int:
 
 
 class _Reads(NamedTuple):
-    """What each rank reads of a file."""
+    """Reads of each rank of a file."""
 
     requests: np.ndarray
     """Of chunks, or of ranges in them."""
@@ -136,7 +136,7 @@ class _Reads(NamedTuple):
 
 
 def _reads(plan: CollectivePlan, means: Means) -> _Reads:
-    """What each rank reads: whole chunks where they are coded, and ranges where that can be."""
+    """Count the reads of each rank: whole chunks where they are coded, and ranges where that can be."""
     stored, costs, chunks = plan.stored, means.costs, np.array(plan.chunks_read, np.int64)
     if stored.coded:
         request = costs.request_seconds if stored.local else costs.store_request_seconds
@@ -152,14 +152,14 @@ def _reads(plan: CollectivePlan, means: Means) -> _Reads:
 
 
 def _box_price(plan: CollectivePlan, box: Section, means: Means) -> _Price:
-    """What it takes to read what is wanted of a box."""
+    """Price the read of what is wanted of a box."""
     if box not in means.known:
         means.known[box] = _price_of(plan.stored, plan.tight(box), plan.is_packed(box), means)
     return means.known[box]
 
 
 def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
-    """What it takes to read a section: the same wherever it lies, if it lies alike in its chunks."""
+    """Price the read of a section: the same wherever it lies, if it lies alike in its chunks."""
     key = packed, *map(_in_chunks, axes, stored.grid.chunks)
     if key not in means.known:
         plan = SectionPlan(

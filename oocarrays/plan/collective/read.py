@@ -48,10 +48,10 @@ AHEAD = 2
 
 @dataclass(frozen=True)
 class Rounds:
-    """What each aggregator reads in each round, whatever the order of messages."""
+    """Reads of each aggregator in each round, whatever the order of messages."""
 
     table: AccessTable = field(compare=False)
-    """What each rank wants of any box."""
+    """Return the table that says what each rank wants of any box."""
     boxes: tuple[Round, ...] = ()
     """What is read at one time."""
 
@@ -152,11 +152,11 @@ class CollectivePlan:
 
     @property
     def table(self) -> AccessTable:
-        """What each rank wants of any box."""
+        """Return the table that says what each rank wants of any box."""
         return self.read.table
 
     def tight(self, box: Section) -> Axes:
-        """What is read of a box: the smallest section that holds what all ranks want of it."""
+        """Return the section that is read of a box: the smallest that holds what all ranks want of it."""
         return self.table.tight(box)
 
     def places(self, box: Section, rank: int) -> tuple[Place, Place]:
@@ -164,8 +164,8 @@ class CollectivePlan:
         return places(self.requests[rank], box, self.tight(box))
 
     def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
-        """What a rank reads in a round, in pieces that a processor's cache holds where chunks are coded, which takes a
-        copy anyway: each made of whole chunks, and what is read of it."""
+        """Yield a rank's reads in a round, in pieces that a processor's cache holds where chunks are coded, which takes
+        a copy anyway: each made of whole chunks, and what is read of it."""
         for box in self.rounds[number][rank]:
             for piece in _tiles(self.stored, box) if self.stored.coded else [box]:
                 read = common(self.tight(box), piece)

@@ -89,7 +89,7 @@ class CollectiveWritePlan(Holding):
 
     @property
     def requests(self) -> tuple[Axes, ...]:
-        """What each rank writes: the file access descriptor (FAD)."""
+        """Return the requests of each rank: the file access descriptor (FAD)."""
         return self.coverage.requests
 
     @cached_property
@@ -153,7 +153,7 @@ class CollectiveWritePlan(Holding):
 
     @cached_property
     def traffic(self) -> Traffic:
-        """What is read, written and sent: exact where nothing is coded, no chunk missing, and none all fill value."""
+        """Count what is read, written and sent: exact where nothing is coded, no chunk missing, and none all fill."""
         stored, units, inner = self.stored, self.coverage, self.inner
         coded = stored.itemsize * inner.grid.chunk_size if stored.coded else 0
         messages, exchanged = self._messages()

@@ -209,7 +209,7 @@ class _Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """What is read, as which blocks, in how much memory a task."""
+    """Problem of reading an array as blocks, in the memory of a task."""
 
     stored: Stored
     axes: tuple[range, ...]
