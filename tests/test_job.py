@@ -201,6 +201,14 @@ def test_explain_names_every_strategy_and_why_not(
             assert considered.peak_bytes > job.plan.budget
 
 
+def test_explain_says_what_is_held_term_by_term(source: Path, tmp_path: Path) -> None:
+    job = plan(source, tmp_path / "target.zarr")
+    held = job.explain().partition("held at one time, at most\n")[2].partition("\n\n")[0]
+    rows = dict(line.split(maxsplit=1) for line in held.splitlines())
+    assert rows.keys() == {name for name, nbytes in job.plan.memory.terms if nbytes}
+    assert rows["stacks"] == "24.00 MiB"
+
+
 def test_explain_sets_what_was_measured_beside_what_was_planned(source: Path, tmp_path: Path) -> None:
     job = plan(source, tmp_path / "target.zarr")
     assert "measured" not in job.explain()

@@ -70,6 +70,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
     def explain(self) -> str:
         """The plan, with every way that was looked at and its cost, and after a run what was measured."""
         text = "\n".join([self._planned(), *self.notices])
+        text += f"\n\n{report.memory_text(self.plan.memory)}"
         rows = [(each.name, missing_text(each.count_missing(), each.chunks)) for each in self._sources()]
         if rows:
             text += f"\n\nchunks missing\n{report.table(rows, indent='  ')}"

@@ -8,7 +8,7 @@ from oocarrays.plan.alternative import CountedAlternative
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.cost import Traffic
 from oocarrays.show.planned import rows
-from oocarrays.show.report import table
+from oocarrays.show.report import memory_text, table
 
 HEAD = ("method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds")
 
@@ -59,8 +59,8 @@ def why(plan: CollectivePlan) -> str:
 
 
 def plan_text(plan: CollectivePlan) -> str:
-    """Every way that was looked at, the cheapest first."""
-    return table([HEAD, *map(_row, plan.considered)])
+    """Every way that was looked at, the cheapest first, and what the one that was taken holds."""
+    return f"{table([HEAD, *map(_row, plan.considered)])}\n\n{memory_text(plan.memory)}"
 
 
 def _row(way: CountedAlternative) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from dask.utils import format_bytes, format_time
 
 from oocarrays.plan.lazy.blocks import BlocksPlan, DatasetPlan
+from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.planned import rows
@@ -153,6 +154,18 @@ def considered_rows(plan: RechunkPlan) -> list[tuple[str, ...]]:
         for c in plan.considered
     ]
     return [("strategy", "ranks", "seconds", "memory", ""), *rows]
+
+
+def memory_text(memory: Memory) -> str:
+    """Return what is held at one time, a row each for what holds any.
+
+    >>> print(memory_text(Memory.of(stacks=2**20, index=0, handed_on=2**10)))
+    held at one time, at most
+      stacks     1.00 MiB
+      handed on  1.00 kiB
+    """
+    rows = [(name.replace("_", " "), format_bytes(nbytes)) for name, nbytes in memory.terms if nbytes]
+    return f"held at one time, at most\n{table(rows or [('nothing',)], indent='  ')}"
 
 
 def explain(plan: RechunkPlan) -> str:

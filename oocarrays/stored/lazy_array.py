@@ -147,7 +147,8 @@ class LazyArray(da.Array):  # type: ignore[misc]
             for each in self._plan.considered
         ]
         head = ("method", "predicted", "a task holds", "stored bytes read", "")
-        return f"{report.table(self._rows())}\n\n{report.table([head, *ways])}"
+        tables = report.table(self._rows()), report.table([head, *ways]), report.memory_text(self._plan.memory)
+        return "\n\n".join(tables)
 
     def _rows(self) -> list[tuple[str, str]]:
         plan, about = self._plan, "" if self._plan.exact else " (estimate)"

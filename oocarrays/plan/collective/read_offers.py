@@ -25,7 +25,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.alternative import TAKEN, CountedAlternative, slower, too_large
-from oocarrays.plan.collective.cost import Means, fixed_bytes, independent_price, two_phase_price
+from oocarrays.plan.collective.cost import Means, priced
 from oocarrays.plan.collective.domains import Deal, Dealing, Partition, spaced
 from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
@@ -205,7 +205,7 @@ def _plans(
     aggregators where requests conform, unless they are asked for."""
     if "independent" in methods:
         plan = independent(stored, table.requests, workers=means.resources.workers, table=table)
-        yield (alone := replace(plan, price=independent_price(plan, means)))
+        yield (alone := priced(plan, means))
         if _conforms(alone, means):
             return
     for number, some in enumerate(sets if "two-phase" in methods else []):
@@ -237,7 +237,7 @@ def _fitted(
         best = _ordered(plan, means)
         if _price(best).peak_bytes <= means.budget or buffer_bytes <= least:
             break
-        fixed = fixed_bytes(best, means)
+        fixed = best.memory["parts"] + best.memory["reading"]
         left = max(means.budget - fixed, 0) / max(_price(best).peak_bytes - fixed, 1)
         buffer_bytes = max(int(best.round_bytes * left), least)
     return best
@@ -252,19 +252,16 @@ def _least_buffer(stored: Stored, table: AccessTable) -> int:
 def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
     the budget."""
-    best = _priced(plan, means.schedule if isinstance(means.schedule, Schedule) else None, means)
+    best = priced(replace(plan, schedule=means.schedule if isinstance(means.schedule, Schedule) else None), means)
     if means.schedule != "auto" or _price(best).peak_bytes <= means.budget:
         return best
     return min(best, _in_steps(plan, means), key=lambda each: _price(each).peak_bytes)
-
-
-def _priced(plan: CollectivePlan, schedule: Schedule | None, means: Means) -> CollectivePlan:
-    ordered = replace(plan, schedule=schedule)
-    return replace(ordered, price=two_phase_price(ordered, means))
 
 
 def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """The same plan with the cheapest order in which a rank has one partner at a time."""
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
-    return _priced(plan, cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs)), means)
+    return priced(
+        replace(plan, schedule=cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs))), means
+    )

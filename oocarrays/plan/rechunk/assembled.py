@@ -23,7 +23,7 @@ from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk.candidates import BASE_BYTES, MIB, REQUESTS, TASK_BYTES, Problem
+from oocarrays.plan.rechunk.candidates import BASE_BYTES, MIB, REQUESTS, TASK_BYTES, Counted, Problem, Shape
 from oocarrays.plan.rechunk.passes import Pass
 
 STAGE_BYTES = 4 * MIB
@@ -39,7 +39,7 @@ def can_assemble(target: Stored) -> bool:
     return target.local and not target.made
 
 
-def assembled_passes(problem: Problem) -> Iterator[Pass]:
+def assembled_passes(problem: Problem) -> Iterator[Counted]:
     """Every box of source chunks that is worth a look, counted; none where the target is not stored plain."""
     if not can_assemble(problem.target):
         return
@@ -59,8 +59,12 @@ def _requests(problem: Problem) -> list[int]:
 
 def _fixed(problem: Problem) -> int:
     """Bytes that a process holds whatever its ranks do."""
-    counters = 0 if problem.on_workers else problem.target.grid.count * COUNTER_BYTES
-    return BASE_BYTES + problem.source.index_workspace + counters
+    return BASE_BYTES + problem.source.index_workspace + _counters(problem)
+
+
+def _counters(problem: Problem) -> int:
+    """Bytes of what a process knows of the target's chunks."""
+    return 0 if problem.on_workers else problem.target.grid.count * COUNTER_BYTES
 
 
 def _workspace(problem: Problem, requests: int) -> int:
@@ -93,7 +97,7 @@ def _lengths(count: int, source: int, target: int, *, fine: bool) -> list[int]:
     return sorted({*(n for n in more if n < count), count})
 
 
-def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Pass:
+def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
     """Count a candidate: what it moves, holds and takes."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     units = math.prod(map(ceil_div, source.grid.counts, region))
@@ -119,32 +123,21 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Pass:
             waits=_waits(problem, units, requests),
         ),
     )
-    graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
-    return Pass(
-        source=source,
-        target=target,
+    shape = Shape(
         method="assembled",
         access="chunks",
-        ranks=ranks,
         region=region,
         split=0,
         slab=1,
         slabs=1,
         depth=1,
-        tile=tile,
-        batch=batch,
-        packed=False,
-        synchronous=problem.resources.synchronous,
-        outbox_bytes=0,
-        message_bytes=0,
+        behind=False,
         requests=requests,
-        write_behind=False,
-        read_ahead=source.local,
-        traffic=traffic,
-        peak_bytes=_fixed(problem) + graph + problem.neighbours * held,
-        seconds=seconds,
-        phases=phases,
     )
+    graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
+    each = tuple(problem.neighbours * nbytes for nbytes in (box_bytes, 0, stage, _workspace(problem, requests)))
+    process = BASE_BYTES, graph, source.index_workspace, _counters(problem)
+    return Counted(shape, process + each, seconds, phases, traffic, tile, batch, source.local)
 
 
 def _waits(problem: Problem, units: int, requests: int) -> Waits:

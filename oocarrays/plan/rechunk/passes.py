@@ -34,6 +34,7 @@ from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
+from oocarrays.plan.memory import Holding, Memory
 
 Method = Literal["independent", "two-phase", "kept", "assembled"]
 ALONE: tuple[Method, ...] = ("independent", "assembled")
@@ -46,7 +47,7 @@ ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class Pass(Holding):
     """How one array is rewritten as another, by whom, in which pieces."""
 
     source: Stored
@@ -93,8 +94,8 @@ class Pass:
     """Whether the operating system is asked to fetch the next chunks whole."""
     traffic: Traffic
     """What moves."""
-    peak_bytes: int
-    """Bytes held at one time, at most, by all ranks together."""
+    memory: Memory = field(compare=False, metadata={"json": "peak_bytes"})
+    """Held at one time, at most, by all ranks together; a journal has its bytes in all."""
     seconds: float
     """Predicted."""
     phases: Phases

@@ -67,7 +67,7 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
 
 def _least(plans: Iterable[SlabPlan]) -> int:
     """Bytes of the plan that takes least."""
-    bare = sorted(((plan.bare_bytes, number, plan) for number, plan in enumerate(plans)))
+    bare = sorted(((plan.bare.nbytes, number, plan) for number, plan in enumerate(plans)))
     least = bare[0][-1].peak_bytes
     for nbytes, _, plan in bare:
         if nbytes >= least:
@@ -219,7 +219,7 @@ class _Cut:
         for count in self.counts:
             if count <= most:
                 here = least if count == self.counts[-1] else self._windows(count)
-                few = sorted((plan for plan in here if plan.bare_bytes <= plan.budget), key=lambda plan: plan.count)
+                few = sorted((plan for plan in here if plan.bare.nbytes <= plan.budget), key=lambda plan: plan.count)
                 fitting = list(islice((plan for plan in few if plan.fits), PRICED))
                 if fitting:
                     return min(fitting, key=seconds)
@@ -244,5 +244,5 @@ class _Cut:
         """For how many ranks of one process there is room, at most."""
         if len(self.counts) == 1:
             return self.counts[0]
-        each = plan.rank_bytes
-        return (plan.budget - plan.bare_bytes + each) // each
+        each = plan.of_rank.nbytes
+        return (plan.budget - plan.bare.nbytes + each) // each

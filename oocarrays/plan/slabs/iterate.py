@@ -22,6 +22,7 @@ from typing import Any, Literal
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic
+from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.slabs.cuts import WORKSPACE, plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -72,7 +73,7 @@ class SweptPass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IteratePlan:
+class IteratePlan(Holding):
     """How an array is swept many times."""
 
     fuse: int
@@ -121,10 +122,10 @@ class IteratePlan:
         return sum(each.nbytes for each in self.passes)
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that one process holds at one time, at most."""
+    def memory(self) -> Memory:
+        """Held by one process at one time, at most."""
         copy = [(self.copy, 1)] if self.copy else []
-        return max(each.slabs.peak_bytes for each, _ in [*alike(self.passes), *copy])
+        return largest(*(each.slabs.memory for each, _ in [*alike(self.passes), *copy]))
 
     @property
     def scratch_bytes(self) -> int:
@@ -290,7 +291,7 @@ class _Passes:
         shape, itemsize, edge = source.grid.shape, source.itemsize, options.boundary
         assert isinstance(options.depth, tuple), "options have been checked"
         sweeps = Sweeps.of(shape, count, options.depth, edge, itemsize, together=together)
-        held, beyond = threads * self._held(sweeps, itemsize), edge if edge == "periodic" else "none"
+        held, beyond = threads * self._held(sweeps, itemsize).nbytes, edge if edge == "periodic" else "none"
         asked = replace(options, depth=sweeps.reach, boundary=beyond, workspace=held)
         slabs = plan_slabs([source], [target], asked)
         idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
@@ -300,10 +301,14 @@ class _Passes:
                 return self._cut(count, source, target, same, idle, together=together)
         return SweptPass(slabs=slabs, sweeps=sweeps, threads=threads, together=together)
 
-    def _held(self, sweeps: Sweeps, itemsize: int) -> int:
-        """Bytes that sweeping a tile holds: buffers, a kernel's result and its workspace, residuals."""
+    def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
+        """Say what sweeping a tile holds: buffers, what a kernel does, residuals."""
         block = sweeps.block_bytes(itemsize)
         asked = self.options.workspace
         multiple = WORKSPACE if asked is None else asked
-        kernel = multiple if isinstance(multiple, int) else int(multiple * block)
-        return sweeps.held_bytes(itemsize) + kernel + (1 + 3 * self.options.watched) * block
+        return Memory.of(
+            buffers=sweeps.held_bytes(itemsize),
+            results=block,
+            kernel=multiple if isinstance(multiple, int) else int(multiple * block),
+            residuals=3 * self.options.watched * block,
+        )

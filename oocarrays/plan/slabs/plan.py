@@ -13,6 +13,7 @@ from typing import Any
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
+from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.plan.slabs.geometry import SlabGeometry
 from oocarrays.plan.slabs.kinds import alike
@@ -30,7 +31,7 @@ RESULTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlabPlan(SlabGeometry):
+class SlabPlan(SlabGeometry, Holding):
     """How arrays of one shape pass through a window, and what that takes."""
 
     @property
@@ -39,25 +40,31 @@ class SlabPlan(SlabGeometry):
         return {name: getattr(self, name) for name in CUT}
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that one process holds at one time, at most: windows, what is handed on, results, what codecs and the
-        kernel need."""
-        return self.bare_bytes + self.ranks_here * self.coding_bytes
+    def memory(self) -> Memory:
+        """Held by one process at one time, at most: windows, what is handed on, results, what codecs and the kernel
+        need."""
+        return self.bare + self._coding
 
     @property
-    def bare_bytes(self) -> int:
+    def bare(self) -> Memory:
         """The same without what codecs need."""
-        lingering = max(self.window_bytes(), self.result_bytes)  # the scheduler holds what it was given last
         tasks = self.count * SLAB_BYTES * 2 ** max(len(self.cut_axes) - 1, 0)
-        return self.ranks_here * self.rank_bytes + lingering + tasks + PROCESS_BYTES
+        return self.of_rank * self.ranks_here + Memory.of(
+            given_last=max(self.window_bytes(), self.result_bytes),  # by the scheduler
+            graph=tasks,
+            stacks=PROCESS_BYTES,
+        )
 
     @property
-    def rank_bytes(self) -> int:
-        """Bytes that each rank holds of that."""
+    def of_rank(self) -> Memory:
+        """Held by each rank of that."""
         size = sum(source.itemsize for source in self.sources)
-        window, lacking = math.prod(self.largest(self.depth)), self._lacking_elements
-        handed = 2 * self.held * lacking * size + self._kept_elements * size
-        return self.held * window * size + handed + RESULTS * self.result_bytes + self.workspace
+        return Memory.of(
+            windows=self.held * self.window_bytes(),
+            handed_on=(2 * self.held * self._lacking_elements + self._kept_elements) * size,
+            results=RESULTS * self.result_bytes,
+            kernel=self.workspace,
+        )
 
     @property
     def _lacking_elements(self) -> int:
@@ -82,7 +89,8 @@ class SlabPlan(SlabGeometry):
     @property
     def fits(self) -> bool:
         """Whether it keeps to its budget."""
-        return self.bare_bytes <= self.budget and self.peak_bytes <= self.budget
+        bare = self.bare.nbytes
+        return bare <= self.budget and bare + self._coding.nbytes <= self.budget
 
     @property
     def ranks_here(self) -> int:
@@ -95,14 +103,14 @@ class SlabPlan(SlabGeometry):
         return math.prod(self.largest(self.depth)) * sum(target.itemsize for target in self.targets)
 
     @property
-    def coding_bytes(self) -> int:
-        """Bytes that reading one slab and writing another hold beside them, at most."""
+    def _coding(self) -> Memory:
+        """Held beside slabs where one is read and another written, at most."""
         wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
         each = product(self.sources, self._starts)
         reads = (reading(source, _longest(source, start, wide)).held_bytes for source, start in each)
         first = (0,) * len(wide)
         writes = (plan_section_write(target, _longest(target, first, wide)).held_bytes for target in self.targets)
-        return max(reads, default=0) + max(writes, default=0)
+        return Memory.of(codecs=max(reads, default=0) + max(writes, default=0)) * self.ranks_here
 
     @property
     def _starts(self) -> list[tuple[int, ...]]:
