@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Round = tuple[int, ...]
 """Which of a graph's exchanges: its plain arguments, none where there is only one."""
 VERBS = ("send", "carry", "receive", "taken", "exchange")
-"""What ranks do in an exchange: the last arguments are its stage, from 1, and the rank."""
+"""Steps that ranks take in an exchange: the last arguments are its stage, from 1, and the rank."""
 
 
 @dataclass(slots=True)

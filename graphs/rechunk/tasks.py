@@ -43,7 +43,7 @@ class RechunkRun(Messages, RechunkState):
         return self.plan.passes[round[0]].schedule
 
     def placed(self, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]) -> Region:
-        """A rank's region, and in it what is to come in a stage."""
+        """Fill a rank's region with what is to come in a stage."""
         due = {origin: came.get(origin) for origin in arriving(self.order(round), stage, rank)}
         return exchange.unpack(self, round, rank, there, due, blank=False)
 
@@ -54,7 +54,7 @@ class RechunkRun(Messages, RechunkState):
         return in_place.copied(self, round, stage, rank, there, held.values())
 
     def _receive(self, round: Round, stage: int, rank: int, there: Region | None, *messages: Any) -> Region:
-        """A rank's region, and in it what has come; in stage 0 what it packed for itself."""
+        """Fill a rank's region with what has come; in stage 0 with what it packed for itself."""
         if stage:
             return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
         return exchange.unpack(self, round, rank, there, {rank: messages[0].messages[rank]}, blank=True)

@@ -23,7 +23,7 @@ ROWS: dict[str, Callable[[Any], str]] = {
     "peak memory": lambda plan: f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}",
     "predicted": lambda plan: format_time(plan.seconds),
 }
-"""What plans have in common, and how it is shown."""
+"""Rows that plans have in common, and how they are shown."""
 COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
     "read requests": ("read_requests", str),
     "read": ("read_bytes", format_bytes),
@@ -32,7 +32,7 @@ COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
     "written": ("written_bytes", format_bytes),
     "messages": ("messages", str),
 }
-"""What is planned and counted under the same name, and how it is shown."""
+"""Counts that are planned and measured under the same name, and how they are shown."""
 READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
 
 
