@@ -41,6 +41,8 @@ FOLDER = ".oocarrays"
 PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
 Kept = Mapping[str, Mapping[str, Receipt]]
 """Receipts of chunks, by the name of the place where they are."""
+BEGINNING = "again"
+"""Where what a run was asked to do has what tells the beginning of its plan from all others of the same run."""
 NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
 
 
