@@ -380,8 +380,6 @@ class SlabRun(JournaledRun):
 
     def _put(self, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()) -> dict[str, Receipt]:
         """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
-        receipts = Receipts()
-        write_section(
-            file, axes, values, meter=self.meter, past_cache=self.plan.past_cache, receipts=receipts, kept=kept
-        )  # fmt: skip
+        receipts = Receipts(kept)
+        write_section(file, axes, values, meter=self.meter, past_cache=self.plan.past_cache, receipts=receipts)
         return receipts.kept
