@@ -21,7 +21,7 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.exchange.messages import Came, Messages, Round
+from oocarrays.graphs.exchange.messages import Came, Messages
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
 from oocarrays.graphs.run.journaled import JournaledRun
@@ -192,10 +192,6 @@ class FilesRun(Messages, JournaledRun):
             array_file.finish_target(self._whole(), durable=self.durable)
 
     # ------------------------------------------------------------------ one round
-
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
 
     def _read(self, number: int, rank: int) -> Outbox:
         """What a rank reads in a round, packed for each that it is for."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
 
 SENDING = ("send", "lend")
-"""What a rank does where its old part is; what it carries for others is where its new one is to be."""
+"""Steps of a rank where its old part is; what it carries for others is where its new one is to be."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -136,7 +136,7 @@ class Exchanged:
     """The tasks of one exchange."""
 
     suffix: str
-    """What is in the keys of new parts."""
+    """Part of the keys of new parts."""
     tasks: dict[Key, Task]
     """All of them."""
     keys: list[Key]
@@ -212,7 +212,7 @@ def exchange_tasks(
 
 
 def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> Exchanged:
-    """One task a rank: it takes from all who have something for it."""
+    """Add one task a rank: it takes from all who have something for it."""
     builder = Builder(exchanging.id, Exchanging.task, exchanging)
     sources = (exchanging.sources((), 0, rank) for rank in range(ranks))
     held = [tuple(old[source] for source in each) for each in sources]
@@ -221,5 +221,5 @@ def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> 
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:
-    """The keys of the ranks that are there, and none for the others."""
+    """Return the keys of the ranks that are there, and none for the others."""
     return [*keys, *[None] * (ranks - len(keys))]

@@ -10,7 +10,7 @@ Thakur 1995, sections 5.4 (the local placement model) and 5.5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import zarr
@@ -51,7 +51,7 @@ class LocalStopped(Stopped):
 
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """A plan with the cut that was made."""
-        return plan(replace(asked, **self.cut))
+        return plan(asked.cut_as(**self.cut))
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
         """What a run is given that goes on with it: all that is recorded."""

@@ -39,6 +39,7 @@ from oocarrays.plan.resources import Resources
 from oocarrays.plan.shown import lend
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
+from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.formats import dimension_names, target_settings
@@ -82,7 +83,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
             Where matplotlib is not installed.
         """
         ran = self.measured_seconds is not None
-        phases = report.phase_seconds(self.meter) | {"wall": self.measured_seconds or 0.0} if ran else None
+        phases = phase_seconds(self.meter, self._run.phases) | {"wall": self.measured_seconds or 0.0} if ran else None
         names = dimension_names(self._run.source.zarr)
         figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
         return figure
@@ -98,7 +99,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
             self.plan,
             title="oocarrays.RechunkJob",
             places=(self._run.source.name, str(self._run.destination.store)),
-            measured=() if ran is None else report.measured_rows(self.plan, self.meter, ran),
+            measured=() if ran is None else self._measured(),
         )
 
 

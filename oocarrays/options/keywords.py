@@ -49,6 +49,7 @@ class SlabKeywords(TypedDict, total=False):
     chunks: ChunksLike | None
     axis: int | None
     height: int | None
+    window: Sequence[int | None] | None
     ranks: int | None
     folders: str | None
     overwrite: bool

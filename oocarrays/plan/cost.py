@@ -135,7 +135,7 @@ class Traffic:
     placed_pieces: int = field(default=0, metadata={"gained": True})
     """Pieces of chunks that are written in their places, in files that get their names when all are there."""
     placed_runs: int = field(default=0, metadata={"gained": True})
-    """Contiguous runs of those pieces: a request each."""
+    """Contiguous runs of those pieces, at most: a request each."""
     write_requests: int = 0
     """Chunks written."""
     encoded_bytes: int = 0

@@ -175,14 +175,17 @@ class Pass(Holding):
     def places(self, unit: int) -> list[Part]:
         """The target chunks in which a unit has elements, and which of each: as they lie in it, with what is beyond
         the array's edge (assembled)."""
-        here, grid = self.section(self.chunk_box(unit)), self.target.grid
-        axes = [
-            [(i, max(l - i * c, 0), c if u == n else min(u - i * c, c)) for i in range(l // c, ceil_div(u, c))]
-            for l, u, n, c in zip(here.lower, here.upper, grid.shape, grid.chunks, strict=True)
-        ]
         return [
             (tuple(a[0] for a in each), Section(tuple(a[1] for a in each), tuple(a[2] for a in each)))
-            for each in product(*axes)
+            for each in product(*self.places_along(unit))
+        ]
+
+    def places_along(self, unit: int) -> list[list[tuple[int, int, int]]]:
+        """The same along each axis: a chunk's place, the first element in it, and one past the last."""
+        here, grid = self.section(self.chunk_box(unit)), self.target.grid
+        return [
+            [(i, max(l - i * c, 0), c if u == n else min(u - i * c, c)) for i in range(l // c, ceil_div(u, c))]
+            for l, u, n, c in zip(here.lower, here.upper, grid.shape, grid.chunks, strict=True)
         ]
 
     @property

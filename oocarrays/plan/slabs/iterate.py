@@ -10,6 +10,7 @@ Thakur 1995, section 5.4, is the sweep that is written each time.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -61,8 +62,10 @@ class SweptPass:
         disk += self.nbytes * costs.stored_ratio(target) / costs.write_bandwidth
         count = max(sweeps.count, 1)
         _, cost = fitting_tile(sweeps.shape, count, sweeps.depth, source.itemsize, together=self.together)
-        depth = sweeps.depth[slabs.axis]
-        twice = 1 + max(sweeps.count - 1, 0) * depth / min(slabs.height, max(slabs.shape[slabs.axis], 1))
+        twice = math.prod(
+            1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
+            for axis in {*slabs.cut_axes, slabs.axis}
+        )
         copies = 2 + sweeps.count * cost * twice * SWEEP_COPIES
         compute = self.nbytes * copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
         turns = max(slabs.count // slabs.ranks, 1)
@@ -234,7 +237,7 @@ class _Passes:
         counts = shares(sweeps, fuse)
         most = self._best(max(counts)).slabs
         above = self.options.past_cache_above / len(counts)  # the cache takes what all of them write
-        same = replace(self.options, **most.cut, past_cache_above=above)
+        same = self.options.cut_as(**most.cut, past_cache_above=above)
 
         @cache
         def one(count: int, first: bool, last: bool) -> SweptPass:
@@ -252,17 +255,28 @@ class _Passes:
     def _best(self, count: int) -> SweptPass:
         """Slabs twice as tall again and again, where a higher halo is worth it."""
         best = self._pass(count, self.source, self.target, self.options)
-        while self.options.height is None and best.slabs.height < max(best.slabs.shape[best.slabs.axis], 1):
-            axis, height, ranks = best.slabs.axis, 2 * best.slabs.height, best.slabs.ranks
-            try:
-                taller = replace(self.options, axis=axis, height=height, ranks=ranks)
-                other = self._pass(count, self.source, self.target, taller)
-            except BudgetError:
-                break
-            if other.slabs.ranks < best.slabs.ranks or other.seconds(self.costs) >= best.seconds(self.costs):
+        while self.options.height is None and self.options.heights is None:
+            taller = [other for other in self._taller(count, best) if other.slabs.ranks >= best.slabs.ranks]
+            other = min(taller, key=lambda each: each.seconds(self.costs), default=best)
+            if other.seconds(self.costs) >= best.seconds(self.costs):
                 break
             best = other
         return best
+
+    def _taller(self, count: int, best: SweptPass) -> Iterator[SweptPass]:
+        """The same slabs twice as tall along each axis along which they are cut."""
+        slabs = best.slabs
+        for axis in {*slabs.cut_axes, slabs.axis}:
+            heights = tuple(n * (1 + (a == axis)) for a, n in enumerate(slabs.heights))
+            if slabs.heights[axis] >= max(slabs.shape[axis], 1):
+                continue
+            same = {"axis": slabs.axis, "ranks": slabs.ranks}
+            with suppress(BudgetError):
+                if len(slabs.cut_axes) > 1:
+                    asked = self.options.cut_as(heights=heights, **same)
+                else:
+                    asked = replace(self.options, height=heights[axis], **same)
+                yield self._pass(count, self.source, self.target, asked)
 
     def _pass(self, count: int, source: Stored, target: Stored, options: SweepOptions) -> SweptPass:
         """One pass: where threads sweep together and what suits them is too large, in blocks as for one thread."""
@@ -283,7 +297,7 @@ class _Passes:
         idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle
-                same = replace(options, **slabs.cut)
+                same = options.cut_as(**slabs.cut)
                 return self._cut(count, source, target, same, idle, together=together)
         return SweptPass(slabs=slabs, sweeps=sweeps, threads=threads, together=together)
 

@@ -22,8 +22,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 from oocarrays.storage.stores import durable
-from oocarrays.storage.stores.blobs import MOST_BYTES, make_below, open_past_cache
+from oocarrays.storage.stores.blobs import MOST_BYTES, LocalBlobs, make_below, open_past_cache
 from oocarrays.storage.stores.pages import libc
 from oocarrays.storage.stores.refused import write_error
 
@@ -195,6 +197,20 @@ class UnfinishedChunks:
             with suppress(FileNotFoundError):
                 os.replace(final, self.path(key))
                 durable.written(final)
+
+    def discard(self, key: str) -> None:
+        """Remove a chunk, whether or not it has its name."""
+        blobs = LocalBlobs(self.folder)
+        blobs.remove(key)
+        blobs.remove(unfinished_key(key, self.mark))
+
+    def read(self, key: str) -> np.ndarray | None:
+        """The bytes of a chunk, whether or not it has its name; None where it is not there as a whole."""
+        for path in (os.path.join(self.folder, key), self.path(key)):
+            with suppress(FileNotFoundError):
+                data = np.fromfile(path, np.uint8)
+                return data if len(data) == self.nbytes else None
+        return None
 
     def placed(self, key: str) -> None:
         """Say that something has been placed in a chunk, which has to be on the device before that is relied on."""
