@@ -309,7 +309,9 @@ def rechunk(
             source, target, chunks, planner, resources, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
             cluster=cluster,
         )  # fmt: skip
-    planned = planner(array_file.open_array(source), target, chunks)
+    opened = array_file.open_array(source)
+    array_file.check_target(opened, target, overwrite=overwrite)
+    planned = planner(opened, target, chunks)
     return _job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
 
@@ -342,7 +344,6 @@ def _planned(
         filters=filters,
         order=order,
     )
-    array_file.check_target(opened, target, overwrite=overwrite)
     made_of = array_file.preview(made, target)
     check_priced(made_of, "the target")
     plan = plan_rechunk(
