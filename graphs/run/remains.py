@@ -95,6 +95,7 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, An
     """
     mark = unfinished_run(target)
     if mark is None:
+        Journal(target).sweep()
         raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
     there = Journal(target)
     id, content = there.read()

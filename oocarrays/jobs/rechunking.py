@@ -301,7 +301,9 @@ def rechunk(
     )
     if holds_group(source):
         return group_job(source, target, chunks, planner, cluster)
-    planned = planner.planned(array_file.open_array(source), target, chunks)
+    opened = array_file.open_array(source)
+    array_file.check_target(opened, target, overwrite=overwrite)
+    planned = planner.planned(opened, target, chunks)
     return _job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
 

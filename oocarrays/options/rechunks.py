@@ -62,7 +62,6 @@ class Planner:
             filters=self.filters,
             order=order,
         )
-        array_file.check_target(opened, target, overwrite=self.overwrite)
         made_of = array_file.preview(made, target)
         check_priced(made_of, "the target")
         plan = plan_rechunk(

@@ -348,6 +348,21 @@ class Journal:
                 self._entries.delete([LOCK])
         self._digest, self._folder, self._done = None, DONE, set()
 
+    def sweep(self) -> None:
+        """Remove what a run that has finished its target could not remove; its word that it ended stays.
+
+        Raises
+        ------
+        TargetError
+            Where a run is at work.
+        """
+        if self.is_there():
+            self.claim()
+            try:
+                self.remove(ended="")
+            finally:
+                self.release()
+
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
         with self._writing():
