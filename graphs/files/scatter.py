@@ -18,6 +18,7 @@ from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
+import zarr
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import RunError
@@ -25,6 +26,7 @@ from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.journaled import JournaledRun
+from oocarrays.graphs.run.remains import Remains
 from oocarrays.graphs.run.steps import Exchange, Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
@@ -38,6 +40,7 @@ from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 
@@ -51,21 +54,45 @@ class FilesRun(Messages, JournaledRun):
         The global array, where that is read.
     local : LocalFiles
         The local files, there or to be made.
+    content : dict
+        What the journal keeps of it.
     """
 
     plan: FilesPlan
     destination: TargetSpec
 
-    def __init__(self, plan: FilesPlan, source: ArrayFile | None, local: LocalFiles, destination: TargetSpec) -> None:
+    def __init__(
+        self,
+        plan: FilesPlan,
+        source: ArrayFile | None,
+        local: LocalFiles,
+        destination: TargetSpec,
+        content: dict[str, Any],
+    ) -> None:
         self.plan = plan
+        self.content = content
         self._source = pickle.dumps(source) if plan.processes and source else source
         self.local = local
         self.destination = destination
         super().__init__(destination.store, plan.processes, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "_source", "local", "destination", "id", "processes", "journal")
+        names = ("plan", "_source", "local", "destination", "content", "resumes", "remains", "id", "processes")
+        names = (*names, "journal")
         return {name: getattr(self, name) for name in names}
+
+    def go_on(self, remains: Remains) -> None:
+        """Go on with what another process has left."""
+        assert remains.id, "a run that stopped has an id"
+        self.id, self.remains, self.resumes = remains.id, remains, True
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The global array of a scatter, or the files of a gather, unless they are on workers' own disks."""
+        if self.plan.way == "scatter":
+            return [self._read_whole().zarr]
+        ranks = () if self.local.descriptor.folders else range(self.plan.ranks)
+        return [self._file(rank).zarr for rank in ranks]
 
     def _here(self) -> None:
         super()._here()
@@ -98,8 +125,14 @@ class FilesRun(Messages, JournaledRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and that write."""
-        return self.plan.traffic.read_requests, self.plan.traffic.write_requests
+        """Requests that read, and that write, for what is left."""
+        return self.left * self.plan.traffic.read_requests, self.left * self.plan.traffic.write_requests
+
+    @property
+    def left(self) -> float:
+        """The share of what ranks write in all rounds that is still to be written."""
+        done = sum(len(part) > 1 for part in self.done)
+        return 1 - done / max(len(self.plan.rounds) * self.plan.ranks, 1)
 
     # ------------------------------------------------------------------ files, opened once in each process
 
@@ -128,11 +161,6 @@ class FilesRun(Messages, JournaledRun):
         return self._opened(rank, lambda: self.local.file(rank, written=written, unfinished=written))
 
     # ------------------------------------------------------------------ beginning and end
-
-    @property
-    def content(self) -> dict[str, Any]:  # type: ignore[override]
-        """What the journal keeps of it: it cannot be gone on with in another process."""
-        return {"files": self.plan.way}
 
     def _check_target(self) -> None:
         check = array_file.check_place if self.plan.way == "gather" else local_files.check_group_place
@@ -166,13 +194,20 @@ class FilesRun(Messages, JournaledRun):
         if self.plan.way == "gather":
             return
         place = self.local.place(rank)
-        made = self.journal.has((rank,)) if self.journal.is_there() else self.is_done((rank,))
+        there = self.journal.is_there()
+        made = self.is_done((rank,)) or (there and self.journal.has((rank,)))
         if array_file.unfinished_run(place) != self.id and not (made and array_file.is_finished(place)):
             own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
             own["attributes"][MARK] = self.id
             local_files.create_file(place, own, self.destination.overwrite, durable=self.durable)
-        if not made:
+        if not made or (there and self.remains.anew):
             self.journal.record((rank,))
+
+    def _changed_places(self) -> Sequence[StoreLike]:
+        """The target, or the files of all ranks."""
+        if self.plan.way == "gather":
+            return [self.destination.store]
+        return [self.local.place(rank) for rank in range(self.plan.ranks)]
 
     def _close(self, rank: int) -> None:
         """Take the mark off the file of a rank: all of it is written."""
@@ -205,9 +240,13 @@ class FilesRun(Messages, JournaledRun):
         """What a rank writes in a round, of what all have packed for it."""
         if self.is_done((number, rank)):
             return
-        messages = self._messages(rank, came)
-        (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages)
-        self.record((number, rank))
+        messages, receipts = self._messages(rank, came), Receipts()
+        (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages, receipts)
+        self.record((number, rank), {self._place_name(rank): receipts.kept})
+
+    def _place_name(self, rank: int) -> str:
+        """Name the place where a rank writes, as the journal has it."""
+        return str(rank) if self.plan.way == "scatter" else ""
 
     def _wanted(self, number: int, box: Section, rank: int) -> Block | None:
         """What a rank is still to be sent of a box in a scatter, if anything."""
@@ -288,7 +327,7 @@ class FilesRun(Messages, JournaledRun):
         for writer, boxes in enumerate(self.plan.domains(number)):
             yield boxes, rank not in self.plan.receivers(boxes) or self.is_done((number, writer))
 
-    def _write_part(self, number: int, rank: int, messages: dict[int, np.ndarray]) -> None:
+    def _write_part(self, number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts) -> None:
         """A rank's own of a round, into its file."""
         mine = self.plan.block(rank, self.plan.rounds[number])
         if mine is None:
@@ -300,21 +339,23 @@ class FilesRun(Messages, JournaledRun):
             for block, view in zip(blocks, views(message, blocks), strict=True):
                 if block is not None:
                     data[block.place.relative_to(mine.place.lower).slices] = view
-        write_section(self._file(rank), mine.place.axes, data, meter=self.meter)
+        kept = self.remains.kept.get(str(rank), {})
+        write_section(self._file(rank), mine.place.axes, data, meter=self.meter, receipts=receipts, kept=kept)
 
-    def _write_domain(self, number: int, rank: int, messages: dict[int, np.ndarray]) -> None:
+    def _write_domain(self, number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts) -> None:
         """Each chunk of a domain once, of what all ranks have of it."""
         boxes = self.plan.domains(number)[rank]
         wanted = sum(box.size for box in boxes)
         self._check_all(number, rank, sum(message.size for message in messages.values()), wanted)
         came = {source: [self.plan.block(source, box) for box in boxes] for source in messages}
         held = [views(message, came[source]) for source, message in messages.items()]
-        writer = ChunkWriter(self._whole(), self.meter)
+        writer = ChunkWriter(self._whole(), self.meter, fresh=self.made)
         for number_of_box, box in enumerate(boxes):
             there = [
                 (blocks[number_of_box], each[number_of_box]) for blocks, each in zip(came.values(), held, strict=True)
             ]
-            writer.write_all(self._chunks(box, [(block, view) for block, view in there if block is not None]))
+            blocks = [(block, view) for block, view in there if block is not None]
+            writer.write_all(self._chunks(box, blocks), receipts)
 
     def _chunks(self, box: Section, blocks: Sequence[tuple[Block, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
         """The chunks of a box, each whole."""
@@ -327,6 +368,11 @@ class FilesRun(Messages, JournaledRun):
                 if places:
                     chunk[places[1]] = view[places[0]]
             yield index, chunk
+
+
+def place_names(plan: FilesPlan) -> list[str]:
+    """Name the places where a scatter or gather writes, as its journal has them."""
+    return list(map(str, range(plan.ranks))) if plan.way == "scatter" else [""]
 
 
 def _has_any(wanted: Sequence[tuple[Block, Any]], section: Section) -> bool:

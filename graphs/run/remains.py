@@ -101,8 +101,6 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, An
         raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
-    if "files" in content:
-        raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
     return journal, id, content
 
 
