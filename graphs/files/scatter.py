@@ -77,9 +77,9 @@ class FilesRun(Messages, JournaledRun):
         super().__init__(destination.store, plan.processes, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "_source", "local", "destination", "content", "resumes", "remains", "id", "processes")
-        names = (*names, "journal")
-        return {name: getattr(self, name) for name in names}
+        names = ("plan", "_source", "local", "destination", "content", "resumes", "remains", "id")
+        both = (*names, "processes", "journal")
+        return {name: getattr(self, name) for name in both}
 
     def go_on(self, remains: Remains) -> None:
         """Go on with what another process has left."""

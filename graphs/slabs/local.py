@@ -109,7 +109,7 @@ class LocalParts(SlabParts):
         for n, target in enumerate(self.targets):
             assert isinstance(target, LocalTarget), "a pass over local files writes local files"
             places = RankFiles(target.files).places(slab.rank, self.plan.core(slab).axes)
-            found[file_name(n, slab.rank)] = [Section.of(places)]
+            found[file_name(n, slab.rank)] = [Section.of(axis for axis in places if isinstance(axis, range))]
         return found
 
 

@@ -304,7 +304,7 @@ def _global_pass(
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     known = SlabArrays(
         shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
-        more=more | {"missing": policies[0]},
+        more={**more, "missing": policies[0]},
     )  # fmt: skip
     stored = [file.stored for file in files], [target.preview() for target in targets]
     found = planned_pass(request, known, resources, partial(plan_slabs, *stored))

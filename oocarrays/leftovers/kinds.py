@@ -144,7 +144,8 @@ def _iterate(asked: Asked) -> Job[Any, Any]:
 def _files(asked: Asked) -> Job[Any, Any]:
     left = FilesLeft.at(asked.target, asked.trust)
     missing = asked.missing or asked.call["options"].get("missing")
-    return resume_files(left, *asked.sources(missing), asked.arranged, moved=asked.given is not None)
+    (source,) = asked.sources(missing)
+    return resume_files(left, source, asked.arranged, moved=asked.given is not None)
 
 
 KINDS: dict[str, Callable[[Asked], Job[Any, Any]]] = {
