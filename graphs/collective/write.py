@@ -15,8 +15,9 @@ again, after a worker was lost or in another run, and makes the same. Thakur 199
 
 from __future__ import annotations
 
+import math
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,8 @@ from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.rechunk.run import ONE_PROCESS
-from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.steps import Exchange, Key
+from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
+from oocarrays.graphs.run.steps import Exchange, Key, Taking
 from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.run.work import SUFFIX, Work
 from oocarrays.mapping.section import Section
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def _last(worker: Worker) -> Key:
-    """The last task of the graph of which a worker does one."""
+    """Return the last task of the graph of which a worker does one."""
     suffix = SUFFIX.search(str(worker.get_current_task()))
     assert suffix, "tasks of a run have its suffix in their keys"
     return (f"done-{suffix[1]}", 0)
@@ -86,7 +87,7 @@ class WritingRun(Messages, Work):
 
     @property
     def file(self) -> ArrayFile:
-        """What is written; on a cluster opened when it is used, for the scheduler may not see it."""
+        """The array that is written; on a cluster opened when it is used, for the scheduler may not see it."""
         if isinstance(self._file, bytes):
             self._file = pickle.loads(self._file)  # our own bytes
         assert isinstance(self._file, ArrayFile), "it was one that was pickled"
@@ -103,7 +104,7 @@ class WritingRun(Messages, Work):
 
     @property
     def leaves(self) -> str:
-        """What a run that was cut short leaves."""
+        """Say what a run that was cut short leaves."""
         return f"{self.file.name} may hold a part of what was to be written: run it again"
 
     @property
@@ -114,7 +115,7 @@ class WritingRun(Messages, Work):
     # ------------------------------------------------------------------ what ranks have
 
     def _own(self, rank: int, part: Any) -> np.ndarray:
-        """A rank's part as it is written, checked: a view, where all is taken by slices."""
+        """Return a rank's part as it is written, checked: a view, where all is taken by slices."""
         made, wanted = np.asarray(part), lengths(self.plan.requests[rank])
         shape = self.selections[rank].shape if self.selections else wanted
         if made.shape != shape:
@@ -134,7 +135,7 @@ class WritingRun(Messages, Work):
             write_down(_last(worker), BEGUN, True)
 
     def _given(self, rank: int, own: np.ndarray) -> np.ndarray:
-        """A rank's part, to be written from now on."""
+        """Return a rank's part, to be written from now on."""
         return own
 
     def _check_same(self, rank: int, own: np.ndarray) -> None:
@@ -156,7 +157,7 @@ class WritingRun(Messages, Work):
     # ------------------------------------------------------------------ between workers
 
     def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
-        """What a rank has for an aggregator, box after box, as bytes: a view, where it lies in one piece."""
+        """Pack the elements of a rank for an aggregator, box after box: a view, where they lie in one piece."""
         if final == rank or final >= self.plan.ranks:
             return None
         found = [
@@ -167,45 +168,37 @@ class WritingRun(Messages, Work):
         return self.rooms.joined(found) if found else None
 
     def _room(self, number: int, rank: int) -> Came:
-        """Where what comes in a round is kept, when an earlier one has been written."""
+        """Make room for what comes in a round, when an earlier one has been written."""
         return Came({})
 
     # ------------------------------------------------------------------ writing
 
-    def _pieces(self, box: Section, owns: dict[int, np.ndarray]) -> Iterator[Piece]:
-        """What some ranks have of a box that stays, lowest rank first."""
+    def _pieces(
+        self, box: Section, held: Mapping[int, np.ndarray], messages: dict[int, np.ndarray] | None = None
+    ) -> Iterator[Piece]:
+        """Yield what ranks have of a box that stays, lowest rank first: of parts, and the next elements of messages.
+
+        Parameters
+        ----------
+        messages : dict
+            Of all others; by default these are left out.
+        """
         for rank, axes in self.plan.standing(box):
-            if rank in owns:
+            if rank in held:
                 there, _ = places(self.plan.requests[rank], box, axes)
-                yield axes, selected(owns[rank], there)
-
-    def _write(self, number: int, rank: int, *given: Any) -> None:
-        """Write what an aggregator writes in a round: of ranks' parts on threads, of messages and its own part else."""
-        if self.processes is None:
-            owns = dict(zip(self.plan.sources(number, rank), given, strict=True))
-            self.meter.add(messages=len(owns) - (rank in owns))
-            pieces = [list(self._pieces(box, owns)) for box in self.plan.rounds[number][rank]]
-        else:
-            pieces = self._unpacked(number, rank, *given)
-        for each in pieces:
-            write_box(self.file, self.plan, each, meter=self.meter)
-
-    def _unpacked(self, number: int, rank: int, own: np.ndarray | None, came: Came | None) -> list[list[Piece]]:
-        """Of each box what ranks have of it, lowest first."""
-        messages = {} if came is None else {r: part.view(self.file.dtype) for r, part in came.messages.items()}
-        boxes: list[list[Piece]] = []
-        for box in self.plan.rounds[number][rank]:
-            boxes.append([])
-            for source, axes in self.plan.standing(box):
-                if source == rank:
-                    assert own is not None, "who writes what is its own has it"
-                    boxes[-1] += self._pieces(box, {rank: own})
-                    continue
+                yield axes, selected(held[rank], there)
+            elif messages is not None:
                 shape = lengths(axes)
-                size = int(np.prod(shape, dtype=np.int64))
-                boxes[-1].append((axes, messages[source][:size].reshape(shape)))
-                messages[source] = messages[source][size:]
-        return boxes
+                here, messages[rank] = np.split(messages[rank], [math.prod(shape)])
+                yield axes, here.reshape(shape)
+
+    def _write(self, number: int, rank: int, *inputs: Any) -> None:
+        """Write what an aggregator writes in a round: of ranks' parts in place, and of messages."""
+        held, came = self.available(rank, inputs)
+        self.meter.add(messages=len(held.keys() - {rank}))
+        messages = {source: part.view(self.file.dtype) for source, part in came.items()}
+        for box in self.plan.rounds[number][rank]:
+            write_box(self.file, self.plan, [*self._pieces(box, held, messages)], meter=self.meter)
 
     def _done(self, rank: int) -> str:
         """Say that all is written, to an array that is there."""
@@ -238,38 +231,32 @@ class WritingBuilder(Builder):
         there = [self.add("there", rank, buffers=(own,)) for rank, own in enumerate(owns)]
         begin = self.add("begin", 0, after=there)
         given = [self.add("given", rank, buffers=(own,), after=[begin]) for rank, own in enumerate(owns)]
-        together = self._between_threads if self.run.processes is None else self._between_workers
-        return self.add("done", 0, after=[begin, *together(given)])
+        return self.add("done", 0, after=[begin, *self._rounds(given)])
 
-    def _between_threads(self, given: Sequence[Key]) -> Iterator[Key]:
-        """A task a round of an aggregator: none waits for another's."""
-        for number, each in enumerate(self.plan.rounds):
-            for rank in (rank for rank, boxes in enumerate(each) if boxes):
-                owns = tuple(given[source] for source in self.plan.sources(number, rank))
-                yield self.add("write", number, rank, buffers=owns)
-
-    def _between_workers(self, given: Sequence[Key]) -> list[Key]:
-        """An exchange a round, one after the other."""
-        plan, ranks = self.plan, range(self.plan.ranks)
-        assert plan.schedule is not None, "workers send messages"
-        exchange = Exchange(plan.schedule, self.add)
-        written: list[list[Key]] = [[] for _ in ranks]
+    def _rounds(self, given: Sequence[Key]) -> Iterator[Key]:
+        """A task a round of an aggregator: of threads none waits for another's, workers have an exchange a round."""
+        plan, workers = self.plan, self.run.processes is not None
+        exchange = Exchange(plan.schedule, self.add) if plan.schedule else Taking()
+        written = [Rounds[list[Key]](AHEAD, []) for _ in given]
         for number, each in enumerate(plan.rounds):
             sizes = plan.all_sizes[number]
-            comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
-            waits = [written[rank][-AHEAD] if len(written[rank]) >= AHEAD else None for rank in ranks]
-            room = [self._room(number, rank, waits[rank]) if comes[rank] else None for rank in ranks]
-            came = exchange.build(
+            inputs = exchange.inputs(
                 number,
-                outboxes=given,
-                regions=room,
+                held=given,
                 wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
+                regions=self._rooms(number, written) if workers else (),
             )
-            for rank in (rank for rank in ranks if each[rank]):
-                own = given[rank] if sizes[rank, rank] else None
-                after = written[rank][-1:]
-                written[rank].append(self.add("write", number, rank, buffers=(own, came[rank]), after=after))
-        return [key for keys in written for key in keys]
+            for rank in (rank for rank, boxes in enumerate(each) if boxes):
+                key = self.add("write", number, rank, buffers=inputs[rank], after=written[rank].last)
+                if workers:
+                    written[rank].add([key])
+                yield key
 
-    def _room(self, number: int, rank: int, written: Key | None) -> Key:
-        return self.add("room", number, rank, after=[] if written is None else [written])
+    def _rooms(self, number: int, written: Sequence[Rounds[list[Key]]]) -> list[Key | None]:
+        """Add rooms for what comes in a round, where any comes: made when an earlier round has been written."""
+        sizes = self.plan.all_sizes[number]
+        comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
+        return [
+            self.add("room", number, rank, after=written[rank].before) if some else None
+            for rank, some in enumerate(comes)
+        ]

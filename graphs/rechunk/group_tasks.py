@@ -1,4 +1,4 @@
-"""What the tasks of a group do: its beginning and end, and the copies of what is not rewritten.
+"""The tasks of a group: its beginning and end, and the copies of what is not rewritten.
 
 Every array that is rewritten has a run of its own, of the same id, with a journal beside its target: all targets are
 made at the beginning, so that whatever stops later leaves arrays of which each can be gone on with.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 
@@ -81,7 +81,7 @@ class MemberRun(RechunkRun):
         return self._finished or super().is_done(part)
 
     def _finish(self) -> str:
-        """What this array was read and written with is let go before the next one begins."""
+        """Let go of what this array was read and written with, before the next one begins."""
         name = super()._finish()
         self._passes.clear()
         return name
@@ -110,6 +110,7 @@ class GroupRun(KeptRun):
         Bytes of the arrays that were rewritten before.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
     plan: GroupPlan
     destination: TargetSpec
 
@@ -255,7 +256,7 @@ class GroupRun(KeptRun):
 
     def _tidy(self, members: Sequence[MemberRun]) -> None:
         """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
-        array_file.remove_partials(self.destination.store)
+        array_file.remove_partials(self.destination.store, set().union(*(member.marks for member in members)))
         for name in self.content["members"]:
             store = member_store(self.destination.store, name)
             if array_file.is_finished(store):

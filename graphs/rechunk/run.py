@@ -21,13 +21,17 @@ import zarr
 
 from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.rechunk.assembly import Assembly
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import STAGES, RechunkPlan
 from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, common
+from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.kept import KeptMessages
+from oocarrays.storage.chunks.unfinished import mark_of_plan
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.presence import Presence
@@ -58,11 +62,12 @@ class Destination(TargetSpec):
 
 @dataclass(slots=True, kw_only=True)
 class Opened:
-    """What one pass reads from and writes to, in this process."""
+    """The files that one pass reads from and writes to, in this process."""
 
     reader: ChunkReader
     writer: ChunkWriter
     kept: KeptMessages | None
+    assembly: Assembly | None
 
 
 class RechunkState(JournaledRun):
@@ -100,7 +105,7 @@ class RechunkState(JournaledRun):
         self.scratch = scratch_below(destination.scratch, self.id)
 
     def _here(self) -> None:
-        """What belongs to this process."""
+        """Make what belongs to this process."""
         super()._here()
         self.buffers = Pool()
         self._pool_of = 0
@@ -245,7 +250,7 @@ class RechunkState(JournaledRun):
                 self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
 
     def opened(self, number: int) -> Opened:
-        """What a pass reads from and writes to; opened once in each process."""
+        """Open what a pass reads from and writes to: once in each process."""
         with self._opening:
             if number not in self._passes:
                 self._passes[number] = self._open(number)
@@ -270,7 +275,32 @@ class RechunkState(JournaledRun):
                 fresh=self.made,
             ),
             kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
+            assembly=self._assembly_of(number, writes, past_cache=past_cache) if step.assembled else None,
         )
+
+    def _assembly_of(self, number: int, file: ArrayFile, *, past_cache: bool) -> Assembly:
+        step = self.plan.passes[number]
+        assembler = Assembler(file, self.meter, self.mark(number), past_cache=past_cache and on_sectors(step))
+        counts = self.processes is None
+        return Assembly(step, assembler, counts=counts, fresh=self.made, kept=self._kept(number))
+
+    def assembly(self, number: int) -> Assembly:
+        """What ranks of this process share that assemble the target of a pass."""
+        assembly = self.opened(number).assembly
+        assert assembly is not None, "chunks are assembled in passes of that method"
+        return assembly
+
+    def mark(self, number: int) -> str:
+        """What is in the names of chunks that a pass has not finished."""
+        return mark_of_plan(self.id, self.remains.beginning, number)
+
+    def _remove_partials(self) -> None:
+        array_file.remove_partials(self.destination.store, self.marks)
+
+    @property
+    def marks(self) -> set[str]:
+        """Those of all passes."""
+        return set(map(self.mark, range(len(self.plan.passes))))
 
     @property
     def target(self) -> ArrayFile:
@@ -319,7 +349,7 @@ class RechunkState(JournaledRun):
     def left_of(self, number: int) -> float:
         """The share of a pass's chunks that is still to be written."""
         done = sum(self._chunks_of(part) for part in self.done if part[0] == number)
-        count = self.plan.passes[number].target.grid.count
+        count = self.plan.passes[number].writes
         if self._kept(number):
             rest = (part for part in self.plan.passes[number].parts(number) if part not in self.done)
             return sum(map(self._left_of, rest)) / count
@@ -376,7 +406,7 @@ class RechunkState(JournaledRun):
     def parts(
         self, number: int, indices: Iterable[tuple[int, ...]], section: Section, chunk: np.ndarray
     ) -> Iterator[tuple[Section, np.ndarray | None]]:
-        """What some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
+        """Yield what some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
         step, reader = self.plan.passes[number], self.opened(number).reader
         if step.access == "mapped":
             yield from reader.mapped(indices, section)
@@ -423,7 +453,7 @@ class RechunkState(JournaledRun):
 
 
 def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:
-    """What need not be done again: what was written to a scratch array that is gone must, unless it was all used."""
+    """Return what need not be done again: what was written to scratch that is gone must, unless it was all used."""
     every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
     usable: set[Part] = set()
     for number, mine in reversed(list(enumerate(every))):

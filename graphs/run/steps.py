@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -152,6 +152,23 @@ class Exchange:
             self._step((*args, stage), messages, outboxes, filled, carried)
         return filled
 
+    def inputs(
+        self,
+        *args: Any,
+        held: Sequence[Key | None],
+        wants: Callable[[int, int], bool],
+        regions: Sequence[Key | None] = (),
+    ) -> list[tuple[Key | None, ...]]:
+        """Add one all-to-all; returns what each rank's task takes that uses all: what it holds itself, and what came.
+
+        Parameters
+        ----------
+        held, regions : sequence of keys
+            As ``outboxes`` and ``regions`` of `build`; by default no rank has begun to receive.
+        """
+        came = self.build(*args, outboxes=held, regions=regions or [None] * len(held), wants=wants)
+        return [(own if wants(rank, rank) else None, came[rank]) for rank, own in enumerate(held)]
+
     def before(self, rank: int) -> list[Key]:
         """Return the keys that say: all that a rank has sent so far was taken, and all that has come was received."""
         return self._order.before(rank)
@@ -198,6 +215,21 @@ class Exchange:
         self, verb: str, args: tuple[Any, ...], rank: int, *buffers: Key | None, after: Iterable[Key] = ()
     ) -> Key:
         return self._add(verb, *args, rank, name=f"{verb} step {args[-1]}", buffers=buffers, after=after)
+
+
+class Taking:
+    """An all-to-all between threads: ranks take from what others hold, and nothing is sent."""
+
+    def inputs(
+        self, *args: Any, held: Sequence[Key | None], wants: Callable[[int, int], bool], **others: Any
+    ) -> list[tuple[Key | None, ...]]:
+        """Return what each rank's task takes that uses all: what every rank holds that has any for it; adds no task.
+
+        >>> Taking().inputs(held=[("a", 0), ("b", 1)], wants=lambda origin, final: origin == 0)
+        [(('a', 0), None), (('a', 0), None)]
+        """
+        ranks = range(len(held))
+        return [tuple(key if wants(origin, rank) else None for origin, key in enumerate(held)) for rank in ranks]
 
 
 # ---------------------------------------------------------------------- what the tasks do
@@ -258,12 +290,13 @@ def _parts(messages: Iterable[Message | None]) -> Iterator[tuple[Pair, np.ndarra
             yield from zip(message.labels, message.arrays, strict=True)
 
 
-def arriving(schedule: Schedule, stage: int, rank: int) -> list[int]:
-    """The ranks whose parts come for ``rank`` in a stage.
+@lru_cache(maxsize=4096)
+def arriving(schedule: Schedule, stage: int, rank: int) -> tuple[int, ...]:
+    """Name the ranks whose parts come for ``rank`` in a stage.
 
     >>> arriving(Schedule.of("rex", 4), 2, 0)
-    [1, 3]
+    (1, 3)
     """
     sources = schedule.step(stage - 1).sources(rank)
     pairs = [pair for source in sources for pair in schedule.ride(stage - 1, source).pairs]
-    return [origin for origin, final in pairs if final == rank]
+    return tuple(origin for origin, final in pairs if final == rank)

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.graphs.cluster.placement import known_workers
@@ -27,6 +27,8 @@ from oocarrays.storage.stores.durable import Syncer
 
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
+TIMED = ("copy", "assemble", "name")
+"""What says itself how long it read and wrote."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """What is in every key of a graph; Dask may append to it."""
 
@@ -44,6 +46,8 @@ class Work(Tasks):
         The id of the run that is resumed.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
+    """The phase of a plan in which the seconds of each verb count; others count as beginning and end."""
     plan: Any
     """What it will do: frozen data."""
     destination: Any
@@ -114,7 +118,7 @@ class Work(Tasks):
         try:
             if verb in LOOKS:
                 self.look()
-            with nullcontext() if verb == "copy" else self.meter.phase(verb, args), _found(verb):
+            with nullcontext() if verb in TIMED else self.meter.phase(verb, args), _found(verb):
                 yield
         except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
             if verb == "create":

@@ -410,7 +410,7 @@ class SweepRun(SlabRun):
             return next((as_residual(each[3]) for each in known), None)
         (file,), (made, residual) = self._open_targets(), results
         axes = self.plan.core(Slab(number, rank)).axes
-        stored = {"": self._put(file, axes, made, self.remains.kept.get("", {}))}
+        stored = {"": self._put(rank, file, axes, made, self.remains.kept.get("", {}))}
         if watched:
             self.record((*part, as_bits(float(residual))))
         self.record(part, stored)

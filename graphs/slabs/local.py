@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import zarr
@@ -56,10 +56,9 @@ class LocalStopped(Stopped):
 
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """A plan with the cut that was made; or another height, where that holds more than there is memory for."""
-        regions = {name: self.cut[name] for name in ("edges",)}
         with nullcontext() if self._is_on_own_disks else suppress(BudgetError):
-            return plan(replace(asked, **self.cut))
-        return plan(replace(asked, **regions))
+            return plan(asked.cut_as(**self.cut))
+        return plan(asked)
 
     @property
     def _is_on_own_disks(self) -> bool:

@@ -1,6 +1,6 @@
 """Going on with a pass over slabs that stopped: how arrays were cut, and what was asked for.
 
-begin     regions, axis and height; kernel, sources, depth, …    ─► journal
+begin     regions, axis and heights; kernel, sources, depth, …    ─► journal
 resume    journal ─► the same slabs, less those that are recorded as done; or others, where memory or ranks are, less
                      the chunks that have been stored
           refused: a pass that was asked for otherwise; the code of the kernel is its writer's word
@@ -28,6 +28,7 @@ from oocarrays.graphs.run.looking import (
 )
 from oocarrays.graphs.run.remains import Remains, journal_of
 from oocarrays.mapping.section import Section
+from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import CUT, SlabPlan
@@ -54,7 +55,7 @@ class Stopped:
     id: str
     """Of the run."""
     cut: dict[str, Any]
-    """Edges of regions, axis and height, as `plan_slabs` takes them."""
+    """Edges of regions, axis and heights, as `plan_slabs` takes them."""
     content: Mapping[str, Any]
     """All that the journal keeps of it."""
     stored: Mapping[tuple[int, ...], Stored | None]
@@ -69,7 +70,7 @@ class Stopped:
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """A plan with the cut that was made; or, where that holds more than there is memory for, as it is ``asked``."""
         with suppress(BudgetError):
-            return plan(replace(asked, **self.cut))
+            return plan(asked.cut_as(**self.cut))
         return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
 
     @property
@@ -215,12 +216,24 @@ def left_by(
     if trust.again:  # files that ranks have made stay
         stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
     notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
-    edges = tuple(tuple(each) for each in cut["edges"])
     return kind(
-        id=id, cut=cut | {"edges": edges}, content=content, stored=stored,
+        id=id, cut=_as_cut(cut), content=content, stored=stored,
         kept={} if trust.again else journal.kept(), trust=trust,
         notices=tuple(notices),
     )  # fmt: skip
+
+
+def _as_cut(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """How slabs were cut, as a plan has it: versions before 0.6 kept the height along their axis alone.
+
+    >>> _as_cut({"edges": [[0, 4, 6], [0, 5]], "axis": 0, "height": 2})
+    {'edges': ((0, 4, 6), (0, 5)), 'axis': 0, 'heights': (2, 5)}
+    """
+    cut = dict(kept) | {"edges": tuple(tuple(each) for each in kept["edges"])}
+    height = cut.pop("height", None)
+    if height is not None:
+        cut["heights"] = [height if a == cut["axis"] else longest(each) for a, each in enumerate(cut["edges"])]
+    return cut | {"heights": tuple(cut["heights"])}
 
 
 def _are_of(sources: Sequence[ArrayFile], digests: Any) -> bool:

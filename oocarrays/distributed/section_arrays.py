@@ -54,7 +54,7 @@ class SectionArrays(RankLists):
     @property
     def peak_bytes(self) -> int:
         """Bytes that this process holds, or the worker that holds most, at any moment of the read."""
-        return self._plan.price.held_bytes if self._plan.price else max(self._plan.part_bytes)
+        return self._plan.price.peak_bytes if self._plan.price else max(self._plan.part_bytes)
 
     @property
     def seconds(self) -> float:

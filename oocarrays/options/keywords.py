@@ -23,7 +23,7 @@ class RechunkKeywords(TypedDict, total=False):
     orientation: Literal["row", "column"] | tuple[int, ...] | None
     memory: int | float | str | None
     ranks: int | None
-    method: Literal["auto", "independent", "two-phase", "kept", "staged"]
+    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"]
     schedule: str | None
     compressors: Any
     filters: Any
@@ -49,6 +49,7 @@ class SlabKeywords(TypedDict, total=False):
     chunks: ChunksLike | None
     axis: int | None
     height: int | None
+    window: Sequence[int | None] | None
     ranks: int | None
     folders: str | None
     overwrite: bool

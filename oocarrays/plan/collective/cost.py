@@ -11,7 +11,7 @@ and Choudhary 1993, section 3; Thakur 1995, section 6.6.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,13 +19,15 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken
+from oocarrays.plan.alternative import CountedAlternative
 from oocarrays.plan.collective.domains import Dealing
-from oocarrays.plan.collective.read import AHEAD, CollectivePlan, Offer
-from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.collective.read import AHEAD, CollectivePlan
+from oocarrays.plan.cost import Costs, Traffic, speed
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.memory import Memory
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.read import BUFFER_BYTES as SECTION_BYTES
 from oocarrays.plan.sections.read import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, decoding_bytes, gap_bytes
@@ -93,22 +95,21 @@ def _workspace(stored: Stored, means: Means) -> int:
     return kept + (decoding_bytes(stored) if stored.coded else ranges)
 
 
-def fixed_bytes(plan: CollectivePlan, means: Means) -> int:
-    """Bytes that are held whatever a round reads: parts, and what reading needs."""
-    if not means.on_workers:
-        return sum(plan.part_bytes) + _lanes(plan, means) * _workspace(plan.stored, means)
+def memory(plan: CollectivePlan, means: Means) -> Memory:
+    """Say what this process holds, or the worker that holds most."""
     here = means.resources.ranks_of_a_process(plan.ranks)
-    return sum(sorted(plan.part_bytes)[-here:]) + here * _workspace(plan.stored, means)
-
-
-def _held(plan: CollectivePlan, means: Means) -> int:
-    """Bytes that this process holds, or the worker that holds most."""
+    lanes = here if means.on_workers else _lanes(plan, means)
+    fixed = Memory.of(parts=sum(sorted(plan.part_bytes)[-here:]), reading=lanes * _workspace(plan.stored, means))
+    if plan.method == "independent":
+        return fixed
     if not means.on_workers:
-        return fixed_bytes(plan, means) + _lanes(plan, means) * plan.round_bytes
+        return fixed + Memory.of(rounds=lanes * plan.round_bytes)
     at_once = min(AHEAD, len(plan.rounds))
-    rounds = (at_once + 1) * plan.round_bytes  # one that is still being let go
-    here = means.resources.ranks_of_a_process(plan.ranks)
-    return fixed_bytes(plan, means) + here * (rounds + _messages(plan, at_once) * plan.stored.itemsize)
+    each = Memory.of(
+        rounds=(at_once + 1) * plan.round_bytes,  # one that is still being let go
+        messages=_messages(plan, at_once) * plan.stored.itemsize,
+    )
+    return fixed + each * here
 
 
 def _messages(plan: CollectivePlan, at_once: int) -> int:
@@ -196,21 +197,17 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
     return max(float(each.max(initial=0)), float(each.sum()) / costs.cores)
 
 
-def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
-    """Price the way in which each rank reads its own."""
-    stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
+def _seconds_alone(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
+    """Seconds by the clock in which each rank reads its own."""
+    costs = means.costs
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
     overhead = costs.graph_seconds if means.on_workers else plan.ranks * costs.task_seconds
-    here = means.resources.ranks_of_a_process(plan.ranks)
-    lanes = here if means.on_workers else min(plan.ranks, costs.cores)
-    seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
-    parts = sum(sorted(plan.part_bytes)[-here:])
-    return _offer(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
+    return max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
 
 
-def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
-    """Price the way in which some ranks read for all, and send."""
-    costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
+def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
+    """Seconds by the clock in which some ranks read for all, and send."""
+    costs, parts = means.costs, np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
     if means.on_workers:
         overhead = _exchange_seconds(plan, costs) + costs.graph_seconds
@@ -219,25 +216,29 @@ def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
         tasks = sum(bool(boxes) for each in plan.rounds for boxes in each)
         overhead = tasks * costs.task_seconds + 2 * plan.ranks * SMALL_TASK_SECONDS
         processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
-    seconds = max(processor, _device_seconds(plan, means, reads)) + overhead
-    return _offer(plan, reads, means, held=_held(plan, means), seconds=seconds)
+    return max(processor, _device_seconds(plan, means, reads)) + overhead
 
 
-def _offer(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> Offer:
-    stored, together = plan.stored, plan.method == "two-phase"
-    return Offer(
-        method=plan.method,
-        partition=plan.partition if together else None,
-        aggregators=len(plan.aggregators),
+def priced(plan: CollectivePlan, means: Means) -> CollectivePlan:
+    """Add to a plan what it takes, and what is held meanwhile."""
+    stored, reads, held, together = plan.stored, _reads(plan, means), memory(plan, means), plan.method == "two-phase"
+    price = CountedAlternative(
+        name=plan.method,
+        ranks=len(plan.aggregators),
+        seconds=(_seconds_together if together else _seconds_alone)(plan, reads, means),
+        peak_bytes=held.nbytes,
+        reason="",
+        traffic=Traffic(
+            read_requests=int(reads.requests.sum()),
+            read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
+            decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
+            messages=plan.messages,
+            exchanged_bytes=plan.exchanged_bytes,
+        ),
         rounds=len(plan.rounds) if together else 1,
-        read_requests=int(reads.requests.sum()),
-        read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
-        decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
-        messages=plan.messages,
-        exchanged_bytes=plan.exchanged_bytes,
-        held_bytes=held,
-        seconds=seconds,
+        domains=plan.partition if together else None,
     )
+    return replace(plan, price=price, memory=held)
 
 
 def _exchange_seconds(plan: CollectivePlan, costs: Costs) -> float:

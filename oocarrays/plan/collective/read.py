@@ -25,11 +25,13 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, lengths
+from oocarrays.plan.alternative import CountedAlternative
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Partition, file_domains
 from oocarrays.plan.collective.rounds import Cutting
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.memory import Memory
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
 
@@ -42,34 +44,6 @@ PIECE_BYTES = 2**20
 """Of what an aggregator decodes at one time, and then packs for all who want it, or one chunk."""
 AHEAD = 2
 """Rounds that an aggregator has read and others not yet taken, at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """What a way to read takes, all ranks together but for seconds and what is held."""
-
-    method: Method
-    """Whether aggregators read for all, or each rank for itself."""
-    partition: Partition | None
-    """What is dealt out to aggregators; None where there are none."""
-    aggregators: int
-    """Ranks that read."""
-    rounds: int
-    """Of reading and sending."""
-    read_requests: int
-    """Stored chunks read, the same one as often as it is."""
-    read_bytes: int
-    """Bytes of those that are read; an estimate where chunks are coded."""
-    decoded_bytes: int
-    """Bytes that come out of codecs."""
-    messages: int
-    """Between different ranks, where they are on workers."""
-    exchanged_bytes: int
-    """Read by one rank for another."""
-    held_bytes: int
-    """In this process at any moment, or in the worker that holds most: parts, what is read, and messages."""
-    seconds: float
-    """Predicted, by the clock."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +126,12 @@ class CollectivePlan:
     """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
     workers: int | None = None
     """Workers that ranks are put on in turn; None for threads of this process."""
-    offers: tuple[Offer, ...] = field(default=(), compare=False, repr=False)
-    """What every way that was looked at takes, the cheapest first; the one that was taken is ``price``."""
-    price: Offer | None = field(default=None, compare=False, repr=False)
+    considered: tuple[CountedAlternative, ...] = field(default=(), compare=False, repr=False)
+    """Every way that was looked at, the cheapest first; the one that was taken is ``price``."""
+    price: CountedAlternative | None = field(default=None, compare=False, repr=False)
     """What this takes."""
+    memory: Memory = field(default=Memory(), compare=False, repr=False)
+    """Held by this process at one time, at most, or by the worker that holds most."""
 
     @property
     def ranks(self) -> int:
