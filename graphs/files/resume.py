@@ -109,7 +109,7 @@ class FilesLeft:
             raise JournalError(f"the journal in {self.target} was written for another source than this one")
 
     def begun(self, content: dict[str, Any]) -> dict[str, Any]:
-        """What a journal keeps that is written anew: with what was read when the run began, unless it begins again."""
+        """Complete what a journal keeps that is written anew: with how that was which the run began to read."""
         known = CHUNKS_READ in self.content and not self.trust.again
         return content | ({CHUNKS_READ: self.content[CHUNKS_READ]} if known else {})
 

@@ -1,12 +1,7 @@
-"""Scattering a global array file into local ones, and gathering them, as tasks.
+"""Scattering a global array file into local ones, and gathering them: what the tasks of a run do.
 
-    create ─► make ──┬─► read ─┬─► write ──┬─► read ─┬─► write ─► close ─► finish     in each round a box of the array,
-            (a rank) ├─► read ─┼─► write ──┼─► read ─┼─► write ─► close ─┘            read by all, written by all
-                     └─► read ─┴─► write ──┴─► …     ┴─► …
-                              exchange: between workers in the schedule's steps, see `steps`
-
-A round waits for the one two before it, so that two are in memory at most; what a rank writes, it writes in the order
-of rounds. Where a worker is lost, what it had written and recorded is not done again, nor read for it.
+In each round a rank reads a box of chunks, or its part of one, packs what it has for each other rank, and writes what
+came for it. Where a worker is lost, what it had written and recorded is not done again, nor read for it.
 """
 
 from __future__ import annotations
@@ -19,19 +14,15 @@ from typing import Any
 
 import numpy as np
 import zarr
-from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.exchange.messages import Came, Messages
 from oocarrays.graphs.run.buffers import Outbox
-from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
 from oocarrays.graphs.run.journaled import JournaledRun
 from oocarrays.graphs.run.remains import Remains
-from oocarrays.graphs.run.steps import Exchange, Key, Taking
-from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
-from oocarrays.plan.files.scatter import REQUESTS, UNDER_WAY, Block, FilesPlan, message_size, views
+from oocarrays.plan.files.scatter import REQUESTS, Block, FilesPlan, message_size, views
 from oocarrays.plan.sections.read import BUFFER_BYTES
 from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter
 from oocarrays.storage.files import array_file, local_files
@@ -229,7 +220,7 @@ class FilesRun(Messages, JournaledRun):
     # ------------------------------------------------------------------ one round
 
     def _read(self, number: int, rank: int) -> Outbox:
-        """What a rank reads in a round, packed for each that it is for."""
+        """Read a rank's own of a round, packed for each that it is for."""
         return (self._read_domain if self.plan.way == "scatter" else self._read_part)(number, rank)
 
     def _write(self, number: int, rank: int, *inputs: Outbox | Came | None) -> None:
@@ -245,7 +236,7 @@ class FilesRun(Messages, JournaledRun):
         return str(rank) if self.plan.way == "scatter" else ""
 
     def _wanted(self, number: int, box: Section, rank: int) -> Block | None:
-        """What a rank is still to be sent of a box in a scatter, if anything."""
+        """Find out what a rank is still to be sent of a box in a scatter, if anything."""
         block = self.plan.block(rank, box)
         return None if block is None or self.is_done((number, rank)) else block
 
@@ -369,57 +360,3 @@ def place_names(plan: FilesPlan) -> list[str]:
 def _has_any(wanted: Sequence[tuple[Block, Any]], section: Section) -> bool:
     """Whether some of a section is in one of the blocks."""
     return any(places_in(block.axes, section) for block, _ in wanted)
-
-
-# ---------------------------------------------------------------------- the graph
-
-
-def build_graph(run: FilesRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a run, and the key of its last task, whose value is the name of the target.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each rank; none where ranks are threads.
-    """
-    builder = _Builder(run, addresses)
-    last = builder.build()
-    return builder.graph, last
-
-
-class _Builder(Builder):
-    """Adds the tasks of one run."""
-
-    def __init__(self, run: FilesRun, addresses: Sequence[str]) -> None:
-        super().__init__(new_suffix(), Work.task, run)
-        self.plan = run.plan
-        if addresses:
-            self.share("run")
-        created = self.add("create", rank=0)
-        self._shared = TaskRef(created) if addresses else run
-        self._ranks = range(run.plan.ranks)
-        self._made = [self.add("make", rank, after=[created]) for rank in self._ranks]
-
-    def build(self) -> Key:
-        """Add every task; returns the key of the last one."""
-        exchange = Exchange(self.plan.schedule, self.add) if self.plan.processes else Taking()
-        written = Rounds(UNDER_WAY, self._made)
-        for number in range(len(self.plan.rounds)):
-            read = [self.add("read", number, rank, after=written.before) for rank in self._ranks]
-            sends = self._sends(number)
-            inputs = exchange.inputs(number, held=read, wants=lambda a, b, sends=sends: b in sends[a])  # type: ignore[misc]
-            written.add(
-                [
-                    self.add("write", number, rank, buffers=inputs[rank], after=[written.last[rank]])
-                    for rank in self._ranks
-                ]
-            )  # fmt: skip
-        closed = [self.add("close", rank, after=[written.last[rank]]) for rank in self._ranks]
-        return self.add("finish", after=closed, rank=0)
-
-    def _sends(self, number: int) -> list[set[int]]:
-        """For whom each rank has something in a round."""
-        has = [self.plan.receivers(domain) for domain in self.plan.domains(number)]
-        if self.plan.way == "scatter":
-            return has
-        return [{domain for domain, ranks in enumerate(has) if rank in ranks} for rank in self._ranks]

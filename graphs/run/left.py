@@ -35,7 +35,7 @@ class Parts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What the journal of a run that stopped says, and the files that it wrote to."""
+    """A run that stopped: the words of its journal, and the files that it wrote to."""
 
     id: str
     """Of the run."""

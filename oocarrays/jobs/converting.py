@@ -17,8 +17,9 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.files.graph import build_graph
 from oocarrays.graphs.files.resume import FilesLeft, files_content, made_like
-from oocarrays.graphs.files.scatter import FilesRun, build_graph
+from oocarrays.graphs.files.scatter import FilesRun
 from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
@@ -198,7 +199,7 @@ def _scattering(
 
 
 def _said(local: LocalArrays) -> list[Any]:
-    """What tells local array files from others."""
+    """List what tells local array files from others."""
     return [local.files.descriptor.as_json(), local.dtype.str]
 
 

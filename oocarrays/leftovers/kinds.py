@@ -69,7 +69,7 @@ class Asked:
         }  # fmt: skip
 
     def sources(self, missing: str | None = None) -> list[Any]:
-        """What it reads, opened.
+        """Open what it reads.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Asked:
         return given_again(self.call, self.functions, str(self.target), as_is=as_is)
 
     def slabs(self) -> dict[str, Any]:
-        """What every pass over slabs is asked for again."""
+        """Collect what every pass over slabs is asked for again."""
         options, means, asked = dict(self.call["options"]), self.arranged, self.content["asked"]
         before = {name: options.pop(name, None) for name in ("ranks", "missing")}
         ranks = before["ranks"] if means.ranks is None else means.ranks
