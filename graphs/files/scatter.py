@@ -227,7 +227,8 @@ class FilesRun(Messages, JournaledRun):
         """Write a rank's own of a round, of what all have packed for it."""
         if self.is_done((number, rank)):
             return
-        messages, receipts = self._messages(number, rank, inputs), Receipts()
+        messages = self._messages(number, rank, inputs)
+        receipts = Receipts(self.remains.kept.get(self._place_name(rank), {}))
         (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages, receipts)
         self.record((number, rank), {self._place_name(rank): receipts.kept})
 
@@ -321,8 +322,7 @@ class FilesRun(Messages, JournaledRun):
             for block, view in zip(blocks, views(message, blocks), strict=True):
                 if block is not None:
                     data[block.place.relative_to(mine.place.lower).slices] = view
-        kept = self.remains.kept.get(str(rank), {})
-        write_section(self._file(rank), mine.place.axes, data, meter=self.meter, receipts=receipts, kept=kept)
+        write_section(self._file(rank), mine.place.axes, data, meter=self.meter, receipts=receipts)
 
     def _write_domain(self, number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts) -> None:
         """Each chunk of a domain once, of what all ranks have of it."""

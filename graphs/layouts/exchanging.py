@@ -85,14 +85,19 @@ class Exchanging(Messages):
         return self.schedule
 
     @cached_property
-    def _wants(self) -> np.ndarray:
-        """Whether each origin has something for each final rank: asked by threads, whose exchange does not travel."""
-        return self.sizes() > 0
+    def lenders(self) -> list[Sequence[int]]:
+        """The ranks that have something for each: itself first, so that not all begin with the same.
+
+        Only threads ask, whose exchange does not travel.
+        """
+        wants = self.sizes() > 0
+        return [
+            [int(each) for each in np.roll(np.arange(len(wants)), -to) if wants[each, to]] for to in range(len(wants))
+        ]
 
     def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
-        """Name all ranks that have something for one: itself first, so that not all begin with the same."""
-        ranks = len(self._wants)
-        return [source % ranks for source in range(rank, rank + ranks) if self._wants[source % ranks, rank]]
+        """Name all ranks that have something for one."""
+        return self.lenders[rank]
 
     def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, np.ndarray]) -> np.ndarray:
         """Make a rank's new part, straight from what others hold."""

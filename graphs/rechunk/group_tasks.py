@@ -301,10 +301,10 @@ class GroupRun(KeptRun):
         with self.meter.phase("copy"):
             for piece in self.copies.batches[batch]:
                 array, store = self.source.arrays[piece.name], member_store(self.destination.store, piece.name)
-                receipts = Receipts()
+                receipts = Receipts(self.remains.kept.get(piece.name, {}))
                 copy_part(
-                    array, store, piece.part, piece.parts, at_once=self.copies.at_once, meter=self.meter,
-                    receipts=receipts, kept=self.remains.kept.get(piece.name, {}), fresh=self.made,
+                    array, store, (piece.part, piece.parts), at_once=self.copies.at_once, meter=self.meter,
+                    receipts=receipts, fresh=self.made,
                 )  # fmt: skip
                 stored.setdefault(piece.name, {}).update(receipts.kept)
         self.record((batch,), stored)

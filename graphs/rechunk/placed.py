@@ -19,8 +19,8 @@ from oocarrays.graphs.run.looking import Part, Stored
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.assembling import Assembler
-from oocarrays.storage.chunks.unfinished import unfinished_key
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.journal.receipts import Receipt, checksum
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.blobs import byte_view

@@ -48,9 +48,9 @@ from oocarrays.graphs.settings import past_cache_above
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.chunks.unfinished import mark_of_plan
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt

@@ -31,9 +31,9 @@ from oocarrays.plan.rechunk.plan import STAGES, RechunkPlan
 from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, common
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.kept import KeptMessages
-from oocarrays.storage.chunks.unfinished import mark_of_plan
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import hold

@@ -16,13 +16,14 @@ from typing import Any
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError
+from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError, StoreFailure
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
+from oocarrays.graphs.run.missing import warn_person
 from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
 from oocarrays.graphs.run.work import Work, was_ended
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike, unfinished_run
-from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.journal import FOLDER, Journal
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.remote import RemoteStore
@@ -64,8 +65,16 @@ class EndingRun(Work):
                 self.journal.say_ended(self.id, gives)
             finish_targets()
         self.syncer.drop()
-        self.journal.remove(ended=self.id if self.ends else None)
+        self._remove_journal()
         return gives
+
+    def _remove_journal(self) -> None:
+        """Remove the journal but for the word that the run has ended; the target is right where that cannot be."""
+        try:
+            self.journal.remove(ended=self.id if self.ends else None)
+        except (DiskFullError, StoreFailure) as error:
+            left = f"{array_file.name_of(self.destination.store)} is finished, and {FOLDER} in it is left: {error}"
+            warn_person(f"{left}; resume it, and that is removed", RuntimeWarning)
 
     def _check_read(self) -> None:
         """Refuse to end where what was read has changed meanwhile."""

@@ -378,7 +378,7 @@ class SlabRun(JournaledRun):
         self, rank: int, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()
     ) -> dict[str, Receipt]:
         """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
-        receipts = Receipts()
-        how: Any = {"meter": self.meter, "past_cache": self.plan.past_cache, "receipts": receipts, "kept": kept}
+        receipts = Receipts(kept)
+        how: Any = {"meter": self.meter, "past_cache": self.plan.past_cache, "receipts": receipts}
         self._thread_of("write", rank).submit(write_section, file, axes, values, **how).result()
         return receipts.kept

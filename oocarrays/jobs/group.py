@@ -20,6 +20,7 @@ from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.graphs.run.looking import TRUSTED, Trust
 from oocarrays.jobs.job import Job
 from oocarrays.options.group_chunks import LINES, asked_for
+from oocarrays.options.rechunks import Planner
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
@@ -29,7 +30,7 @@ from oocarrays.show.planned import rows
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, local_folder
 from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.presence import Policy, Presence
+from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.remote import RemoteStore
 
@@ -129,20 +130,11 @@ def _indented(text: str) -> str:
 # ---------------------------------------------------------------------- plans
 
 
-Planner = Callable[[zarr.Array, StoreLike, Any], tuple[RechunkPlan, ArrayFile, Destination]]
-"""Plans one array: what is read, where to write it, in which chunks."""
-
-
 def group_job(
     source: StoreLike | zarr.Group,
     target: StoreLike,
     chunks: Any,
     planner: Planner,
-    resources: Resources,
-    *,
-    missing: Policy,
-    zarr_format: int | None,
-    overwrite: bool,
     cluster: Cluster | None,
 ) -> GroupJob:
     """Plan to write some arrays of a group again in other chunks, and to copy the others.
@@ -151,18 +143,15 @@ def group_job(
     ----------
     chunks : mapping
         What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
-    resources : Resources
-        Memory, processors and requests that plans may use.
-    missing : str
-        What is made of chunks that arrays lack that are copied.
     """
-    file = group_file.describe_group(group_file.open_group(source)).with_policy(missing)
+    zarr_format, resources = planner.zarr_format, planner.resources
+    file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
     if zarr_format not in (None, file.zarr.metadata.zarr_format):
         raise UnsupportedError(
             f"zarr_format={zarr_format}: {file.name} is in format {file.zarr.metadata.zarr_format}, and a group has one"
         )
     wanted = asked_for(file, chunks)
-    group_file.check_group_target(file.zarr, target, overwrite=overwrite)
+    group_file.check_group_target(file.zarr, target, overwrite=planner.overwrite)
     id = uuid.uuid4().hex[:12]
     members = {
         name: MemberRun(*planned, journal_content(*planned), id=id)
@@ -174,7 +163,7 @@ def group_job(
         budget=resources.budget,
         processes=resources.workers,
     )
-    destination = TargetSpec(store=target, overwrite=overwrite)
+    destination = TargetSpec(store=target, overwrite=planner.overwrite)
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
 
 
@@ -230,7 +219,7 @@ def _planned_members(
     made = {}
     for name, lengths in wanted.items():
         try:
-            made[name] = planner(file.arrays[name], member_store(target, name), lengths)
+            made[name] = planner.planned(file.arrays[name], member_store(target, name), lengths)
         except BudgetError as error:
             raise BudgetError(error.budget, error.least, f"rechunking {name}") from None
         except ChunksError as error:

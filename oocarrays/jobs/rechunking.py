@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -13,11 +12,10 @@ import zarr
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup
-from oocarrays.errors import ChunksError, UnsupportedError
+from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.resume import journal_content
-from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.jobs.group import GroupJob, group_job
@@ -25,25 +23,20 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob
 from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job
 from oocarrays.mapping.given import flag
-from oocarrays.mapping.orientation import chunks_along
-from oocarrays.mapping.section import axis_order
 from oocarrays.options.asked import cluster_of, resources_of, scratch_of
-from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import RechunkKeywords
-from oocarrays.plan.limits import check_priced
-from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.resources import Resources
+from oocarrays.options.rechunks import Planner
+from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
 from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
-from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import holds_group
-from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
-from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -288,8 +281,7 @@ def rechunk(
     source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
     resources = resources_of(cluster, memory, schedule, settings.setting("ranks") if ranks is None else ranks)
-    planner = partial(
-        _planned,
+    planner = Planner(
         orientation=orientation,
         method=method,
         shards=shards,
@@ -302,61 +294,11 @@ def rechunk(
         resources=resources,
     )
     if holds_group(source):
-        return group_job(
-            source, target, chunks, planner, resources, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
-            cluster=cluster,
-        )  # fmt: skip
-    planned = planner(array_file.open_array(source), target, chunks)
-    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster)
-
-
-def _planned(
-    opened: zarr.Array,
-    target: StoreLike,
-    chunks: Any,
-    *,
-    orientation: Any,
-    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"],
-    shards: ChunksLike | None,
-    zarr_format: Literal[2, 3] | None,
-    compressors: Any,
-    filters: Any,
-    overwrite: bool,
-    scratch: str | RemoteStore,
-    missing: Policy,
-    resources: Resources,
-) -> tuple[RechunkPlan, ArrayFile, Destination]:
-    """What is to be done with one array, and where."""
-    file = array_file.describe_source(opened, missing)
-    order = None if orientation is None else axis_order(orientation, opened.ndim)
-    shape = _chunks(chunks, order, file)
-    made = target_settings(
-        opened,
-        shape,
-        shards=regular_shards(shards, shape, file.stored.grid.shape, file.dtype, dimension_names(opened)),
-        zarr_format=zarr_format,
-        compressors=compressors,
-        filters=filters,
-        order=order,
-    )
+        return group_job(source, target, chunks, planner, cluster)
+    opened = array_file.open_array(source)
     array_file.check_target(opened, target, overwrite=overwrite)
-    made_of = array_file.preview(made, target)
-    check_priced(made_of, "the target")
-    plan = plan_rechunk(
-        file.stored,
-        made_of,
-        resources,
-        method=method,
-        remote_scratch=not isinstance(scratch, str),
-    )
-    destination = Destination(
-        store=target,
-        settings=made,
-        overwrite=overwrite,
-        scratch=scratch,
-        past_cache_above=settings.past_cache_above(),
-    )
-    return plan, file, destination
+    planned = planner.planned(opened, target, chunks)
+    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:
@@ -397,13 +339,3 @@ def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
 
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
-
-
-def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
-    """The target's chunks, checked."""
-    grid = file.stored.grid
-    if chunks is not None:
-        return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr))
-    if order is None:
-        raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
-    return chunks_along(order, grid.shape, grid.chunk_size)

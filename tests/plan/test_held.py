@@ -22,7 +22,7 @@ from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.lazy.blocks import plan_blocks
 from oocarrays.plan.lazy.reads import SIEVE_BYTES, plan_lazy_reads
 from oocarrays.plan.memory import Memory, largest
-from oocarrays.plan.rechunk.assembled import COUNTER_BYTES
+from oocarrays.plan.rechunk.assembled import COUNTER_BYTES, stage_of
 from oocarrays.plan.rechunk.candidates import BASE_BYTES, TASK_BYTES
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
 from oocarrays.plan.rechunk.plan import plan_rechunk
@@ -69,7 +69,7 @@ def test_a_rechunk_holds_its_stacks_its_graph_and_what_each_rank_does(workers: i
 
 def test_a_rank_that_assembles_holds_a_box_and_a_stage() -> None:
     (step,) = plan_rechunk(CODED, COLUMNS, Resources(budget=64 * MIB, ranks=2), method="assembled").passes
-    box, stage = int(np.prod(step.region)) * CHUNK, int(np.prod(step.tile)) * 4
+    box, stage = int(np.prod(step.region)) * CHUNK, stage_of(step)
     assert terms(step.memory) == {
         "stacks": BASE_BYTES,
         "graph": step.traffic.tasks * TASK_BYTES,

@@ -63,21 +63,6 @@ class Means:
     """What reading takes of what has been looked at: many sets of aggregators read the same boxes, and many boxes lie
     alike in their chunks."""
 
-    @property
-    def budget(self) -> int:
-        """Bytes that each process may hold."""
-        return self.resources.budget
-
-    @property
-    def costs(self) -> Costs:
-        """Seconds that each kind of work takes."""
-        return self.resources.costs
-
-    @property
-    def on_workers(self) -> bool:
-        """Whether ranks are on workers of a cluster."""
-        return self.resources.workers is not None
-
 
 # ---------------------------------------------------------------------- what each holds
 
@@ -85,7 +70,7 @@ class Means:
 def _lanes(plan: CollectivePlan, means: Means) -> int:
     """Tasks that read at one time in this process."""
     tasks = sum(bool(boxes) for each in plan.rounds for boxes in each) or plan.ranks
-    return max(min(tasks, means.costs.cores), 1)
+    return max(min(tasks, means.resources.costs.cores), 1)
 
 
 def _workspace(stored: Stored, means: Means) -> int:
@@ -98,11 +83,11 @@ def _workspace(stored: Stored, means: Means) -> int:
 def memory(plan: CollectivePlan, means: Means) -> Memory:
     """Say what this process holds, or the worker that holds most."""
     here = means.resources.ranks_of_a_process(plan.ranks)
-    lanes = here if means.on_workers else _lanes(plan, means)
+    lanes = here if means.resources.on_workers else _lanes(plan, means)
     fixed = Memory.of(parts=sum(sorted(plan.part_bytes)[-here:]), reading=lanes * _workspace(plan.stored, means))
     if plan.method == "independent":
         return fixed
-    if not means.on_workers:
+    if not means.resources.on_workers:
         return fixed + Memory.of(rounds=lanes * plan.round_bytes)
     at_once = min(AHEAD, len(plan.rounds))
     each = Memory.of(
@@ -137,7 +122,7 @@ class _Reads(NamedTuple):
 
 def _reads(plan: CollectivePlan, means: Means) -> _Reads:
     """Count the reads of each rank: whole chunks where they are coded, and ranges where that can be."""
-    stored, costs, chunks = plan.stored, means.costs, np.array(plan.chunks_read, np.int64)
+    stored, costs, chunks = plan.stored, means.resources.costs, np.array(plan.chunks_read, np.int64)
     if stored.coded:
         request = costs.request_seconds if stored.local else costs.store_request_seconds
         decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
@@ -165,10 +150,10 @@ def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
         plan = SectionPlan(
             stored=stored,
             axes=axes,
-            gap=gap_bytes("auto", stored, means.costs, means.resources.requests),
+            gap=gap_bytes("auto", stored, means.resources.costs, means.resources.requests),
             buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
             packed=packed and stored.local,
-            costs=means.costs,
+            costs=means.resources.costs,
         )
         means.known[key] = _Price(plan.requests, plan.asked_bytes, plan.seconds)
     return means.known[key]
@@ -183,7 +168,7 @@ def _in_chunks(taken: Taken, chunk: int) -> tuple[int, int, int] | bytes:
 
 def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
     """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
-    stored, costs = plan.stored, means.costs
+    stored, costs = plan.stored, means.resources.costs
     read_bytes = float(reads.asked.sum()) * costs.stored_ratio(stored)
     if not stored.remote:
         distinct = stored.nbytes * costs.stored_ratio(stored)
@@ -199,17 +184,17 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
 
 def _seconds_alone(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
     """Seconds by the clock in which each rank reads its own."""
-    costs = means.costs
+    costs = means.resources.costs
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
-    overhead = costs.graph_seconds if means.on_workers else plan.ranks * costs.task_seconds
+    overhead = costs.graph_seconds if means.resources.on_workers else plan.ranks * costs.task_seconds
     return max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
 
 
 def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
     """Seconds by the clock in which some ranks read for all, and send."""
-    costs, parts = means.costs, np.array(plan.part_bytes)
+    costs, parts = means.resources.costs, np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
-    if means.on_workers:
+    if means.resources.on_workers:
         overhead = _exchange_seconds(plan, costs) + costs.graph_seconds
         processor = _at_once(reads.seconds, costs) + _at_once(filled, costs)
     else:
@@ -230,7 +215,7 @@ def priced(plan: CollectivePlan, means: Means) -> CollectivePlan:
         reason="",
         traffic=Traffic(
             read_requests=int(reads.requests.sum()),
-            read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
+            read_bytes=int(reads.asked.sum() * means.resources.costs.stored_ratio(stored)),
             decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
             messages=plan.messages,
             exchanged_bytes=plan.exchanged_bytes,

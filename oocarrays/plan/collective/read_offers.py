@@ -125,8 +125,8 @@ def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None
     for part, worker in zip(parts, spread(len(parts), range(means.resources.workers or 1)), strict=True):
         there[worker] += part
     least = max(there.values())
-    if least > means.budget:
-        raise BudgetError(means.budget, least, "this collective read")
+    if least > means.resources.budget:
+        raise BudgetError(means.resources.budget, least, "this collective read")
 
 
 def _cheapest(plans: Sequence[CollectivePlan], budget: int) -> CollectivePlan:
@@ -216,7 +216,11 @@ def _plans(
 def _conforms(alone: CollectivePlan, means: Means) -> bool:
     """Whether no chunk is wanted by two ranks, and none wants far more than its share: nothing is gained together."""
     even = UNEVEN * ceil_div(sum(alone.chunks_read), alone.ranks)
-    return not alone.table.are_shared and max(alone.chunks_read) <= even and _price(alone).peak_bytes <= means.budget
+    return (
+        not alone.table.are_shared
+        and max(alone.chunks_read) <= even
+        and _price(alone).peak_bytes <= means.resources.budget
+    )
 
 
 def _fitted(
@@ -235,10 +239,10 @@ def _fitted(
             table=table,
         )
         best = _ordered(plan, means)
-        if _price(best).peak_bytes <= means.budget or buffer_bytes <= least:
+        if _price(best).peak_bytes <= means.resources.budget or buffer_bytes <= least:
             break
         fixed = best.memory["parts"] + best.memory["reading"]
-        left = max(means.budget - fixed, 0) / max(_price(best).peak_bytes - fixed, 1)
+        left = max(means.resources.budget - fixed, 0) / max(_price(best).peak_bytes - fixed, 1)
         buffer_bytes = max(int(best.round_bytes * left), least)
     return best
 
@@ -253,7 +257,7 @@ def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
     the budget."""
     best = priced(replace(plan, schedule=means.schedule if isinstance(means.schedule, Schedule) else None), means)
-    if means.schedule != "auto" or _price(best).peak_bytes <= means.budget:
+    if means.schedule != "auto" or _price(best).peak_bytes <= means.resources.budget:
         return best
     return min(best, _in_steps(plan, means), key=lambda each: _price(each).peak_bytes)
 
@@ -263,5 +267,6 @@ def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
     return priced(
-        replace(plan, schedule=cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs))), means
+        replace(plan, schedule=cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.resources.costs))),
+        means,
     )

@@ -64,13 +64,13 @@ def _fixed(problem: Problem) -> int:
 
 def _counters(problem: Problem) -> int:
     """Bytes of what a process knows of the target's chunks."""
-    return 0 if problem.on_workers else problem.target.grid.count * COUNTER_BYTES
+    return 0 if problem.resources.on_workers else problem.target.grid.count * COUNTER_BYTES
 
 
 def _workspace(problem: Problem, requests: int) -> int:
     """Bytes that a rank needs to read, beside its box."""
     source = problem.source
-    pages = source.chunk_bytes if problem.on_workers and source.coded else 0
+    pages = source.chunk_bytes if problem.resources.on_workers and source.coded else 0
     return source.decode_workspace + requests * source.travel_bytes + pages
 
 
@@ -109,14 +109,14 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
     held = box_bytes + stage + _workspace(problem, requests)
     seconds, phases = pass_seconds(
         traffic,
-        problem.costs,
+        problem.resources.costs,
         source,
         target,
         Pipeline(
             ranks=ranks,
             turns=units,
             idle=ceil_div(units, ranks) * ranks / units,
-            workers=problem.on_workers,
+            workers=problem.resources.on_workers,
             touched=ranks * held,
             synchronous=problem.resources.synchronous,
             ahead=True,
@@ -134,7 +134,7 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
         behind=False,
         requests=requests,
     )
-    graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
+    graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
     each = tuple(problem.neighbours * nbytes for nbytes in (box_bytes, 0, stage, _workspace(problem, requests)))
     process = BASE_BYTES, graph, source.index_workspace, _counters(problem)
     return Counted(shape, process + each, seconds, phases, traffic, tile, batch, source.local)
@@ -246,7 +246,7 @@ def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) 
     written = target.padded_bytes
     return Traffic(
         read_requests=count,
-        read_bytes=int(whole * problem.costs.stored_ratio(source)),
+        read_bytes=int(whole * problem.resources.costs.stored_ratio(source)),
         index_requests=source.shards * (problem.resources.workers or 1),
         decoded_bytes=whole if source.coded else 0,
         copied_bytes=source.nbytes,

@@ -24,7 +24,7 @@ from oocarrays.mapping.overlap import (
     tile_shape,
     touched_by_region,
 )
-from oocarrays.plan.cost import Costs, Phases, Pipeline, Traffic, Waits, pass_seconds
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.exchange.ordering import load_in_place, load_of
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.memory import Memory
@@ -71,16 +71,6 @@ class Problem:
     def ranks(self) -> int:
         """Logical processors."""
         return self.schedule.ranks
-
-    @property
-    def costs(self) -> Costs:
-        """Seconds that each kind of work takes."""
-        return self.resources.costs
-
-    @property
-    def on_workers(self) -> bool:
-        """Whether ranks are on workers of a cluster."""
-        return self.resources.workers is not None
 
     @property
     def under_way(self) -> int:
@@ -158,11 +148,11 @@ def fits(problem: Problem, counted: Iterable[Counted]) -> bool:
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     source = problem.source
-    if source.coded or (method != "independent" and not problem.on_workers):
+    if source.coded or (method != "independent" and not problem.resources.on_workers):
         return ("chunks",)
     if source.remote:
         return ("sieved", "ranges")
-    cached = source.local and source.nbytes <= problem.costs.cache_bytes
+    cached = source.local and source.nbytes <= problem.resources.costs.cache_bytes
     return ("mapped", "ranges", "chunks") if cached else ("ranges", "chunks")
 
 
@@ -214,7 +204,7 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
     """Depths, numbers of slabs and source chunks of one that are worth a look."""
     if method == "independent":
         return [(1, 1, 1)]
-    if problem.on_workers:
+    if problem.resources.on_workers:
         return [(1, 1, 1), (1, 2, 1), (2, 2, 1)]
     most = ceil_div(problem.source.grid.count, problem.ranks)
     slabs = {min(max(nbytes // problem.source.chunk_bytes, 1), most) for nbytes in SLAB_BYTES}
@@ -223,7 +213,7 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
 
 def _held_regions(problem: Problem, shape: Shape) -> float:
     """Regions, and what is as large as one, that a rank holds: what it has packed for a partition, and messages."""
-    if shape.method == "independent" or not problem.on_workers:
+    if shape.method == "independent" or not problem.resources.on_workers:
         return shape.depth
     return shape.depth + shape.slabs + problem.under_way / problem.ranks
 
@@ -234,7 +224,7 @@ def _workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
     held, reading = _reading_workspace(problem, shape)
     putting = shape.requests * target.travel_bytes
     writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.behind + putting)
-    never_both = shape.method == "independent" or (problem.on_workers and shape.slabs == shape.depth == 1)
+    never_both = shape.method == "independent" or (problem.resources.on_workers and shape.slabs == shape.depth == 1)
     return held, max(reading, writing) if never_both else reading + writing
 
 
@@ -242,13 +232,13 @@ def _reading_workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
     """Bytes of chunks that a rank keeps, and bytes that it needs only while it reads."""
     source, chunk = problem.source, problem.source.chunk_bytes
     if shape.access == "mapped":
-        return 0, 2 * chunk if problem.on_workers else 0  # a worker's limit counts the pages of files
+        return 0, 2 * chunk if problem.resources.on_workers else 0  # a worker's limit counts the pages of files
     if shape.access == "ranges":
         return 0, TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
     if shape.access == "sieved":
         return 0, shape.requests * source.travel_bytes
-    chunks = 1 if problem.on_workers else shape.slab * shape.slabs + 2 * shape.kept
-    pages = chunk if problem.on_workers and source.coded else 0
+    chunks = 1 if problem.resources.on_workers else shape.slab * shape.slabs + 2 * shape.kept
+    pages = chunk if problem.resources.on_workers and source.coded else 0
     getting = shape.requests * source.travel_bytes
     return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + pages
 
@@ -353,7 +343,7 @@ class Counted(NamedTuple):
 
     def made(self, problem: Problem) -> Pass:
         """Make it a pass."""
-        shape, workers = self.shape, problem.on_workers
+        shape, workers = self.shape, problem.resources.on_workers
         return Pass(
             source=problem.source,
             target=problem.target,
@@ -386,7 +376,7 @@ def _count(problem: Problem, shape: Shape) -> Counted:
     """Count a candidate: what it moves, holds and takes."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
-    packed = problem.on_workers and shape.method == "two-phase"
+    packed = problem.resources.on_workers and shape.method == "two-phase"
     counts, sizes = target.grid.counts, tuple(map(mul, unit, target.grid.chunks))
     piece = list(map(min, source.grid.chunks, sizes))
     tile = tile_shape(piece, source.itemsize, TILE_BYTES)
@@ -403,14 +393,14 @@ def _count(problem: Problem, shape: Shape) -> Counted:
     each = shape.depth * region_bytes, shape.slabs * outbox + problem.under_way * message, *shape.workspace
     seconds, phases = pass_seconds(
         traffic,
-        problem.costs,
+        problem.resources.costs,
         source,
         target,
         Pipeline(
             ranks=ranks,
             turns=turns,
             idle=_idle(problem, shape, units),
-            workers=problem.on_workers,
+            workers=problem.resources.on_workers,
             touched=ranks * sum(each),
             synchronous=problem.resources.synchronous,
             ahead=shape.slabs > 1,
@@ -418,9 +408,9 @@ def _count(problem: Problem, shape: Shape) -> Counted:
             waits=_waits(problem, shape, traffic, units, exchanges),
         ),
     )
-    graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
+    graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
     held = BASE_BYTES, graph, source.index_workspace, 0, *(problem.neighbours * nbytes for nbytes in each)
-    ahead = source.local and traffic.read_bytes <= problem.costs.cache_bytes
+    ahead = source.local and traffic.read_bytes <= problem.resources.costs.cache_bytes
     return Counted(shape, held, seconds, phases, traffic, tile, batch, ahead, packed_bytes)
 
 
@@ -473,16 +463,16 @@ def _exchanges(problem: Problem, shape: Shape, touched: Counter[int]) -> int:
 
 def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, exchanges: int) -> Traffic:
     source, target, ranks = problem.source, problem.target, problem.ranks
-    load = (load_of if problem.on_workers else load_in_place)(problem.schedule)
+    load = (load_of if problem.resources.on_workers else load_in_place)(problem.schedule)
     rounds = exchanges // ranks
     visits = lie.visits
     whole = visits * source.chunk_bytes
     read_bytes = {
-        "chunks": int(whole * problem.costs.stored_ratio(source)),
+        "chunks": int(whole * problem.resources.costs.stored_ratio(source)),
         "sieved": lie.span * source.itemsize,
     }
     written = target.padded_bytes
-    if exchanges and problem.on_workers:
+    if exchanges and problem.resources.on_workers:
         says = load.receives if problem.resources.synchronous else 0
         tasks = rounds * (4 * ranks + load.messages + load.receives + load.carries + says)
     elif exchanges:
@@ -496,13 +486,14 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
         index_requests=source.shards * (problem.resources.workers or 1),
         mapped_bytes=whole if shape.access == "mapped" else 0,
         decoded_bytes=whole if source.coded else 0,
-        copied_bytes=source.nbytes * (2 if exchanges and problem.on_workers else 1),
+        copied_bytes=source.nbytes * (2 if exchanges and problem.resources.on_workers else 1),
         copied_runs=_runs(problem),
         pieces=visits * (units * ranks if shape.kept else 1),
         write_requests=target.grid.count,
         encoded_bytes=written if target.coded else 0,
         packed_bytes=written if target.shard_chunks else 0,
-        written_bytes=int(written * problem.costs.stored_ratio(target)) + target.grid.count * target.index_bytes,
+        written_bytes=int(written * problem.resources.costs.stored_ratio(target))
+        + target.grid.count * target.index_bytes,
         kept_bytes=_kept_bytes(problem, shape) if shape.kept else 0,
         messages=rounds * load.messages,
         exchanged_bytes=source.nbytes * load.parts // ranks**2 if exchanges else 0,

@@ -426,7 +426,7 @@ def _staged(problem: Problem, stages: int) -> _Way:
 
 def _staged_seconds(problem: Problem, stages: int) -> float:
     """What ``stages`` passes take at least, whatever their scratch arrays."""
-    source, target, costs = problem.source, problem.target, problem.costs
+    source, target, costs = problem.source, problem.target, problem.resources.costs
     between = (stages - 1) * source.nbytes
     least = Traffic(
         read_bytes=int(source.nbytes * costs.stored_ratio(source)) + between,
@@ -440,7 +440,7 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
         costs,
         source,
         target,
-        Pipeline(ranks=problem.ranks, turns=MAX_TASKS, workers=problem.on_workers),
+        Pipeline(ranks=problem.ranks, turns=MAX_TASKS, workers=problem.resources.on_workers),
     )
     return seconds
 

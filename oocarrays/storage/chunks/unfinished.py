@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import hashlib
 import os
 import resource
 import threading
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.blobs import MOST_BYTES, LocalBlobs, make_below, open_past_cache
 from oocarrays.storage.stores.pages import libc
@@ -31,15 +31,6 @@ from oocarrays.storage.stores.refused import write_error
 
 MOST_FILES = 4096
 """Files that a process has open at one time, at most; and no more than half of what the system allows it."""
-
-
-def mark_of_plan(run: str, beginning: str, number: int) -> str:
-    """What is in the names of the unfinished chunks of one pass of one plan of a run.
-
-    >>> mark_of_plan("c0ffee", "", 0) == mark_of_plan("c0ffee", "", 0) != mark_of_plan("c0ffee", "", 1)
-    True
-    """
-    return hashlib.sha256(f"{run} {beginning} {number}".encode()).hexdigest()[:32]
 
 
 @dataclass(slots=True)
@@ -220,15 +211,6 @@ class UnfinishedChunks:
         """Close all files."""
         with self._lock:
             _close(self._files)
-
-
-def unfinished_key(key: str, mark: str) -> str:
-    """The key under which a chunk is while it is unfinished: no chunk's.
-
-    >>> unfinished_key("c/0/3", "0123456789abcdef" * 2)
-    'c/0/3.0123456789abcdef0123456789abcdef.partial'
-    """
-    return f"{key}.{mark}.partial"
 
 
 def allowed_files() -> int:

@@ -41,6 +41,8 @@ FOLDER = ".oocarrays"
 PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
 Kept = Mapping[str, Mapping[str, Receipt]]
 """Receipts of chunks, by the name of the place where they are."""
+BEGINNING = "again"
+"""Where what a run was asked to do has what tells the beginning of its plan from all others of the same run."""
 NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
 
 
@@ -345,6 +347,21 @@ class Journal:
                 self._clear_but("")
                 self._entries.delete([LOCK])
         self._digest, self._folder, self._done = None, DONE, set()
+
+    def sweep(self) -> None:
+        """Remove what a run that has finished its target could not remove; its word that it ended stays.
+
+        Raises
+        ------
+        TargetError
+            Where a run is at work.
+        """
+        if self.is_there():
+            self.claim()
+            try:
+                self.remove(ended="")
+            finally:
+                self.release()
 
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
