@@ -25,6 +25,8 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike, unfinished_run
 from oocarrays.storage.journal.journal import FOLDER, Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.remote import RemoteStore
 
 CLAIM_SECONDS = 5
 """Seconds that a run waits for tasks of a dead run at the same target to end."""
@@ -266,6 +268,24 @@ class JournaledRun(KeptRun):
     def _forget_what_is_gone(self) -> None:
         """Take back what is recorded and cannot be used any more."""
         self.journal.forget(self.remains.lost)
+
+    def _restart(self) -> None:
+        """As of every run; a chunk of which a part is written must be as it was stored, or not there."""
+        for place in self._changed_places():
+            self._remove_odd(place)
+        super()._restart()
+
+    def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
+        """Where it writes chunks of which a part may be there."""
+        return ()
+
+    def _remove_odd(self, place: StoreLike | RemoteStore) -> None:
+        """Remove chunks that are not as they were stored."""
+        odd = self.remains.odd.get(str(place), ())
+        if odd:
+            blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
+            for key in odd:
+                blobs.remove(key)
 
     def _remove_partials(self) -> None:
         array_file.remove_partials(self.destination.store)

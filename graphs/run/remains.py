@@ -84,7 +84,7 @@ def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: A
 
 
 def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, Any]]:
-    """The journal of an unfinished array or group, the run that it is of, and what that was asked to do.
+    """Read the journal of an unfinished array or group, the run that it is of, and what that was asked to do.
 
     Raises
     ------
@@ -103,8 +103,6 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, An
         raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
-    if "files" in content:
-        raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
     return there, id, content
 
 

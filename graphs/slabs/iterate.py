@@ -96,7 +96,7 @@ class Course:
     def gone_on_with(self, left: Stopped) -> Course:
         """The same when what is left has been looked at: what the next pass writes, and what it reads."""
         began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
-        began = replace(began, so_far=began._begun_at(left.content.get(SO_FAR, {})))
+        began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get(SO_FAR, {})))
         looked = replace(began, remains=began._looked(left))
         here, cut_so = looked._known(set(left.stored)), left.is_cut_so(self.plan.passes[0].slabs)
         anew = bool(looked.remains.lost) or not cut_so

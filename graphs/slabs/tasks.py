@@ -35,7 +35,6 @@ from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, Windows, within
 from oocarrays.storage.sections.write import write_section
-from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.remote import RemoteStore
 
 OBJECT_BYTES = 2**20
@@ -128,9 +127,13 @@ class SlabRun(JournaledRun):
     @property
     def expected(self) -> tuple[float, float]:
         """Requests that read, and chunks that are written, for what is left."""
-        done, traffic = len(self.done.intersection(self.plan.all_slabs())), self.plan.traffic
-        left = 1 - done / max(self.plan.count, 1)
-        return left * traffic.read_requests, left * traffic.write_requests
+        traffic = self.plan.traffic
+        return self.left * traffic.read_requests, self.left * traffic.write_requests
+
+    @property
+    def left(self) -> float:
+        """The share of the slabs that is still to be written."""
+        return 1 - len(self.done.intersection(self.plan.all_slabs())) / max(self.plan.count, 1)
 
     # ------------------------------------------------------------------ beginning and end
 
@@ -175,23 +178,9 @@ class SlabRun(JournaledRun):
             raise RunError(f"{gone[0].store} is no longer what run {self.id} left")
         super()._forget_what_is_gone()
 
-    def _restart(self) -> None:
-        """As of every run; a chunk of which a part is written must be as it was stored, or not there."""
-        for place in self._changed_places():
-            self._remove_odd(place)
-        super()._restart()
-
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
         """Where it writes chunks of which a part may be there."""
         return [target.store for target in self.targets]
-
-    def _remove_odd(self, place: StoreLike | RemoteStore) -> None:
-        """Remove chunks that are not as they were stored."""
-        odd = self.remains.odd.get(str(place), ())
-        if odd:
-            blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
-            for key in odd:
-                blobs.remove(key)
 
     def _remove_partials(self) -> None:
         for target in self.targets:
@@ -374,11 +363,16 @@ class SlabRun(JournaledRun):
         if results is None:
             return
         stored = {}
-        for name, (target, values) in enumerate(zip(self._open_targets(), results, strict=True)):
+        for number_of_target, (target, values) in enumerate(zip(self._open_targets(), results, strict=True)):
             file, axes = placed(target, rank, self.plan.core(slab).axes)
+            name = self._place_name(number_of_target, rank)
             with self._memory.taking():
-                stored[str(name)] = self._put(rank, file, axes, values, self.remains.kept.get(str(name), {}))
+                stored[name] = self._put(rank, file, axes, values, self.remains.kept.get(name, {}))
         self.record(slab, stored)
+
+    def _place_name(self, number: int, rank: int) -> str:
+        """Name the place where a rank writes of a target, as the journal has it."""
+        return str(number)
 
     def _put(
         self, rank: int, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()

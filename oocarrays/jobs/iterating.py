@@ -83,6 +83,13 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         return report.progress_bar(plan, self)
 
     @property
+    def left(self) -> float:
+        """The share of the slabs of all passes that is still to be swept."""
+        here, counts = self._course.progress(), [step.slabs.count for step in self.plan.passes]
+        done = sum(counts[: len(here.residuals)]) + len(here.done or {})
+        return 1 - done / max(sum(counts), 1)
+
+    @property
     def notices(self) -> tuple[str, ...]:
         """What was found of the run that is resumed."""
         return self._course.remains.notices
@@ -334,6 +341,8 @@ def _course(
     known = SlabArrays(
         shape=array.shape, dtypes=[array.dtype], sources=[file], targets=[target], by="iterate",
         said={"sweeps": options.sweeps, "until": watch.until, "residual": residual},
+        functions=[None if watch.residual in (None, change) else watch.residual],
+        more={"fuse": options.fuse, "missing": file.presence.missing},
     )  # fmt: skip
     where = scratch_of(scratch or settings.setting("scratch"), store, array)
     stored = file.stored, array_file.preview(_plain(array), where), target.preview()

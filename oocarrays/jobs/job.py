@@ -34,6 +34,11 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         """What will be read, computed, sent, written and held: frozen data."""
         return self._run.plan
 
+    @property
+    def left(self) -> float:
+        """The share of the work that is still to be done: 1, or less where a run is resumed."""
+        return float(getattr(self._run, "left", 1.0))
+
     def run(self, *, progress: bool = False) -> Result:
         """Do it, on threads of this process, or on the workers that it was planned for.
 

@@ -263,16 +263,17 @@ def map_slabs(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
         workers=workers, dtype=dtype, chunks=chunks,
     )  # fmt: skip
+    more = {"reuse": reuse, "single": not isinstance(target, list | tuple)}
     sources, place = _listed(source), placer(storage_options)
-    stores, single = [place(each) for each in _listed(target)], not isinstance(target, list | tuple)
+    stores, single = [place(each) for each in _listed(target)], more["single"]
     if any(isinstance(each, LocalArrays) for each in sources):
-        run, cluster, disks = local_pass(request, sources, stores, folders)
+        run, cluster, disks = local_pass(request, sources, stores, folders, more)
         return LocalSlabJob(run, _opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     policies = [missing_of(each, missing) for each in sources]
     arrays = [array_file.open_array(place(each)) for each in sources]
-    plain, cluster = _global_pass(request, arrays, policies, stores)
+    plain, cluster = _global_pass(request, arrays, policies, stores, more)
     return SlabJob(plain, _opener(stores, open_array, single=single), cluster)
 
 
@@ -281,6 +282,7 @@ def _global_pass(
     arrays: Sequence[zarr.Array],
     policies: Sequence[Policy],
     stores: Sequence[StoreLike],
+    more: Mapping[str, Any],
 ) -> tuple[SlabRun, Cluster | None]:
     """A pass over arrays in one file each, as `map_slabs` has it."""
     _check_alike(arrays)
@@ -296,7 +298,8 @@ def _global_pass(
     ]
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     known = SlabArrays(
-        shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets
+        shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
+        more={**more, "missing": policies[0]},
     )  # fmt: skip
     stored = [file.stored for file in files], [target.preview() for target in targets]
     found = planned_pass(request, known, resources, partial(plan_slabs, *stored))

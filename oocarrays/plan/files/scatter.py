@@ -87,6 +87,8 @@ class FilesPlan(Holding):
     """Workers of the cluster that it is made for; None for threads of one process."""
     costs: Costs
     """What things take."""
+    room: int = 1
+    """Chunks of the global file in a round, at most: with it, rounds are cut again as they were."""
 
     @property
     def ranks(self) -> int:
@@ -329,8 +331,15 @@ def plan_files(
     layout: Layout,
     depth: Depth,
     resources: Resources,
+    *,
+    room: int | None = None,
 ) -> FilesPlan:
     """Choose rounds that fit a budget: as few as can be.
+
+    Parameters
+    ----------
+    room : int, optional
+        Chunks of the global file in a round, at most; fewer, where so many do not fit.
 
     Raises
     ------
@@ -342,14 +351,14 @@ def plan_files(
         Where there are more rounds than can be run.
     """
     order = schedule_for(resources.order, layout.ranks)
-    room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
+    room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes) if room is None else room
     while True:
         rounds = partitions(whole.grid, max(room, 1))
         check_count(_tasks(rounds.box.count, layout.ranks), f"this {way}", "give larger chunks")
         plan = FilesPlan(
             way=way, whole=whole, local=local, grids=tuple(grids), layout=layout, depth=depth,
             rounds=rounds, schedule=order, budget=resources.budget, processes=resources.workers,
-            costs=resources.costs,
+            costs=resources.costs, room=max(room, 1),
         )  # fmt: skip
         if plan.peak_bytes <= plan.budget:
             return plan

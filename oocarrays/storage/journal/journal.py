@@ -1,4 +1,4 @@
-"""What a run has finished, kept beside its target, so that the next process can go on where it stopped.
+"""The parts that a run has finished, kept beside its target, so that the next process can go on where it stopped.
 
     target/  zarr.json  c/ …               the array
              .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
@@ -47,7 +47,7 @@ NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
 
 
 class Journal:
-    """What the run that writes one target has finished.
+    """A journal: the parts that the run that writes one target has finished.
 
     It can be pickled where its store can; the hold on the lock stays behind.
 
@@ -280,7 +280,7 @@ class Journal:
         return set(self._done)
 
     def stored(self) -> dict[tuple[int, ...], dict[str, dict[str, Receipt]] | None]:
-        """What each part that is finished has stored; None of those that were written down without receipts.
+        """Read what each finished part has stored; None of those that were written down without receipts.
 
         Raises
         ------
@@ -370,7 +370,7 @@ class Journal:
             self._entries.create(f"{ENDED}{run}", json.dumps([gives]).encode())
 
     def ended(self, run: str) -> list[Any] | None:
-        """What ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
+        """Read what ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
         with self._reading():
             text = self._entries.get(f"{ENDED}{run}")
         return None if text is None else list(json.loads(text))

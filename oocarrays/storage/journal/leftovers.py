@@ -1,4 +1,4 @@
-"""What runs that died have left on a disk, and what of it may go.
+"""Leftovers of runs that died, on a disk, and what of it may go.
 
     data/  .oocarrays-0123456789ab/     scratch          of a run
            .oocarrays-calibrate-…/      calibration      its work folder
@@ -192,7 +192,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _kind(name: str) -> Kind | None:
-    """What a folder of this name is.
+    """Tell what a folder of this name is.
 
     >>> _kind(".oocarrays-0123456789ab"), _kind(".oocarrays-calibrate-x1"), _kind(".oocarrays-mine")
     ('scratch', 'calibration', None)

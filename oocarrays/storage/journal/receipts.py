@@ -119,7 +119,7 @@ UNKEPT = Unkept()
 
 
 class Store:
-    """What is stored below one place now, to be held against receipts."""
+    """A place as it is now: what is stored below it is held against receipts."""
 
     def __init__(self, place: StoreLike) -> None:
         self._folder = local_folder(place)
