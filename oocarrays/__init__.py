@@ -32,11 +32,12 @@ from oocarrays.jobs.iterating import IterateJob, iterate
 from oocarrays.jobs.lazy import FromDaskJob, from_dask
 from oocarrays.jobs.lazy_dataset import DatasetJob
 from oocarrays.jobs.multicasting import multicast
-from oocarrays.jobs.rechunking import RechunkJob, clean, rechunk, resume
+from oocarrays.jobs.rechunking import RechunkJob, clean, rechunk
 from oocarrays.jobs.shift_job import ShiftJob
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.jobs.storing import store
+from oocarrays.leftovers.resume import resume
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section

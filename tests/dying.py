@@ -30,6 +30,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
+from oocarrays.plan.files import scatter
 from oocarrays.plan.rechunk import candidates
 from oocarrays.storage.chunks import copies
 from oocarrays.storage.chunks.kept import KeptMessages
@@ -215,6 +216,7 @@ def obey(order: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, lambda *_: interrupted(folder))
     if order["call"] not in ("hold", "script"):
         candidates.BATCH_BYTES = 1  # small arrays have many parts, too,
+        scatter.ROUND_BYTES = 2**12  # and rounds,
         durable.GROUP_SECONDS = 0.0  # each written down as soon as it can be
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
@@ -246,6 +248,8 @@ def do(order: dict[str, Any], folder: Path) -> int:
         print(json.dumps(hold(**options)))
         return 0
     args = order["args"]
+    if order["call"] == "map_slabs":
+        args[1] = ooc.open_array(args[1])
     if order["call"] in ("map_slabs", "iterate"):
         args[0] = pkgutil.resolve_name(args[0])
     job = getattr(ooc, order["call"])(*args, **options)

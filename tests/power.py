@@ -34,8 +34,8 @@ Place = tuple[Node, str | None]
 """A name in a folder; or, without one, the bytes of a file."""
 Value = Node | bytes | None
 """What a name leads to, None where it leads nowhere; or bytes."""
-Way = Callable[[str | None, list[Value]], Value]
-"""Chooses what is left of a name (None), or of the bytes of a file (its path), among what may be, the oldest first."""
+Way = Callable[[str, bool, list[Value]], Value]
+"""Chooses what is left at a path, of its name (True) or of a file's bytes, among what may be, the oldest first."""
 State = dict[str, bytes | None]
 """Files with their bytes, and folders, by their paths."""
 
@@ -145,11 +145,12 @@ class Disk:
         for place in list(self.versions):
             if place[0] != folder or place[1] is None:
                 continue
-            child, name = way(None, self._may(place, moment)), f"{path}{place[1]}"
+            name = f"{path}{place[1]}"
+            child = way(name, True, self._may(place, moment))
             if not isinstance(child, int):
                 continue
             if (child, None) in self.versions:
-                yield name, way(name, self._may((child, None), moment))  # type: ignore[misc]
+                yield name, way(name, False, self._may((child, None), moment))  # type: ignore[misc]
             else:
                 yield name, None
                 yield from self._state(child, f"{name}/", moment, way)
@@ -174,16 +175,27 @@ class Disk:
                 (self.root / path).write_bytes(data)
 
 
-def _drawn(rng: random.Random, newest: float, path: str | None, may: list[Value]) -> Value:
+def _drawn(rng: random.Random, newest: float, path: str, named: bool, may: list[Value]) -> Value:
     """What a place holds, by lot: the newest as often as that, or any."""
     return may[-1] if rng.random() < newest else rng.choice(may)
 
 
-def _chunks_lost(path: str | None, may: list[Value]) -> Value:
+def _chunks_lost(path: str, named: bool, may: list[Value]) -> Value:
     """All that says what there is, and chunks as long as they were, of zeros where they may be."""
-    if path is None or _is_document(path):
+    if named or _is_document(path):
         return may[-1]
     return next((bad for bad in may if bad and bad == bytes(len(may[-1]))), may[-1])  # type: ignore[arg-type]
+
+
+def _old_words(path: str, named: bool, may: list[Value]) -> Value:
+    """All that says what there is as it was, and chunks as they are, or gone."""
+    return may[-1] if _is_chunk(path) else may[0]
+
+
+def _is_chunk(path: str) -> bool:
+    """Whether a path is a chunk's, or a folder's of them, in either format; no array may be named c."""
+    *_, name = folders = path.split("/")
+    return "c" in folders or name.replace(".", "").isdigit()
 
 
 def _is_document(path: str) -> bool:
@@ -194,12 +206,13 @@ def _is_document(path: str) -> bool:
 
 WORST: tuple[Way, ...] = (
     _chunks_lost,
-    lambda path, may: may[0],
-    lambda path, may: may[-1],
-    lambda path, may: may[-1] if path is None else may[0],
-    lambda path, may: may[0] if path is None else may[-1],
+    _old_words,
+    lambda path, named, may: may[0],
+    lambda path, named, may: may[-1],
+    lambda path, named, may: may[-1] if named else may[0],
+    lambda path, named, may: may[0] if named else may[-1],
 )
-"""Chunks lost that are said to be there, none of it, all, names only, bytes only."""
+"""Chunks lost that are said to be there, chunks gone of what was, none of it, all, names only, bytes only."""
 
 
 @contextmanager

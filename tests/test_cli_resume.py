@@ -68,7 +68,7 @@ def test_resume_says_what_is_left_and_does_it(
     assert main(["resume", "target.zarr"]) == 0
     out, err = capsys.readouterr()
     first, *plan, last = out.splitlines()
-    assert first == f"{100 - int(left)} % of target.zarr is done; {left} % is left"
+    assert first == f"{100 - int(left)} % of target.zarr is done by rechunk; {left} % is left"
     assert any(line.split()[:2] == ["strategy", method] for line in plan)
     assert re.fullmatch(rf"wrote {target}: \d+ MB/s, .* MiB held at most of \d+ MiB", last)
     assert re.search(r" \d+ %  ", err.splitlines()[-1])
@@ -79,7 +79,7 @@ def test_a_quiet_resume_prints_no_plan_and_no_bar(work: Path, runs: Server, caps
     target = killed(runs, work)
     assert main(["resume", "target.zarr", "--quiet"]) == 0
     out, err = capsys.readouterr()
-    assert re.fullmatch(r"\d+ % of target.zarr is done; \d+ % is left\nwrote .*\n", out)
+    assert re.fullmatch(r"\d+ % of target.zarr is done by rechunk; \d+ % is left\nwrote .*\n", out)
     assert err == ""
     check_finished(target)
 
@@ -89,7 +89,7 @@ def test_a_dry_resume_shows_the_plan_and_does_nothing(work: Path, runs: Server, 
     before = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
     assert main(["resume", "target.zarr", "--dry-run"]) == 0
     out, err = capsys.readouterr()
-    assert re.match(r"\d+ % of target\.zarr is done; \d+ % is left\n", out)
+    assert re.match(r"\d+ % of target\.zarr is done by rechunk; \d+ % is left\n", out)
     for word in ("strategy", "two-phase", "peak memory", "considered", "taken"):
         assert word in out
     assert err == ""
@@ -101,7 +101,7 @@ def test_a_dry_resume_shows_the_plan_and_does_nothing(work: Path, runs: Server, 
 def test_odd_names_are_told_as_they_are(work: Path, runs: Server, name: str, capsys: pytest.CaptureFixture) -> None:
     killed(runs, work, name=name)
     assert main(["resume", name]) == 0
-    assert f" % of {name} is done; " in capsys.readouterr().out
+    assert f" % of {name} is done by rechunk; " in capsys.readouterr().out
     check_finished(work / name)
 
 

@@ -42,6 +42,7 @@ FLOORS = """
     distributed
     arrays
     jobs
+    leftovers
     cli
 """
 """The rooms, from the ground up. A room imports from itself, and from rooms on the lines above its own."""

@@ -23,7 +23,7 @@ from zarr.storage import MemoryStore, WrapperStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
-from oocarrays.show import report
+from oocarrays.show.planned import phase_seconds, seconds_outside
 from oocarrays.storage.files import array_file
 from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
 
@@ -201,6 +201,14 @@ def test_explain_names_every_strategy_and_why_not(
             assert considered.peak_bytes > job.plan.budget
 
 
+def test_explain_says_what_is_held_term_by_term(source: Path, tmp_path: Path) -> None:
+    job = plan(source, tmp_path / "target.zarr")
+    held = job.explain().partition("held at one time, at most\n")[2].partition("\n\n")[0]
+    rows = dict(line.split(maxsplit=1) for line in held.splitlines())
+    assert rows.keys() == {name for name, nbytes in job.plan.memory.terms if nbytes}
+    assert rows["stacks"] == "24.00 MiB"
+
+
 def test_explain_sets_what_was_measured_beside_what_was_planned(source: Path, tmp_path: Path) -> None:
     job = plan(source, tmp_path / "target.zarr")
     assert "measured" not in job.explain()
@@ -280,7 +288,8 @@ def test_every_second_of_a_run_counts_in_a_phase_or_outside_of_all(tmp_path: Pat
     z = zarr.create_array(tmp_path / "a", data=np.arange(64.0).reshape(8, 8), chunks=(2, 8))
     job = ooc.rechunk(z, tmp_path / "b", chunks=(8, 2), memory="64MiB", scheduler="threads")
     job.run()
-    counted = sum(report.phase_seconds(job.meter).values()) + report.seconds_outside(job.meter)
+    phases = job._run.phases
+    counted = sum(phase_seconds(job.meter, phases).values()) + seconds_outside(job.meter, phases)
     assert counted == pytest.approx(sum(job.meter.seconds.values()))
-    assert report.seconds_outside(job.meter) > 0
+    assert seconds_outside(job.meter, phases) > 0
     assert "begin and end, all ranks" in job.explain()

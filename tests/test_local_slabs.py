@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, LayoutError, RunError, TargetError
 from tests.graphs.clusters import within
 from tests.padding import BOUNDARIES, blocks
-from tests.whole import expected
-
-
-def corners(depth: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
-    """A kernel that is another function of each neighbour, those across corners among them."""
-
-    def kernel(block: np.ndarray) -> np.ndarray:
-        for axis, (d, n) in enumerate(zip(depth, block.shape, strict=True)):
-            result = np.zeros_like(block)
-            for shift in range(-min(d, n - 1), min(d, n - 1) + 1):
-                here, there = [slice(None)] * block.ndim, [slice(None)] * block.ndim
-                here[axis] = slice(max(-shift, 0), n - max(shift, 0))
-                there[axis] = slice(max(shift, 0), n - max(-shift, 0))
-                result[tuple(here)] += (shift + 2 * d + 1) * block[tuple(there)]
-            block = result
-        return block
-
-    return kernel
+from tests.whole import corners, expected
 
 
 def made(store: Any, array: np.ndarray, layout: ooc.Layout, **how: Any) -> ooc.LocalArrays:
@@ -55,10 +37,12 @@ def test_a_pass_is_what_numpy_gives(
     layout, depth = asked
     array, kernel = field(layout.shape), corners(depth)
     halo = data.draw(st.integers(0, 2))
+    sizes = st.sampled_from([None, 1, 2, 3])
+    cut = {"height": data.draw(sizes)} if data.draw(st.booleans()) else {"window": [data.draw(sizes) for _ in depth]}
     a = made(MemoryStore(), array, layout, depth=halo, chunks=tuple(data.draw(st.integers(1, 4)) for _ in depth))
     job = ooc.map_slabs(
         kernel, a, MemoryStore(), depth=depth, boundary=boundary, memory="64MiB", scheduler="threads",
-        height=data.draw(st.sampled_from([None, 1, 2, 3])), axis=data.draw(st.integers(0, len(depth) - 1)),
+        axis=data.draw(st.integers(0, len(depth) - 1)), **cut,
         prefetch=data.draw(st.integers(0, 2)), reuse=data.draw(st.booleans()),
     )  # fmt: skip
     b = within(job.run)

@@ -394,6 +394,31 @@ def test_a_disk_that_is_not_mounted_is_an_error(
         read()
 
 
+@pytest.fixture
+def fixed(source: Path) -> Iterator[Path]:
+    """The array on a disk that cannot be written."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root may mount")
+    bound = ["mount", "--bind", str(source), str(source)], ["mount", "-o", "remount,bind,ro", str(source)]
+    done = [subprocess.run(words, capture_output=True, check=False).returncode for words in bound]
+    try:
+        if any(done):
+            pytest.skip("mounting is not allowed here")
+        yield source
+    finally:
+        if not done[0]:
+            subprocess.run(["umount", "-l", str(source)], check=False)
+
+
+def test_a_source_that_cannot_be_written_is_read_and_stays(fixed: Path, tmp_path: Path) -> None:
+    values = ooc.open_array(fixed)[...]
+    job = ooc.rechunk(fixed, tmp_path / "new.zarr", chunks=values.shape, **THREADS)
+    np.testing.assert_array_equal(job.run()[...], values)
+    with pytest.raises(StoreFailure, match="Read-only file system"):
+        ooc.open_array(fixed, mode="r+")[...] = 7
+    np.testing.assert_array_equal(ooc.open_array(fixed)[...], values)
+
+
 @pytest.mark.parametrize("leads_to", ["zarr.json", "/proc/self/mem"], ids=["ELOOP", "EIO"])
 def test_a_metadata_document_that_cannot_be_read_is_no_reason_for_fill_values(source: Path, leads_to: str) -> None:
     if not os.path.exists(source / leads_to):

@@ -13,6 +13,7 @@ import pytest
 import zarr
 
 import oocarrays as ooc
+from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.storage.files import array_file
 from oocarrays.storage.journal import journal
@@ -28,7 +29,7 @@ SLABS: dict[str, Any] = {"depth": 0, "memory": "64MiB", "ranks": 1, "height": 4,
 
 def left(kind: str, folder: Path) -> Path:
     """The folder as if the run had been there: places and digests are those of this one."""
-    for name, data in json.loads(KEPT.read_text())[kind].items():
+    for name, data in json.loads(KEPT.read_text())[kind.partition(" by ")[0]].items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(data))
@@ -44,7 +45,7 @@ def settle(plan: Path, folder: Path) -> None:
     content = data["content"]
     if "source_metadata" in content:
         content["source_metadata"] = digest_of(content["source"])
-    if "asked" in content:
+    if "asked" in content and isinstance(content["asked"]["source"][0], str):  # of local files what they say is kept
         content["asked"]["source"] = [digest_of(folder / "source.zarr")]
     data["digest"] = journal._digest(data["run"], content)
     plan.write_text(json.dumps(data))
@@ -70,6 +71,13 @@ def iterate(target: Path) -> Any:
     return ooc.iterate(np.negative, target.parent / "source.zarr", target, resume=True, **more)
 
 
+def resume_pass(target: Path) -> Any:
+    """Of a pass the journal of 0.5.0 does not keep where its source is."""
+    with pytest.raises(NotFoundError, match="give source="):
+        ooc.resume(target, scheduler="threads")
+    return ooc.resume(target, source=target.parent / "source.zarr", scheduler="threads")
+
+
 KINDS: dict[str, tuple[Callable[[Path], Any], dict[str, np.ndarray], str]] = {
     "rechunk": (resume, {"": DATA}, "target.zarr"),
     "two-phase": (resume, {"": DATA}, "target.zarr"),
@@ -78,6 +86,8 @@ KINDS: dict[str, tuple[Callable[[Path], Any], dict[str, np.ndarray], str]] = {
     "group": (resume, {"air": DATA, "lat": DATA[0]}, "target.zarr/air"),
     "map_slabs": (map_slabs, {"": -DATA}, "target.zarr"),
     "iterate": (iterate, {"": -DATA}, ".oocarrays-*/1"),
+    "map_slabs by resume": (resume_pass, {"": -DATA}, "target.zarr"),
+    "iterate by resume": (resume_pass, {"": -DATA}, ".oocarrays-*/1"),
 }
 each_kind = pytest.mark.parametrize(("kind", "again", "expected", "written"), [(k, *v) for k, v in KINDS.items()])
 
@@ -95,6 +105,31 @@ def test_it_goes_on(tmp_path: Path, kind: str, again: Any, expected: Any, writte
     assert "no fingerprint of its chunks was kept" in job.explain() or kind == "group"
     job.run()
     check(target, expected)
+
+
+def test_a_pass_over_local_files_goes_on(tmp_path: Path) -> None:
+    """Which of its chunks are as they were is seen only by their sizes: no receipts were kept."""
+    target = left("local_slabs", tmp_path)
+    job = ooc.resume(target, source=tmp_path / "source.zarr", scheduler="threads")
+    assert job.left == 0.5
+    np.testing.assert_array_equal(job.run()[...], -DATA)
+    assert not list(target.rglob(FOLDER))
+
+
+@pytest.mark.parametrize("kind", ["scatter_files", "gather_files"])
+def test_a_scatter_or_gather_is_written_again(tmp_path: Path, kind: str) -> None:
+    """On threads it had no journal, and on workers one that kept nothing of what it did."""
+    target = left(kind, tmp_path)
+    with pytest.raises(NotFoundError, match="has no journal"):
+        ooc.resume(target)
+    journal.Journal(target).begin(array_file.unfinished_run(target) or "", {"files": kind.partition("_")[0]})
+    with pytest.raises(JournalError, match=f"was being written by {kind}: write it again with overwrite"):
+        ooc.resume(target)
+    again = (ooc.gather_files if kind == "gather_files" else ooc.scatter_files)(
+        tmp_path / "source.zarr", *(() if kind == "gather_files" else ("(block, *)",)), target,
+        **({} if kind == "gather_files" else {"ranks": 2}), overwrite=True, scheduler="threads",
+    )  # fmt: skip
+    np.testing.assert_array_equal(again.run()[...], DATA)
 
 
 @pytest.mark.parametrize("fault", ["removed", "cut short"])

@@ -51,6 +51,8 @@ def measure(folder, kernel, storing, options):
 
 folder, cases = sys.argv[1], json.loads(sys.argv[2])
 codecs = {"plain": {"compressors": None}, "zstd": {"compressors": zarr.codecs.ZstdCodec(level=1)},
+          "tiles": {"compressors": None, "chunks": (512, 512)},
+          "coded tiles": {"compressors": zarr.codecs.ZstdCodec(level=1), "chunks": (512, 512)},
           "shards": {"compressors": zarr.codecs.ZstdCodec(level=1), "shards": (256, 2048)}}
 for n in range(2):
     data = np.random.default_rng(n).integers(0, 2**21, (4096, 2048)).astype("f4")
@@ -90,6 +92,13 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("new", "shards", WIDE | {"depth": 1}),
     ("new", "plain", {"depth": 1, "ranks": 2, "workspace": 1.0}),
     ("new", "zstd", {"depth": 70, "ranks": 2, "workspace": 1.0}),
+    ("new", "tiles", {"depth": 1, "workspace": 1.0}),
+    ("new", "tiles", {"memory": "28MiB", "depth": 70, "boundary": "reflect", "workspace": 1.0}),
+    ("new", "tiles", WIDE | {"depth": 9, "window": (512, 512)}),
+    ("new", "tiles", PAST | {"depth": 3, "workspace": 1.0}),
+    ("two", "tiles", {"depth": 2, "ranks": 2, "workspace": 1.0}),
+    ("new", "coded tiles", {"depth": 1, "ranks": 2, "workspace": 1.0}),
+    ("new", "coded tiles", {"memory": "32MiB", "depth": 40, "workspace": 1.0}),
 ]
 
 

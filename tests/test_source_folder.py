@@ -40,14 +40,28 @@ opened = [ooc.open_array("a.zarr"), ooc.open_array("b.zarr")]
 job: ooc.SlabJob = ooc.map_slabs(np.add, opened, "sum.zarr")
 parts: ooc.LocalArrays = ooc.scatter_files("rows.zarr", "block", "parts", ranks=2).run()
 whole: ooc.OutOfCoreArray = ooc.gather_files(parts, "whole.zarr").run()
+left = ooc.resume("rows.zarr")
+left.run()
+share: float = left.left
+swept: ooc.OutOfCoreArray = ooc.resume("rows.zarr", kind="iterate", kernel=np.sqrt).run()
+passed: ooc.SlabJob = ooc.resume("rows.zarr", kind="map_slabs", kernel="filters:smooth")
+scattered: ooc.LocalArrays = ooc.resume("parts", kind="scatter_files", memory="1GiB").run()
+gathered: ooc.OutOfCoreArray = ooc.resume("whole.zarr", kind="gather_files").run()
+rechunked: ooc.RechunkJob = ooc.resume("columns.zarr", kind="rechunk", source=a)
 with ooc.metered() as meter:
     a[0]
 requests: int = meter.read_requests
 """
-FUNCTIONS = {"rechunk": ("RechunkKeywords", "chunks"), "map_slabs": ("SlabKeywords",)}
+FUNCTIONS = {
+    "rechunk": ("RechunkKeywords", "chunks"),
+    "map_slabs": ("SlabKeywords",),
+    "resume": ("ResumeKeywords", "source", "kind"),
+}
 WRONG = {
     'ooc.rechunk("rows.zarr", "columns.zarr", chunk=4)': "Unexpected keyword argument",
     'ooc.rechunk("rows.zarr", "columns.zarr", chunks=4).run().nothing': "has no attribute",
+    'ooc.resume("rows.zarr", kind="shift")': "No overload variant",
+    'ooc.resume("rows.zarr", kind="gather_files").run().nothing': "has no attribute",
     'ooc.map_slabs(abs, "rows.zarr", "b.zarr").run().nothing': "has no attribute",
 }
 """Lines of a script that are wrong, and what a checker says of them: it does not take all for anything."""

@@ -46,3 +46,20 @@ def around(depth: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
         return result
 
     return kernel
+
+
+def corners(depth: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
+    """A kernel that is another function of each neighbour, those across corners among them."""
+
+    def kernel(block: np.ndarray) -> np.ndarray:
+        for axis, (d, n) in enumerate(zip(depth, block.shape, strict=True)):
+            result = np.zeros_like(block)
+            for shift in range(-min(d, n - 1), min(d, n - 1) + 1):
+                here, there = [slice(None)] * block.ndim, [slice(None)] * block.ndim
+                here[axis] = slice(max(-shift, 0), n - max(shift, 0))
+                there[axis] = slice(max(shift, 0), n - max(-shift, 0))
+                result[tuple(here)] += (shift + 2 * d + 1) * block[tuple(there)]
+            block = result
+        return block
+
+    return kernel

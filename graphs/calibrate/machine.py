@@ -21,6 +21,7 @@ import dask.config
 import dask.threaded
 import numcodecs
 import numpy as np
+import zarr
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError
@@ -28,7 +29,10 @@ from oocarrays.graphs.settings import costs
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OTHER, PAGE_BYTES
 from oocarrays.storage.chunks.access import scatter
+from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
+from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.blobs import LocalBlobs
 from oocarrays.storage.stores.opening import open_ahead
 from oocarrays.storage.stores.pages import allocate, can_map
@@ -36,7 +40,9 @@ from oocarrays.storage.stores.pages import allocate, can_map
 MIB = 2**20
 FILES, FILE_BYTES = 16, 32 * MIB
 REQUESTS, REQUEST_BYTES = 20_000, 4096
-TASKS = 2000
+TASKS, SEEKS = 2000, 200
+SIDE = 32
+"""Chunks to which as many small pieces each are written."""
 CODECS = {
     "zstd": numcodecs.Zstd(0),
     "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
@@ -81,6 +87,8 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             "encode_bandwidth": encode,
             "request_seconds": _least_seconds(lambda: _read_short(blobs, keys[0])) / REQUESTS,
             **_page_seconds(blobs, keys[0]),
+            "seek_seconds": _seek_seconds(os.path.join(place, keys[1])),
+            "place_seconds": _place_seconds(place),
             "task_seconds": _least_seconds(_run_tasks) / TASKS,
         }
 
@@ -186,6 +194,41 @@ def _page_seconds(blobs: LocalBlobs, key: str) -> dict[str, float]:
     seconds = _least_seconds(blob.pages)
     blob.close()
     return {"page_seconds": seconds * PAGE_BYTES / FILE_BYTES}
+
+
+def _seek_seconds(path: str) -> float:
+    """Seconds of one short read that is not in the cache, one after the other."""
+    _forget(path)
+    starts = np.random.default_rng(0).permutation(FILE_BYTES // REQUEST_BYTES)[:SEEKS] * REQUEST_BYTES
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        return _seconds(lambda: [os.pread(file, REQUEST_BYTES, start) for start in starts.tolist()]) / SEEKS
+    finally:
+        os.close(file)
+
+
+def _place_seconds(folder: str) -> float:
+    """Seconds to lay out a small piece of a chunk, and to write it in its place."""
+    array = zarr.create_array(
+        os.path.join(folder, "pieces"), shape=(4 * SIDE, SIDE), chunks=(4 * SIDE, 1), dtype="i4", compressors=None
+    )
+    assembler = Assembler(describe(array, written=True), Meter(), "0" * 32, past_cache=False)
+    rows = np.ones((4, SIDE), "i4")
+    stage = allocate(rows.nbytes)
+
+    def place_all() -> None:
+        for row in range(0, 4 * SIDE, 4):
+            piece = Section((row, 0), (row + 4, 1))
+            list(assembler.place((0, 0), (1, SIDE), piece, stage, piece.shape, _taking(rows)))
+
+    seconds = _least_seconds(place_all)
+    assembler.chunks.close()
+    return seconds / SIDE**2
+
+
+def _taking(rows: np.ndarray) -> Callable[[Section, np.ndarray], None]:
+    return lambda section, out: scatter(out, section.lower, section, rows)
 
 
 def _scatter(data: np.ndarray) -> None:

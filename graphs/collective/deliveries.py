@@ -1,4 +1,4 @@
-"""What goes to a part on another worker: on one machine it is copied once, from where it was read to its place.
+"""Deliveries to parts on other workers: on one machine copied once, from where they were read to their places.
 
     worker a                            worker b
     chunk ─► what b wants ── where ───► process_vm_readv ─► a cache's worth ─► its place in the part     same machine
@@ -53,7 +53,7 @@ class Part:
             del _parts[self.name]
 
     def at(self, place: Place) -> np.ndarray:
-        """A place of it, to be filled; where it has come from another process, it may have to be copied first."""
+        """Return a place of it, to be filled; what has come from another process may have to be copied first."""
         if not self.array.flags.writeable:
             self.array = self.array.copy()
         view: np.ndarray = self.array[(*place, ...)]
@@ -67,7 +67,7 @@ class Part:
 
 
 class Delivery:
-    """What goes from one rank to a part.
+    """The elements that go from one rank to a part of another.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Casting(Tasks):
         return bool(self.workers)
 
     def _give(self, rank: int, part: np.ndarray | None = None) -> np.ndarray:
-        """What a rank has of the section."""
+        """Return a rank's piece of the section."""
         places = self.plan.piece(rank)[1]
         return self._read(rank, places) if part is None else np.ascontiguousarray(lent(part, places))
 
@@ -63,7 +63,7 @@ class Casting(Tasks):
         return read_section(self.files.file(rank), there, meter=self.meter, threads=1)
 
     def _gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:
-        """The section, which nobody may change: others have the same."""
+        """Join the pieces of the section, which nobody may change: others have the same."""
         made = np.empty(lengths(self.plan.selection.axes), self.dtype)
         for holder, piece in zip(self.plan.holders, pieces, strict=True):
             made[index_of(self.plan.piece(holder)[0])] = piece
@@ -73,7 +73,7 @@ class Casting(Tasks):
         return whole
 
     def _pass_on(self, rank: int, whole: np.ndarray) -> np.ndarray:
-        """What has come."""
+        """Return the section that has come."""
         self._came(whole, None, rank)
         return whole
 
@@ -92,7 +92,7 @@ def cast(
     files: LocalFiles | None = None,
     meter: Meter | None = None,
 ) -> RankParts:
-    """What every rank gets.
+    """Return the section at every rank, as tasks.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ class CollectiveTasks:
     """The tasks of a collective read."""
 
     suffix: str
-    """What is in the key of each."""
+    """Part of the key of each."""
     tasks: dict[Key, Task]
     """All of them."""
     keys: tuple[Key, ...]
@@ -54,7 +54,7 @@ def collective_read(
     selections: Sequence[Selection] = (),
     **how: Any,
 ) -> CollectiveTasks:
-    """The tasks that give each rank what it wants.
+    """Return the tasks that give each rank what it wants.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the tasks of a collective read do: read for all, send, and fill parts.
+"""The tasks of a collective read: read for all, send, and fill parts.
 
     stored chunks ─► tight section of a box ─► what each rank wants of it ─► its place in that rank's part
 
@@ -36,11 +36,11 @@ Packed = tuple[Place, np.ndarray]
 
 @dataclass(slots=True)
 class Read:
-    """What an aggregator has read in a round; it does not tell Dask how large it is, as the plan has counted it."""
+    """Pieces that an aggregator has read in a round; it does not tell Dask how large it is: the plan has counted it."""
 
     packed: dict[int, list[Packed]]
-    """What each rank wants of each piece, contiguous: a view, where it lies in one piece. What the aggregator itself
-    wants is in its part already."""
+    """The share of each rank in each piece, contiguous: a view, where it lies in one piece. The aggregator's own is in
+    its part already."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -48,13 +48,13 @@ class Reading(Messages):
     """The tasks of a collective read."""
 
     file: ArrayFile
-    """What is read."""
+    """The array on disk."""
     plan: CollectivePlan
     """Who reads what for whom."""
     under_way: int = 16
     """Requests that a rank has under way at one time, to stores that are no local files."""
     costs: Costs | None = None
-    """What the plan was made with."""
+    """The constants that the plan was made with."""
     selections: tuple[Selection, ...] = ()
     """How what each rank wants stands in its array, where that is not as it is read."""
 
@@ -73,7 +73,7 @@ class Reading(Messages):
         return result
 
     def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
-        """What is taken of the file, by this thread alone: ranks are side by side."""
+        """Read a section of the file, by this thread alone: ranks are side by side."""
         return read_section(
             self.file, axes, out, meter=self.meter, requests=self.under_way, threads=1, costs=self.costs
         )
@@ -81,12 +81,12 @@ class Reading(Messages):
     # ------------------------------------------------------------------ each for itself, or all on threads
 
     def _make(self, rank: int) -> np.ndarray:
-        """A rank's part, still empty, of an array that is there."""
+        """Make a rank's part, still empty, of an array that is there."""
         self.file.presence.check()
         return np.empty(part_shape(self.plan, rank), self.file.dtype)
 
     def _independent(self, rank: int) -> np.ndarray:
-        """A rank's part, read by itself."""
+        """Read a rank's part, by itself."""
         self.file.presence.check()
         return self._filled(rank, self._section(self.plan.requests[rank]))
 
@@ -107,18 +107,18 @@ class Reading(Messages):
             part[(*there, ...)] = selected(data, inside)
 
     def wanting(self, number: int, source: int) -> list[int]:
-        """The ranks that want any of what another reads in a round."""
+        """Name the ranks that want any of what another reads in a round."""
         found: list[int] = np.flatnonzero(self.plan.sizes(number)[source]).tolist()
         return found
 
     def _filled(self, rank: int, part: np.ndarray) -> np.ndarray:
-        """A rank's array, when all has been read that it wants."""
+        """Return a rank's array, when all has been read that it wants."""
         return self.selections[rank].arranged(part) if self.selections else part
 
     # ------------------------------------------------------------------ between workers
 
     def _begin(self, rank: int) -> Part:
-        """A rank's part, still empty."""
+        """Make a rank's part, still empty."""
         from oocarrays.graphs.collective.deliveries import Part
 
         part = Part(self._make(rank), (self.topic, rank))
@@ -126,12 +126,12 @@ class Reading(Messages):
         return part
 
     def _end(self, rank: int, part: Part) -> np.ndarray:
-        """A rank's array, when all has come that it wants."""
+        """Return a rank's array, when all has come that it wants."""
         part.done()
         return self._filled(rank, part.array)
 
     def _read(self, number: int, rank: int, part: Part) -> Read:
-        """What an aggregator reads in a round: each piece is packed for all who want some of it while it is there."""
+        """Read an aggregator's share of a round: each piece is packed for all who want some of it while it is there."""
         pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
         sent = _Memory(self.rooms.take(sum(piece.sent_bytes for piece in pieces)))
         come = read_pieces(
@@ -156,7 +156,7 @@ class Reading(Messages):
 
     @staticmethod
     def _elements_for(piece: _Piece, want: _Want, data: np.ndarray, part: Part, sent: _Memory) -> np.ndarray:
-        """What a rank wants of a piece: in the part, where that is the aggregator's own; else contiguous."""
+        """Return the share of a rank in a piece: in the part, where that is the aggregator's own; else contiguous."""
         mine = selected(data, want.inside)
         if want.rank == piece.reader:
             part.put(want.there, mine)
@@ -179,7 +179,7 @@ class Reading(Messages):
         return _Memory(self.rooms.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
     def _keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
-        """A rank's part, and in it what it has read for itself."""
+        """Fill a rank's part with what it has read for itself."""
         for place, data in read.packed.get(rank, ()):
             part.put(place, data)
         return part
@@ -187,7 +187,7 @@ class Reading(Messages):
     # ------------------------------------------------------------------ all messages of a round at one time
 
     def _message(self, number: int, final: int, rank: int, read: Read) -> Delivery:
-        """What goes to another rank."""
+        """Make the delivery for another rank."""
         from oocarrays.graphs.collective.deliveries import Delivery
 
         delivery = Delivery((self.topic, final), *zip(*read.packed[final], strict=True))
@@ -195,7 +195,7 @@ class Reading(Messages):
         return delivery
 
     def _fill(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> Part:
-        """A rank's part, and in it what it and others have read of a round."""
+        """Fill a rank's part with what it and others have read of a round."""
         if read is not None:
             self._keep(number, rank, part, read)
         for delivery in deliveries:
@@ -203,7 +203,7 @@ class Reading(Messages):
         return part
 
     def _finish(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> np.ndarray:
-        """A rank's array, when the last has come that it wants."""
+        """Return a rank's array, when the last has come that it wants."""
         return self._end(rank, self._fill(number, rank, part, read, *deliveries))
 
     def _took(self, number: int, rank: int) -> None:
@@ -212,13 +212,13 @@ class Reading(Messages):
     # ------------------------------------------------------------------ by a schedule
 
     def packed(self, round: Round, rank: int, held: Read, final: int) -> np.ndarray | None:
-        """What a rank has read for another, piece after piece."""
+        """Pack the share of another rank, piece after piece."""
         if final not in held.packed or final == rank:
             return None
         return self.rooms.joined([piece for _, piece in held.packed[final]])
 
     def placed(self, round: Round, stage: int, rank: int, there: Part, came: dict[int, np.ndarray]) -> Part:
-        """A rank's part, and in it what has come."""
+        """Fill a rank's part with what has come."""
         for source, data in came.items():
             elements, start = data.view(self.file.dtype), 0
             for piece, axes in self.plan.pieces(round[0], source):
@@ -242,7 +242,7 @@ class _Memory:
 
 
 class _Want(NamedTuple):
-    """What a rank wants of a piece."""
+    """The share of one rank in a piece."""
 
     rank: int
     """Who wants it."""
@@ -258,10 +258,10 @@ class _Want(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """What is read at one time."""
+    """A section of the file that is read at one time."""
 
     axes: Axes
-    """What is taken of the file."""
+    """Its elements, along each axis."""
     dtype: np.dtype
     """Of its elements."""
     wanted: list[_Want]
@@ -298,7 +298,7 @@ class _Piece(NamedTuple):
 
 
 def selected(data: np.ndarray, place: Place) -> np.ndarray:
-    """The elements at a place, axis after axis: a view, where all along each axis follow one another evenly.
+    """Return the elements at a place, axis after axis: a view, where all along each axis follow one another evenly.
 
     >>> selected(np.arange(9).reshape(3, 3), (np.array([0, 2]), slice(1, 3)))
     array([[1, 2],

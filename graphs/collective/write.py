@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def _last(worker: Worker) -> Key:
-    """The last task of the graph of which a worker does one."""
+    """Return the last task of the graph of which a worker does one."""
     suffix = SUFFIX.search(str(worker.get_current_task()))
     assert suffix, "tasks of a run have its suffix in their keys"
     return (f"done-{suffix[1]}", 0)
@@ -87,7 +87,7 @@ class WritingRun(Messages, Work):
 
     @property
     def file(self) -> ArrayFile:
-        """What is written; on a cluster opened when it is used, for the scheduler may not see it."""
+        """The array that is written; on a cluster opened when it is used, for the scheduler may not see it."""
         if isinstance(self._file, bytes):
             self._file = pickle.loads(self._file)  # our own bytes
         assert isinstance(self._file, ArrayFile), "it was one that was pickled"
@@ -104,7 +104,7 @@ class WritingRun(Messages, Work):
 
     @property
     def leaves(self) -> str:
-        """What a run that was cut short leaves."""
+        """Say what a run that was cut short leaves."""
         return f"{self.file.name} may hold a part of what was to be written: run it again"
 
     @property
@@ -115,7 +115,7 @@ class WritingRun(Messages, Work):
     # ------------------------------------------------------------------ what ranks have
 
     def _own(self, rank: int, part: Any) -> np.ndarray:
-        """A rank's part as it is written, checked: a view, where all is taken by slices."""
+        """Return a rank's part as it is written, checked: a view, where all is taken by slices."""
         made, wanted = np.asarray(part), lengths(self.plan.requests[rank])
         shape = self.selections[rank].shape if self.selections else wanted
         if made.shape != shape:
@@ -135,7 +135,7 @@ class WritingRun(Messages, Work):
             write_down(_last(worker), BEGUN, True)
 
     def _given(self, rank: int, own: np.ndarray) -> np.ndarray:
-        """A rank's part, to be written from now on."""
+        """Return a rank's part, to be written from now on."""
         return own
 
     def _check_same(self, rank: int, own: np.ndarray) -> None:
@@ -157,7 +157,7 @@ class WritingRun(Messages, Work):
     # ------------------------------------------------------------------ between workers
 
     def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
-        """What a rank has for an aggregator, box after box, as bytes: a view, where it lies in one piece."""
+        """Pack the elements of a rank for an aggregator, box after box: a view, where they lie in one piece."""
         if final == rank or final >= self.plan.ranks:
             return None
         found = [
@@ -168,7 +168,7 @@ class WritingRun(Messages, Work):
         return self.rooms.joined(found) if found else None
 
     def _room(self, number: int, rank: int) -> Came:
-        """Where what comes in a round is kept, when an earlier one has been written."""
+        """Make room for what comes in a round, when an earlier one has been written."""
         return Came({})
 
     # ------------------------------------------------------------------ writing
@@ -253,7 +253,7 @@ class WritingBuilder(Builder):
                 yield key
 
     def _rooms(self, number: int, written: Sequence[Rounds[list[Key]]]) -> list[Key | None]:
-        """Where what comes in a round is kept, for those to whom any comes: when an earlier round has been written."""
+        """Add rooms for what comes in a round, where any comes: made when an earlier round has been written."""
         sizes = self.plan.all_sizes[number]
         comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
         return [

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Round = tuple[int, ...]
 """Which of a graph's exchanges: its plain arguments, none where there is only one."""
 VERBS = ("send", "carry", "receive", "taken", "exchange")
-"""What ranks do in an exchange: the last arguments are its stage, from 1, and the rank."""
+"""Steps that ranks take in an exchange: the last arguments are its stage, from 1, and the rank."""
 
 
 @dataclass(slots=True)
@@ -40,6 +40,9 @@ class Came:
 class Messages(Tasks):
     """The tasks of exchanges: those between threads make no messages."""
 
+    phases: ClassVar[Mapping[str, str]] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
+    """The phase of a plan in which the seconds of each verb count."""
+
     # ------------------------------------------------------------------ what a kind of exchange says
 
     def order(self, round: Round) -> Schedule:
@@ -48,8 +51,12 @@ class Messages(Tasks):
         return schedule
 
     def packed(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
-        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. Asked when a message goes."""
-        raise NotImplementedError
+        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. By default it has been.
+
+        Asked when a message goes.
+        """
+        message: np.ndarray | None = held.messages[final]
+        return message
 
     def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
         """Put what has come, by the rank that packed it, where it belongs; by default it is kept until all has come."""

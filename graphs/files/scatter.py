@@ -1,12 +1,7 @@
-"""Scattering a global array file into local ones, and gathering them, as tasks.
+"""Scattering a global array file into local ones, and gathering them: what the tasks of a run do.
 
-    create ─► make ──┬─► read ─┬─► write ──┬─► read ─┬─► write ─► close ─► finish     in each round a box of the array,
-            (a rank) ├─► read ─┼─► write ──┼─► read ─┼─► write ─► close ─┘            read by all, written by all
-                     └─► read ─┴─► write ──┴─► …     ┴─► …
-                              exchange: between workers in the schedule's steps, see `steps`
-
-A round waits for the one two before it, so that two are in memory at most; what a rank writes, it writes in the order
-of rounds. Where a worker is lost, what it had written and recorded is not done again, nor read for it.
+In each round a rank reads a box of chunks, or its part of one, packs what it has for each other rank, and writes what
+came for it. Where a worker is lost, what it had written and recorded is not done again, nor read for it.
 """
 
 from __future__ import annotations
@@ -18,18 +13,16 @@ from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
-from dask.task_spec import Task, TaskRef
+import zarr
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.exchange.messages import Came, Messages, Round
+from oocarrays.graphs.exchange.messages import Came, Messages
 from oocarrays.graphs.run.buffers import Outbox
-from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
 from oocarrays.graphs.run.journaled import JournaledRun
-from oocarrays.graphs.run.steps import Exchange, Key, Taking
-from oocarrays.graphs.run.work import Work
+from oocarrays.graphs.run.remains import Remains
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
-from oocarrays.plan.files.scatter import REQUESTS, UNDER_WAY, Block, FilesPlan, message_size, views
+from oocarrays.plan.files.scatter import REQUESTS, Block, FilesPlan, message_size, views
 from oocarrays.plan.sections.read import BUFFER_BYTES
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file, local_files
@@ -38,6 +31,7 @@ from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 
@@ -51,21 +45,45 @@ class FilesRun(Messages, JournaledRun):
         The global array, where that is read.
     local : LocalFiles
         The local files, there or to be made.
+    content : dict
+        What the journal keeps of it.
     """
 
     plan: FilesPlan
     destination: TargetSpec
 
-    def __init__(self, plan: FilesPlan, source: ArrayFile | None, local: LocalFiles, destination: TargetSpec) -> None:
+    def __init__(
+        self,
+        plan: FilesPlan,
+        source: ArrayFile | None,
+        local: LocalFiles,
+        destination: TargetSpec,
+        content: dict[str, Any],
+    ) -> None:
         self.plan = plan
+        self.content = content
         self._source = pickle.dumps(source) if plan.processes and source else source
         self.local = local
         self.destination = destination
         super().__init__(destination.store, plan.processes, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "_source", "local", "destination", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names}
+        names = ("plan", "_source", "local", "destination", "content", "resumes", "remains", "id")
+        both = (*names, "processes", "journal")
+        return {name: getattr(self, name) for name in both}
+
+    def go_on(self, remains: Remains) -> None:
+        """Go on with what another process has left."""
+        assert remains.id, "a run that stopped has an id"
+        self.id, self.remains, self.resumes = remains.id, remains, True
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The global array of a scatter, or the files of a gather, unless they are on workers' own disks."""
+        if self.plan.way == "scatter":
+            return [self._read_whole().zarr]
+        ranks = () if self.local.descriptor.folders else range(self.plan.ranks)
+        return [self._file(rank).zarr for rank in ranks]
 
     def _here(self) -> None:
         super()._here()
@@ -98,8 +116,14 @@ class FilesRun(Messages, JournaledRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and that write."""
-        return self.plan.traffic.read_requests, self.plan.traffic.write_requests
+        """Requests that read, and that write, for what is left."""
+        return self.left * self.plan.traffic.read_requests, self.left * self.plan.traffic.write_requests
+
+    @property
+    def left(self) -> float:
+        """The share of what ranks write in all rounds that is still to be written."""
+        done = sum(len(part) > 1 for part in self.done)
+        return 1 - done / max(len(self.plan.rounds) * self.plan.ranks, 1)
 
     # ------------------------------------------------------------------ files, opened once in each process
 
@@ -128,11 +152,6 @@ class FilesRun(Messages, JournaledRun):
         return self._opened(rank, lambda: self.local.file(rank, written=written, unfinished=written))
 
     # ------------------------------------------------------------------ beginning and end
-
-    @property
-    def content(self) -> dict[str, Any]:  # type: ignore[override]
-        """What the journal keeps of it: it cannot be gone on with in another process."""
-        return {"files": self.plan.way}
 
     def _check_target(self) -> None:
         check = array_file.check_place if self.plan.way == "gather" else local_files.check_group_place
@@ -166,13 +185,20 @@ class FilesRun(Messages, JournaledRun):
         if self.plan.way == "gather":
             return
         place = self.local.place(rank)
-        made = self.journal.has((rank,)) if self.journal.is_there() else self.is_done((rank,))
+        there = self.journal.is_there()
+        made = self.is_done((rank,)) or (there and self.journal.has((rank,)))
         if array_file.unfinished_run(place) != self.id and not (made and array_file.is_finished(place)):
             own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
             own["attributes"][MARK] = self.id
             local_files.create_file(place, own, self.destination.overwrite, durable=self.durable)
-        if not made:
+        if not made or (there and self.remains.anew):
             self.journal.record((rank,))
+
+    def _changed_places(self) -> Sequence[StoreLike]:
+        """The target, or the files of all ranks."""
+        if self.plan.way == "gather":
+            return [self.destination.store]
+        return [self.local.place(rank) for rank in range(self.plan.ranks)]
 
     def _close(self, rank: int) -> None:
         """Take the mark off the file of a rank: all of it is written."""
@@ -193,12 +219,8 @@ class FilesRun(Messages, JournaledRun):
 
     # ------------------------------------------------------------------ one round
 
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
-
     def _read(self, number: int, rank: int) -> Outbox:
-        """What a rank reads in a round, packed for each that it is for."""
+        """Read a rank's own of a round, packed for each that it is for."""
         return (self._read_domain if self.plan.way == "scatter" else self._read_part)(number, rank)
 
     def _write(self, number: int, rank: int, *inputs: Outbox | Came | None) -> None:
@@ -206,11 +228,16 @@ class FilesRun(Messages, JournaledRun):
         if self.is_done((number, rank)):
             return
         messages = self._messages(number, rank, inputs)
-        (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages)
-        self.record((number, rank))
+        receipts = Receipts(self.remains.kept.get(self._place_name(rank), {}))
+        (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages, receipts)
+        self.record((number, rank), {self._place_name(rank): receipts.kept})
+
+    def _place_name(self, rank: int) -> str:
+        """Name the place where a rank writes, as the journal has it."""
+        return str(rank) if self.plan.way == "scatter" else ""
 
     def _wanted(self, number: int, box: Section, rank: int) -> Block | None:
-        """What a rank is still to be sent of a box in a scatter, if anything."""
+        """Find out what a rank is still to be sent of a box in a scatter, if anything."""
         block = self.plan.block(rank, box)
         return None if block is None or self.is_done((number, rank)) else block
 
@@ -283,7 +310,7 @@ class FilesRun(Messages, JournaledRun):
         for writer, boxes in enumerate(self.plan.domains(number)):
             yield boxes, rank not in self.plan.receivers(boxes) or self.is_done((number, writer))
 
-    def _write_part(self, number: int, rank: int, messages: dict[int, np.ndarray]) -> None:
+    def _write_part(self, number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts) -> None:
         """A rank's own of a round, into its file."""
         mine = self.plan.block(rank, self.plan.rounds[number])
         if mine is None:
@@ -295,21 +322,22 @@ class FilesRun(Messages, JournaledRun):
             for block, view in zip(blocks, views(message, blocks), strict=True):
                 if block is not None:
                     data[block.place.relative_to(mine.place.lower).slices] = view
-        write_section(self._file(rank), mine.place.axes, data, meter=self.meter)
+        write_section(self._file(rank), mine.place.axes, data, meter=self.meter, receipts=receipts)
 
-    def _write_domain(self, number: int, rank: int, messages: dict[int, np.ndarray]) -> None:
+    def _write_domain(self, number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts) -> None:
         """Each chunk of a domain once, of what all ranks have of it."""
         boxes = self.plan.domains(number)[rank]
         wanted = sum(box.size for box in boxes)
         self._check_all(number, rank, sum(message.size for message in messages.values()), wanted)
         came = {source: [self.plan.block(source, box) for box in boxes] for source in messages}
         held = [views(message, came[source]) for source, message in messages.items()]
-        writer = chunk_writer(self._whole(), self.meter)
+        writer = chunk_writer(self._whole(), self.meter, fresh=self.made)
         for number_of_box, box in enumerate(boxes):
             there = [
                 (blocks[number_of_box], each[number_of_box]) for blocks, each in zip(came.values(), held, strict=True)
             ]
-            writer.write_all(self._chunks(box, [(block, view) for block, view in there if block is not None]))
+            blocks = [(block, view) for block, view in there if block is not None]
+            writer.write_all(self._chunks(box, blocks), receipts)
 
     def _chunks(self, box: Section, blocks: Sequence[tuple[Block, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
         """The chunks of a box, each whole."""
@@ -324,60 +352,11 @@ class FilesRun(Messages, JournaledRun):
             yield index, chunk
 
 
+def place_names(plan: FilesPlan) -> list[str]:
+    """Name the places where a scatter or gather writes, as its journal has them."""
+    return list(map(str, range(plan.ranks))) if plan.way == "scatter" else [""]
+
+
 def _has_any(wanted: Sequence[tuple[Block, Any]], section: Section) -> bool:
     """Whether some of a section is in one of the blocks."""
     return any(places_in(block.axes, section) for block, _ in wanted)
-
-
-# ---------------------------------------------------------------------- the graph
-
-
-def build_graph(run: FilesRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a run, and the key of its last task, whose value is the name of the target.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each rank; none where ranks are threads.
-    """
-    builder = _Builder(run, addresses)
-    last = builder.build()
-    return builder.graph, last
-
-
-class _Builder(Builder):
-    """Adds the tasks of one run."""
-
-    def __init__(self, run: FilesRun, addresses: Sequence[str]) -> None:
-        super().__init__(new_suffix(), Work.task, run)
-        self.plan = run.plan
-        if addresses:
-            self.share("run")
-        created = self.add("create", rank=0)
-        self._shared = TaskRef(created) if addresses else run
-        self._ranks = range(run.plan.ranks)
-        self._made = [self.add("make", rank, after=[created]) for rank in self._ranks]
-
-    def build(self) -> Key:
-        """Add every task; returns the key of the last one."""
-        exchange = Exchange(self.plan.schedule, self.add) if self.plan.processes else Taking()
-        written = Rounds(UNDER_WAY, self._made)
-        for number in range(len(self.plan.rounds)):
-            read = [self.add("read", number, rank, after=written.before) for rank in self._ranks]
-            sends = self._sends(number)
-            inputs = exchange.inputs(number, held=read, wants=lambda a, b, sends=sends: b in sends[a])  # type: ignore[misc]
-            written.add(
-                [
-                    self.add("write", number, rank, buffers=inputs[rank], after=[written.last[rank]])
-                    for rank in self._ranks
-                ]
-            )  # fmt: skip
-        closed = [self.add("close", rank, after=[written.last[rank]]) for rank in self._ranks]
-        return self.add("finish", after=closed, rank=0)
-
-    def _sends(self, number: int) -> list[set[int]]:
-        """For whom each rank has something in a round."""
-        has = [self.plan.receivers(domain) for domain in self.plan.domains(number)]
-        if self.plan.way == "scatter":
-            return has
-        return [{domain for domain, ranks in enumerate(has) if rank in ranks} for rank in self._ranks]

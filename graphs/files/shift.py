@@ -19,7 +19,7 @@ from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.collective.write import InPlace
-from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.exchange.messages import Messages
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.steps import Exchange, Key, Taking
@@ -55,7 +55,7 @@ class ShiftRun(Messages, Work):
 
     @property
     def leaves(self) -> str:
-        """What a run that was cut short leaves."""
+        """Say what a run that was cut short leaves."""
         return f"some halos of {self.files.name} may be old: run it again"
 
     @property
@@ -84,12 +84,8 @@ class ShiftRun(Messages, Work):
 
     # ------------------------------------------------------------------ what a rank reads
 
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
-
     def _read(self, rank: int) -> Outbox:
-        """A rank's borders, each read once, packed for all that see any of them."""
+        """Read a rank's borders, each once, packed for all that see any of them."""
         dtype = self.files.open(rank).dtype
         packed: list[tuple[Loan, np.ndarray]] = []
         messages: list[np.ndarray | None] = [None] * self.plan.ranks
@@ -139,7 +135,7 @@ class ShiftRun(Messages, Work):
             write_pieces(file, pieces, self.plan.coverage(rank), self.plan.inner(rank), meter=self.meter)
 
     def _standing(self, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
-        """What stands where in what a rank sees."""
+        """Yield what stands where in what a rank sees."""
         for source, message in messages.items():
             for loan, view in _views(self.plan.halos.loans(source, rank), message):
                 for there, among in loan.strips:

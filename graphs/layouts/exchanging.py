@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
 
 SENDING = ("send", "lend")
-"""What a rank does where its old part is; what it carries for others is where its new one is to be."""
+"""Steps of a rank where its old part is; what it carries for others is where its new one is to be."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -85,14 +85,19 @@ class Exchanging(Messages):
         return self.schedule
 
     @cached_property
-    def _wants(self) -> np.ndarray:
-        """Whether each origin has something for each final rank: asked by threads, whose exchange does not travel."""
-        return self.sizes() > 0
+    def lenders(self) -> list[Sequence[int]]:
+        """The ranks that have something for each: itself first, so that not all begin with the same.
+
+        Only threads ask, whose exchange does not travel.
+        """
+        wants = self.sizes() > 0
+        return [
+            [int(each) for each in np.roll(np.arange(len(wants)), -to) if wants[each, to]] for to in range(len(wants))
+        ]
 
     def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
-        """Name all ranks that have something for one: itself first, so that not all begin with the same."""
-        ranks = len(self._wants)
-        return [source % ranks for source in range(rank, rank + ranks) if self._wants[source % ranks, rank]]
+        """Name all ranks that have something for one."""
+        return self.lenders[rank]
 
     def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, np.ndarray]) -> np.ndarray:
         """Make a rank's new part, straight from what others hold."""
@@ -136,7 +141,7 @@ class Exchanged:
     """The tasks of one exchange."""
 
     suffix: str
-    """What is in the keys of new parts."""
+    """Part of the keys of new parts."""
     tasks: dict[Key, Task]
     """All of them."""
     keys: list[Key]
@@ -212,7 +217,7 @@ def exchange_tasks(
 
 
 def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> Exchanged:
-    """One task a rank: it takes from all who have something for it."""
+    """Add one task a rank: it takes from all who have something for it."""
     builder = Builder(exchanging.id, Exchanging.task, exchanging)
     sources = (exchanging.sources((), 0, rank) for rank in range(ranks))
     held = [tuple(old[source] for source in each) for each in sources]
@@ -221,5 +226,5 @@ def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> 
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:
-    """The keys of the ranks that are there, and none for the others."""
+    """Return the keys of the ranks that are there, and none for the others."""
     return [*keys, *[None] * (ranks - len(keys))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -59,9 +60,10 @@ class Shifting(Exchanging):
         """Count the elements that each rank sees of each other."""
         return self.halos.sizes()
 
-    def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
-        """Name the ranks of whose elements one sees any."""
-        return self.halos.lenders(rank)
+    @cached_property
+    def lenders(self) -> list[Sequence[int]]:
+        """The ranks of whose elements each sees any."""
+        return [self.halos.lenders(rank) for rank in range(self.halos.ranks)]
 
     def made(self, rank: int) -> np.ndarray:
         """Make the window of a rank, and in it what stands beyond the array's edges."""

@@ -1,4 +1,4 @@
-"""What the ranks of a layout hold, as tasks: a part a rank, each where its rank is.
+"""The parts of a layout's ranks, as tasks: one a rank, each where its rank is.
 
     numpy array   ─► cut ─► part        each rank's part, cut out where the array is
     Dask's blocks ─► part               the block as it is
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankParts:
-    """What every rank holds."""
+    """The parts of all ranks."""
 
     dtype: np.dtype
     """Of the elements."""
@@ -54,7 +54,7 @@ class RankParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts(RankParts):
-    """What every rank of a layout holds."""
+    """The parts of all ranks of a layout."""
 
     layout: Layout
     """Which rank holds what."""
@@ -67,7 +67,7 @@ class Parts(RankParts):
         keys: Iterable[Key],
         homes: Mapping[str, Sequence[str]] | None = None,
     ) -> Parts:
-        """The parts that more tasks make of these, with their own homes beside those of these; none on threads."""
+        """Return the parts that more tasks make of these, their own homes beside those of these; none on threads."""
         name = f"parts-{suffix}"
         return Parts(
             layout=layout,
@@ -80,12 +80,12 @@ class Parts(RankParts):
 
 
 def layered(graph: HighLevelGraph, name: str, tasks: Mapping[Any, Any], *after: str) -> HighLevelGraph:
-    """A graph and one more layer of tasks, after others."""
+    """Return a graph and one more layer of tasks, after others."""
     return HighLevelGraph({**graph.layers, name: tasks}, {**graph.dependencies, name: set(after)})
 
 
 def whole_layout(shape: Sequence[int]) -> Layout:
-    """One rank holds all."""
+    """Return the layout in which one rank holds all."""
     return Layout.of(shape, [Collapsed()] * len(shape), ranks=1)
 
 
@@ -93,7 +93,7 @@ def whole_layout(shape: Sequence[int]) -> Layout:
 
 
 def parts_of_array(array: np.ndarray, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
-    """The parts of an array in this process: on threads they are cut by tasks, for a cluster before it is sent."""
+    """Share out an array of this process: on threads they are cut by tasks, for a cluster before it is sent."""
     suffix = new_suffix()
     keys = [(f"part-{suffix}", rank) for rank in range(layout.ranks)]
     tasks: dict[Key, Any] = {key: _cut(key, array, layout, now=bool(addresses)) for key in keys}
@@ -113,7 +113,7 @@ def _cut(key: Key, array: np.ndarray, layout: Layout, *, now: bool) -> Task | Da
 
 
 def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
-    """The part of ``rank``: a copy.
+    """Copy the part of ``rank``.
 
     >>> cut(np.arange(8), Layout.of((8,), "cyclic(2)", ranks=2), 1)
     array([2, 3, 6, 7])
@@ -124,7 +124,7 @@ def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
 
 
 def parts_of_blocks(x: da.Array, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
-    """A Dask array's blocks, each the part of one rank of a layout that has as many."""
+    """Take a Dask array's blocks, each as the part of one rank of a layout that has as many."""
     suffix = new_suffix()
     keys = [(f"part-{suffix}", rank) for rank in range(layout.ranks)]
     graph: Any = x.__dask_graph__()
@@ -145,7 +145,7 @@ def parts_of_blocks(x: da.Array, layout: Layout, addresses: Sequence[str] = ()) 
 
 
 def _section(layout: Layout, rank: int) -> Section:
-    """The one section that a rank holds of a layout in blocks."""
+    """Return the one section that a rank holds of a layout in blocks."""
     lower = tuple(held[0].start if held else 0 for held in layout.sections(rank))
     return Section(lower, tuple(start + n for start, n in zip(lower, layout.local_shape(rank), strict=True)))
 
@@ -172,7 +172,7 @@ def is_block(axis: Axis) -> bool:
 
 
 def block_lengths(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """The lengths of a Dask array's blocks, where a layout is blocks; ranks that hold nothing have none.
+    """Return the lengths of a Dask array's blocks, where a layout is blocks; ranks that hold nothing have none.
 
     >>> block_lengths(Layout.of((5, 0), "(block, *)", ranks=4))
     ((2, 2, 1), (0,))
@@ -181,12 +181,12 @@ def block_lengths(layout: Layout) -> tuple[tuple[int, ...], ...]:
 
 
 def _holders(layout: Layout) -> list[list[int]]:
-    """The ranks along each axis that hold something; the first, where none does."""
+    """Name the ranks along each axis that hold something; the first, where none does."""
     return [[rank for rank in range(axis.ranks) if axis.size(rank)] or [0] for axis in layout.axes]
 
 
 def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
-    """The blocks of a Dask array, each of them a part."""
+    """Return the blocks of a Dask array, each of them a part."""
     tasks: dict[Key, Alias] = {}
     for index in product(*(range(len(held)) for held in _holders(parts.layout))):
         coordinates = [held[i] for held, i in zip(_holders(parts.layout), index, strict=True)]
@@ -196,7 +196,7 @@ def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
 
 
 def whole(parts: Sequence[np.ndarray], layout: Layout, dtype: np.dtype) -> np.ndarray:
-    """All that the ranks hold, in natural order.
+    """Join all that the ranks hold, in natural order.
 
     >>> layout = Layout.of((5,), "cyclic", ranks=2)
     >>> whole([np.array([0, 2, 4]), np.array([1, 3])], layout, np.dtype(int))

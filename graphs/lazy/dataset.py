@@ -9,10 +9,10 @@ before the first rechunk begins, so that blocks and rechunks are not held at one
 
 from __future__ import annotations
 
+import os
 import pickle
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 from dask.core import flatten
@@ -26,11 +26,12 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.plan.lazy.blocks import DatasetPlan
-from oocarrays.storage.files import array_file
+from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import MARK
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores import durable
 
 
 class DatasetRun(EndingRun):
@@ -44,6 +45,7 @@ class DatasetRun(EndingRun):
         Those of the lazy arrays, which tell under this run's topic.
     """
 
+    phases: ClassVar[Mapping[str, str]] = LazyRun.phases
     plan: DatasetPlan
 
     def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
@@ -104,30 +106,21 @@ class DatasetRun(EndingRun):
             raise TargetError(f"the target {self.destination.store} has appeared meanwhile")
         write = pickle.loads(self.frame) if isinstance(self.frame, bytes) else self.frame  # our own bytes
         write({MARK: begun}, mark == begun)
-        self._group().attrs[MARK] = self.id
-
-    def _group(self) -> zarr.Group:
-        return zarr.open_group(self.destination.store, mode="r+", use_consolidated=False)
+        for folder, _, names in os.walk(self.destination.store):
+            for name in names:
+                durable.written(os.path.join(folder, name))  # by xarray
+        place: Any = array_file.document_store(self.destination.store, durable=self.durable)
+        zarr.open_group(place, mode="r+", use_consolidated=False).attrs[MARK] = self.id
+        if self.processes is not None:
+            self.syncer.finish()  # what this worker has made; the others sync what they make themselves
 
     def _finish(self) -> str:
-        """Every array is written: take the mark away, and keep all metadata in one place, as xarray does."""
+        """Every array is written: keep all metadata in one place, as xarray does, and take the mark away."""
         self._end(None)
-        consolidate(self.destination.store)
         return str(self.destination.store)
 
     def _finish_targets(self) -> None:
-        place: Any = array_file.document_store(self.destination.store, durable=self.durable)
-        group = zarr.open_group(place, mode="r+", use_consolidated=False)
-        attributes = dict(group.attrs.asdict())
-        attributes.pop(MARK, None)
-        group.attrs.put(attributes)
-
-
-def consolidate(store: str) -> None:
-    """Keep all metadata of a group in one place."""
-    with warnings.catch_warnings():  # format 3 has not agreed on it; xarray writes it, and asks for it
-        warnings.simplefilter("ignore", UserWarning)
-        zarr.consolidate_metadata(store)
+        group_file.finish_group(self.destination.store, ("",), durable=self.durable)
 
 
 class DatasetBuilder:

@@ -148,6 +148,12 @@ class _Places:
         return self._known[id(thing)][1]
 
 
+def names_read(node: Any, targets: Iterable[str]) -> bool:
+    """Whether a task reads any of the arrays of these names."""
+    read = {thing.file.name if isinstance(thing, StoredPart) else _name(thing) for thing in _held(node)}
+    return any(_is_same(name, target) for name in read for target in targets)
+
+
 def _is_same(name: str, target: str) -> bool:
     return name == target or lie_together(name, target)
 

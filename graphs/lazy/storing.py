@@ -13,7 +13,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
 from typing import Any
@@ -33,6 +33,7 @@ from oocarrays.storage.sections.write import write_section
 
 Key = Any
 Place = tuple[slice, ...]
+NO_NAMES: Mapping[Key, Key] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +139,27 @@ def stored(*written: None) -> None:
 # ---------------------------------------------------------------------- the graph
 
 
-def store_graph(storings: Sequence[Storing], blocks: Mapping[Any, Any]) -> tuple[dict[Key, Any], Key]:
+def store_graph(
+    storings: Sequence[Storing],
+    blocks: Mapping[Any, Any],
+    after: Collection[Key] = (),
+    names: Mapping[Key, Key] = NO_NAMES,
+    suffix: str = "",
+) -> tuple[dict[Key, Any], Key]:
     """The graph that writes lazy arrays, and the key of its last task.
 
     Parameters
     ----------
     blocks : mapping
         The tasks that compute their blocks.
+    after : collection
+        Keys of what every write waits for.
+    names : mapping
+        The keys that stand for those of some blocks.
+    suffix : str
+        What is in the keys of what is made; by default a new one.
     """
-    suffix, graph = new_suffix(), dict(blocks)
+    suffix, graph = suffix or new_suffix(), dict(blocks)
     last: dict[tuple[str, tuple[int, ...]], Key] = {}
     ends: list[Key] = []
     for number, storing in enumerate(storings):
@@ -157,7 +170,8 @@ def store_graph(storings: Sequence[Storing], blocks: Mapping[Any, Any]) -> tuple
             key: Key = (f"store-{suffix}", number, turn)
             touched = [(storing.file.name, index) for index in _chunks(storing, axes)] if len(storings) > 1 else []
             before = {last[chunk] for chunk in touched if chunk in last}
-            graph.update(_tasks(key, storing, span, axes, suffix, before))
+            tasks = _tasks(key, storing, span, axes, suffix, before.union(after))
+            graph.update((each, task.substitute(names) if names else task) for each, task in tasks)
             last.update(dict.fromkeys(touched, key))
             ends.append(key)
     done: Key = f"stored-{suffix}"

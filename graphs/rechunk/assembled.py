@@ -9,15 +9,19 @@ chunks something was placed, and which pieces hold nothing but the fill value an
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from oocarrays.graphs.rechunk.assembly import Told
 from oocarrays.graphs.rechunk.run import RechunkState
 from oocarrays.graphs.run.buffers import Holding
+from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.assembled import stage_of
 from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.storage.chunks.access import cut, scatter
 from oocarrays.storage.chunks.assembling import Take
-from oocarrays.storage.chunks.blocked import copy
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.stores.pages import allocate
 
@@ -44,6 +48,7 @@ def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: Hol
     if holding is None or holding.empty:
         holding = _holding(step)
     assembly, units, receipts = run.assembly(number), step.batch_units(batch, rank), Receipts()
+    sums: Counter[tuple[int, ...]] = Counter()
     for unit in units:
         with run.meter.phase("read"):
             take = _read(run, number, unit, holding.region)
@@ -51,9 +56,9 @@ def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: Hol
                 following = step.section(step.chunk_box(unit + step.ranks))
                 run.opened(number).reader.announce(step.source.grid.indices(following))
         with run.meter.phase("write"):
-            assembly.place(unit, rank, holding.chunk, take)
+            sums.update(assembly.place(unit, rank, holding.chunk, take))
     with run.meter.phase("write"):
-        assembly.end(units, holding.chunk, receipts)
+        assembly.end(units, holding.chunk, sums, receipts)
     run.record_chunks(part, receipts)
     return holding
 
@@ -65,7 +70,7 @@ def _holding(step: Pass) -> Holding:
 
 
 def _stage(step: Pass) -> np.ndarray:
-    return allocate(int(np.prod(step.tile, dtype=int)) * step.target.itemsize)
+    return allocate(stage_of(step))
 
 
 def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
@@ -78,15 +83,16 @@ def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
     def take(section: Section, out: np.ndarray) -> None:
         if run.failure:
             raise run.failure
+        short = out.ndim and out.shape[-1] * out.itemsize < LINE_BYTES
         for index in grid.indices(section):
             there = grid.section(index)
             part = section.intersection(there)
             assert part is not None, "a touched chunk shares an element with the section"
-            place, data = part.relative_to(section.lower).slices, chunks[index]
-            if data is None:
-                out[place] = run.fill(None)
-            else:
-                copy(out[place], data[part.relative_to(there.lower).slices])
+            data = chunks[index]
+            tile = tile_shape(part.shape, out.itemsize, TURNED_BYTES) if short and data is not None else part.shape
+            for some in cut(part, tile):
+                taken = run.fill(None) if data is None else data[some.relative_to(there.lower).slices]
+                scatter(out, section.lower, some, taken)
 
     return take
 
@@ -100,5 +106,9 @@ def name(run: RechunkState, number: int, rank: int = 0) -> None:
         assembly.name_all(_stage(step))
 
 
+LINE_BYTES = 64
+"""Of a core's cache: where runs are shorter in the target, ..."""
+TURNED_BYTES = 2**15
+"""... so much is taken at a time: it stays in that cache while it is gone through for each of them."""
 VERBS = {"assemble": assemble, "name": name}
 """What tasks do."""

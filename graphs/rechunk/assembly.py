@@ -8,7 +8,7 @@ anything else is in its chunk, it is placed before that gets its name.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import product
@@ -16,6 +16,7 @@ from itertools import product
 import numpy as np
 
 from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.assembled import groups
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler, Take
 from oocarrays.storage.journal.receipts import Receipt, Receipts
@@ -23,6 +24,8 @@ from oocarrays.storage.journal.receipts import Receipt, Receipts
 Index = tuple[int, ...]
 Told = Mapping[tuple[int, ...], Mapping[str, Receipt]]
 """What parts of a pass have placed, by the keys of chunks; None where they placed nothing."""
+MOST_SUM = 2**32
+"""What checksums of pieces are added up to at most, to begin again from 0."""
 NAMED = -1
 """Stands for the writers of a chunk that has got its name."""
 
@@ -87,18 +90,28 @@ class Assembly:
 
     # ------------------------------------------------------------------ what a unit does
 
-    def place(self, unit: int, rank: int, stage: np.ndarray, take: Take) -> None:
-        """Place what was read of a unit in all chunks that it touches: each rank begins with another one."""
-        places = list(self.touched(unit))
-        start = rank * len(places) // self.step.ranks
-        for index, piece in places[start:] + places[:start]:
-            if self.assembler.place(index, piece, stage, self.step.tile, take):
-                self._stored[index] = True
-            elif not self.leaves_fill:
-                with self._lock:
-                    self._fills[index].add(unit)
+    def place(self, unit: int, rank: int, stage: np.ndarray, take: Take) -> Counter[Index]:
+        """Place what was read of a unit in all chunks that it touches: each rank begins with another one.
 
-    def end(self, units: Iterable[int], stage: np.ndarray, receipts: Receipts) -> None:
+        Returns
+        -------
+        Counter
+            A checksum of what was placed in each.
+        """
+        sums: Counter[Index] = Counter()
+        boxes = list(groups(self.step, unit, len(stage) // self.step.target.itemsize))
+        start = rank * len(boxes) // self.step.ranks
+        for box in boxes[start:] + boxes[:start]:
+            for index, key, placed in self.assembler.place(*box, stage, self.step.tile, take, self.kept):
+                if placed is not None:
+                    self._stored[index] = True
+                    sums[index] += placed
+                elif not self.leaves_fill and key not in self.kept:
+                    with self._lock:
+                        self._fills[index].add(unit)
+        return sums
+
+    def end(self, units: Iterable[int], stage: np.ndarray, sums: Mapping[Index, int], receipts: Receipts) -> None:
         """Say what some units have placed, and give the chunks their names of which nothing is missing."""
         here: defaultdict[Index, list[int]] = defaultdict(list)
         for unit in units:
@@ -110,7 +123,7 @@ class Assembly:
                 continue
             self._put_fills(index, mine, stage)
             self.assembler.chunks.placed(self.key(index))
-            receipts.stored(self.key(index), self.step.target.chunk_bytes)
+            receipts.stored(self.key(index), self.step.target.chunk_bytes, sums.get(index, 0) % MOST_SUM)
         for index in self._whole(here):
             self.name(index, stage)
 
@@ -138,7 +151,9 @@ class Assembly:
         if stored and index in self._fills and self.assembler.chunks.is_there(key):
             self._put_fills(index, tuple(self._fills[index]), stage)
         self._left[index] = NAMED
-        if not self.assembler.finish(index) and not stored:
+        if stored:
+            self.assembler.finish(index)
+        else:
             self.assembler.skip(index, fresh=self.fresh)
 
     def name_all(self, stage: np.ndarray) -> None:

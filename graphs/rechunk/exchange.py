@@ -1,4 +1,4 @@
-"""What ranks on workers do together: each packs one message for every other, and unpacks those that it gets.
+"""The work that ranks do together on workers: each packs one message for every other, and unpacks those that it gets.
 
     read      every chunk that this rank reads of a partition, packed at once: its outbox
     …         messages, of the outbox and into the region: see `oocarrays.graphs.exchange.messages`
@@ -52,7 +52,7 @@ def _wanted(run: RechunkState, number: int, unit: int, source: int, destination:
 
 
 def _outbox(buffer: np.ndarray, wanted: list[list[Block]], itemsize: int) -> Outbox:
-    """Messages one behind the other."""
+    """Cut a buffer into messages, one behind the other."""
     ends = list(accumulate(sum(block.size for block in blocks) * itemsize for blocks in wanted))
     pieces = (buffer[start:end] for start, end in pairwise([0, *ends]))
     return Outbox([piece if len(piece) else None for piece in pieces], buffer)
@@ -61,7 +61,7 @@ def _outbox(buffer: np.ndarray, wanted: list[list[Block]], itemsize: int) -> Out
 def _views(
     run: RechunkState, order: tuple[int, ...] | None, blocks: list[Block], message: np.ndarray | None
 ) -> list[tuple[Block, np.ndarray]]:
-    """Each block of a message, and its elements there, which lie in the order in which the target stores them."""
+    """Return each block of a message, and its elements there, which lie as the target stores them."""
     views, start = [], 0
     for block in blocks:
         assert message is not None, "a message has the blocks that are wanted"
@@ -141,4 +141,4 @@ def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -
 
 
 VERBS = {"read": read, "write": write, "free": free}
-"""What tasks of workers do in two phases, beside exchanging messages."""
+"""Tasks of workers in two phases, beside exchanging messages."""

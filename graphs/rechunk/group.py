@@ -97,7 +97,7 @@ class GroupGraphBuilder:
 
 
 def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
-    """What the journal of a group keeps: each array that is rewritten has a journal of its own."""
+    """Return the record of a group for its journal: each array that is rewritten has a journal of its own."""
     copies = plan.copies
     return {
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),

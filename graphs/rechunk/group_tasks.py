@@ -1,4 +1,4 @@
-"""What the tasks of a group do: its beginning and end, and the copies of what is not rewritten.
+"""The tasks of a group: its beginning and end, and the copies of what is not rewritten.
 
 Every array that is rewritten has a run of its own, of the same id, with a journal beside its target: all targets are
 made at the beginning, so that whatever stops later leaves arrays of which each can be gone on with.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 
@@ -81,7 +81,7 @@ class MemberRun(RechunkRun):
         return self._finished or super().is_done(part)
 
     def _finish(self) -> str:
-        """What this array was read and written with is let go before the next one begins."""
+        """Let go of what this array was read and written with, before the next one begins."""
         name = super()._finish()
         self._passes.clear()
         return name
@@ -110,6 +110,7 @@ class GroupRun(KeptRun):
         Bytes of the arrays that were rewritten before.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
     plan: GroupPlan
     destination: TargetSpec
 
@@ -300,10 +301,10 @@ class GroupRun(KeptRun):
         with self.meter.phase("copy"):
             for piece in self.copies.batches[batch]:
                 array, store = self.source.arrays[piece.name], member_store(self.destination.store, piece.name)
-                receipts = Receipts()
+                receipts = Receipts(self.remains.kept.get(piece.name, {}))
                 copy_part(
-                    array, store, piece.part, piece.parts, at_once=self.copies.at_once, meter=self.meter,
-                    receipts=receipts, kept=self.remains.kept.get(piece.name, {}), fresh=self.made,
+                    array, store, (piece.part, piece.parts), at_once=self.copies.at_once, meter=self.meter,
+                    receipts=receipts, fresh=self.made,
                 )  # fmt: skip
                 stored.setdefault(piece.name, {}).update(receipts.kept)
         self.record((batch,), stored)

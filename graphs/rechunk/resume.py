@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.graphs.rechunk.placed import as_named_now
 from oocarrays.graphs.rechunk.run import Destination, Part, usable_parts
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.looking import (
@@ -47,9 +48,9 @@ from oocarrays.graphs.settings import past_cache_above
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.chunks.unfinished import mark_of_plan, unfinished_key
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
@@ -212,36 +213,15 @@ def _there(
 ) -> _There:
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
     check_known(stored, chain.from_iterable(step.parts(number) for number, step in enumerate(plan.passes)), target)
-    now = _named_now(plan, stored, target, scratch, mark)
+    last = len(plan.passes) - 1
+
+    def opened(number: int) -> ArrayFile | None:
+        folder: Any = target if number == last else place_below(scratch, str(number))
+        return written_file(folder) if number == last or array_file.is_scratch(folder) else None
+
+    now = as_named_now(plan, stored, opened, mark, trust.verify)
     found = _looked(plan, with_kept(now, kept), target, scratch, verify=trust.verify)
     return _There(plan=plan, stored=stored, kept=kept.get("", {}), target=target, scratch=scratch, found=found)
-
-
-def _named_now(
-    plan: RechunkPlan, stored: Mapping[Part, Stored | None], target: StoreLike, scratch: Any, mark: Callable[[int], str]
-) -> Mapping[Part, Stored | None]:
-    """What is recorded, by the keys that chunks have now: those that are assembled may not have got their names.
-
-    A part that has placed nothing in a chunk knows nothing of it: others may have.
-    """
-    last = len(plan.passes) - 1
-    assembled = {number for number, step in enumerate(plan.passes) if step.assembled}
-    folders = {number: target if number == last else place_below(scratch, str(number)) for number in assembled}
-
-    @cache
-    def named(number: int, key: str) -> str:
-        folder = array_file.local_folder(folders[number]) or ""
-        return key if os.path.exists(os.path.join(folder, key)) else unfinished_key(key, mark(number))
-
-    def now(part: Part, told: Stored | None) -> Stored | None:
-        if told is None or part[0] not in assembled:
-            return told
-        return {
-            name: {named(part[0], key): each for key, each in receipts.items() if each is not None}
-            for name, receipts in told.items()
-        }
-
-    return {part: now(part, told) for part, told in stored.items()}
 
 
 def _looked(

@@ -32,9 +32,9 @@ from oocarrays.storage.chunks.access import common
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.turned import Reader, Writer, chunk_major, chunk_reader, chunk_writer
-from oocarrays.storage.chunks.unfinished import mark_of_plan
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import hold
@@ -63,7 +63,7 @@ class Destination(TargetSpec):
 
 @dataclass(slots=True, kw_only=True)
 class Opened:
-    """What one pass reads from and writes to, in this process."""
+    """The files that one pass reads from and writes to, in this process."""
 
     reader: Reader
     writer: Writer
@@ -106,7 +106,7 @@ class RechunkState(JournaledRun):
         self.scratch = scratch_below(destination.scratch, self.id)
 
     def _here(self) -> None:
-        """What belongs to this process."""
+        """Make what belongs to this process."""
         super()._here()
         self.buffers = Pool()
         self._pool_of = 0
@@ -251,7 +251,7 @@ class RechunkState(JournaledRun):
                 self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
 
     def opened(self, number: int) -> Opened:
-        """What a pass reads from and writes to; opened once in each process."""
+        """Open what a pass reads from and writes to: once in each process."""
         with self._opening:
             if number not in self._passes:
                 self._passes[number] = self._open(number)
@@ -407,7 +407,7 @@ class RechunkState(JournaledRun):
     def parts(
         self, number: int, indices: Iterable[tuple[int, ...]], section: Section, chunk: np.ndarray
     ) -> Iterator[tuple[Section, np.ndarray | None]]:
-        """What some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
+        """Yield what some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
         step, reader = self.plan.passes[number], self.opened(number).reader
         if step.access == "mapped":
             yield from reader.mapped(indices, section)
@@ -454,7 +454,7 @@ class RechunkState(JournaledRun):
 
 
 def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:
-    """What need not be done again: what was written to a scratch array that is gone must, unless it was all used."""
+    """Return what need not be done again: what was written to scratch that is gone must, unless it was all used."""
     every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
     usable: set[Part] = set()
     for number, mine in reversed(list(enumerate(every))):

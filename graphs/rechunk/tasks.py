@@ -7,14 +7,14 @@ Target chunks that are assembled stand in `assembled`, work that ranks do togeth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.rechunk import assembled, exchange, in_place
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import Holding, Outbox, Region, Slab
+from oocarrays.graphs.run.buffers import Holding, Region, Slab
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import ChunkBox
@@ -25,6 +25,8 @@ from oocarrays.storage.stores.pages import allocate
 
 class RechunkRun(Messages, RechunkState):
     """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
+
+    phases: ClassVar[Mapping[str, str]] = {**Messages.phases, "take": "exchange"}
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
         together = assembled.VERBS | (in_place if self.processes is None else exchange).VERBS
@@ -40,12 +42,8 @@ class RechunkRun(Messages, RechunkState):
         """Who sends to whom in a partition of a pass."""
         return self.plan.passes[round[0]].schedule
 
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
-
     def placed(self, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]) -> Region:
-        """A rank's region, and in it what is to come in a stage."""
+        """Fill a rank's region with what is to come in a stage."""
         due = {origin: came.get(origin) for origin in arriving(self.order(round), stage, rank)}
         return exchange.unpack(self, round, rank, there, due, blank=False)
 
@@ -56,7 +54,7 @@ class RechunkRun(Messages, RechunkState):
         return in_place.copied(self, round, stage, rank, there, held.values())
 
     def _receive(self, round: Round, stage: int, rank: int, there: Region | None, *messages: Any) -> Region:
-        """A rank's region, and in it what has come; in stage 0 what it packed for itself."""
+        """Fill a rank's region with what has come; in stage 0 with what it packed for itself."""
         if stage:
             return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
         return exchange.unpack(self, round, rank, there, {rank: messages[0].messages[rank]}, blank=True)

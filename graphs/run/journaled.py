@@ -16,14 +16,17 @@ from typing import Any
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError
+from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError, StoreFailure
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
+from oocarrays.graphs.run.missing import warn_person
 from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
 from oocarrays.graphs.run.work import Work, was_ended
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike, unfinished_run
-from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.journal import FOLDER, Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.remote import RemoteStore
 
 CLAIM_SECONDS = 5
 """Seconds that a run waits for tasks of a dead run at the same target to end."""
@@ -62,8 +65,16 @@ class EndingRun(Work):
                 self.journal.say_ended(self.id, gives)
             finish_targets()
         self.syncer.drop()
-        self.journal.remove(ended=self.id if self.ends else None)
+        self._remove_journal()
         return gives
+
+    def _remove_journal(self) -> None:
+        """Remove the journal but for the word that the run has ended; the target is right where that cannot be."""
+        try:
+            self.journal.remove(ended=self.id if self.ends else None)
+        except (DiskFullError, StoreFailure) as error:
+            left = f"{array_file.name_of(self.destination.store)} is finished, and {FOLDER} in it is left: {error}"
+            warn_person(f"{left}; resume it, and that is removed", RuntimeWarning)
 
     def _check_read(self) -> None:
         """Refuse to end where what was read has changed meanwhile."""
@@ -257,6 +268,24 @@ class JournaledRun(KeptRun):
     def _forget_what_is_gone(self) -> None:
         """Take back what is recorded and cannot be used any more."""
         self.journal.forget(self.remains.lost)
+
+    def _restart(self) -> None:
+        """As of every run; a chunk of which a part is written must be as it was stored, or not there."""
+        for place in self._changed_places():
+            self._remove_odd(place)
+        super()._restart()
+
+    def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
+        """Where it writes chunks of which a part may be there."""
+        return ()
+
+    def _remove_odd(self, place: StoreLike | RemoteStore) -> None:
+        """Remove chunks that are not as they were stored."""
+        odd = self.remains.odd.get(str(place), ())
+        if odd:
+            blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
+            for key in odd:
+                blobs.remove(key)
 
     def _remove_partials(self) -> None:
         array_file.remove_partials(self.destination.store)

@@ -26,10 +26,14 @@ def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:
     if not count:
         return
     least = "at least " if so_far else ""
-    text = f"{name} lacks {least}{count} chunk{'s' * (count > 1)}: taken for the fill value"
+    warn_person(f"{name} lacks {least}{count} chunk{'s' * (count > 1)}: taken for the fill value", MissingChunksWarning)
+
+
+def warn_person(text: str, category: type[Warning]) -> None:
+    """Warn of something; on a worker, its client is told."""
     if this_worker():
         from distributed import warn
 
-        warn(text, MissingChunksWarning)
+        warn(text, category)
     else:
-        warnings.warn(text, MissingChunksWarning, stacklevel=2)
+        warnings.warn(text, category, stacklevel=2)

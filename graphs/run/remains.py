@@ -16,11 +16,12 @@ from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.run.looking import TRUSTED, Part, Stored, Trust, at_least
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, unfinished_run
+from oocarrays.storage.journal import journal
 from oocarrays.storage.journal.journal import Journal, Kept
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.scratch import ID
 
-BEGINNING = "again"
+BEGINNING = journal.BEGINNING
 """Where a journal keeps what tells the beginning of its plan from all others of the same run."""
 KEPT: Part = ()
 """Stands among parts for what plans before this one have stored."""
@@ -83,7 +84,7 @@ def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: A
 
 
 def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, Any]]:
-    """The journal of an unfinished array or group, the run that it is of, and what that was asked to do.
+    """Read the journal of an unfinished array or group, the run that it is of, and what that was asked to do.
 
     Raises
     ------
@@ -94,16 +95,15 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, An
     """
     mark = unfinished_run(target)
     if mark is None:
+        Journal(target).sweep()
         raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
-    journal = Journal(target)
-    id, content = journal.read()
+    there = Journal(target)
+    id, content = there.read()
     if not ID.fullmatch(id):
         raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
     if id != mark:
         raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
-    if "files" in content:
-        raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
-    return journal, id, content
+    return there, id, content
 
 
 def check_known(stored: Iterable[Part], planned: Iterable[Part], target: StoreLike, *, each: str = "part") -> None:

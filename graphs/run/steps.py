@@ -221,11 +221,7 @@ class Taking:
     """An all-to-all between threads: ranks take from what others hold, and nothing is sent."""
 
     def inputs(
-        self,
-        *args: Any,
-        held: Sequence[Key | None],
-        wants: Callable[[int, int], bool],
-        regions: Sequence[Key | None] = (),
+        self, *args: Any, held: Sequence[Key | None], wants: Callable[[int, int], bool], **others: Any
     ) -> list[tuple[Key | None, ...]]:
         """Return what each rank's task takes that uses all: what every rank holds that has any for it; adds no task.
 

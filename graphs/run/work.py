@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.graphs.cluster.placement import known_workers
@@ -46,6 +46,8 @@ class Work(Tasks):
         The id of the run that is resumed.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
+    """The phase of a plan in which the seconds of each verb count; others count as beginning and end."""
     plan: Any
     """What it will do: frozen data."""
     destination: Any

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dask.task_spec import Task
 
-from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.plan.slabs.geometry import Slab
@@ -88,7 +88,7 @@ class SlabBuilder(Builder):
 
     def _results(self, slabs: Sequence[Slab]) -> Iterator[Key]:
         """Compute and write the slabs of a rank, one after the other."""
-        written: list[Key] = []
+        written = Rounds[list[Key]](RESULTS, [])
         computed: list[Key] = []
         for slab in slabs:
             if slab in self.done:
@@ -96,8 +96,7 @@ class SlabBuilder(Builder):
             given = [self._given[giver, slab] for giver in self.plan.givers(slab)]
             given += [self.add("fetch", *slab, rank, after=[self._read[slab]]) for rank in self.plan.fetchers(slab)]
             after = [self._given[slab, taker] for taker in self._takers(slab)]  # for a kernel may change its block
-            after += written[-RESULTS : len(written) - RESULTS + 1] if len(written) >= RESULTS else []
-            after += computed[-1:]  # for what its kernel holds is counted once a rank
-            computed.append(self.add("compute", *slab, buffers=(self._read[slab], *given), after=after))
-            written.append(self.add("write", *slab, buffers=(computed[-1],), after=written[-1:]))
-        yield from written
+            after += [*written.before, *computed]  # for what its kernel holds is counted once a rank
+            computed = [self.add("compute", *slab, buffers=(self._read[slab], *given), after=after)]
+            written.add([self.add("write", *slab, buffers=(*computed,), after=written.last)])
+            yield from written.last

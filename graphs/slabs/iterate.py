@@ -96,7 +96,7 @@ class Course:
     def gone_on_with(self, left: Stopped) -> Course:
         """The same when what is left has been looked at: what the next pass writes, and what it reads."""
         began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
-        began = replace(began, so_far=began._begun_at(left.content.get(SO_FAR, {})))
+        began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get(SO_FAR, {})))
         looked = replace(began, remains=began._looked(left))
         here, cut_so = looked._known(set(left.stored)), left.is_cut_so(self.plan.passes[0].slabs)
         anew = bool(looked.remains.lost) or not cut_so
@@ -410,7 +410,7 @@ class SweepRun(SlabRun):
             return next((as_residual(each[3]) for each in known), None)
         (file,), (made, residual) = self._open_targets(), results
         axes = self.plan.core(Slab(number, rank)).axes
-        stored = {"": self._put(file, axes, made, self.remains.kept.get("", {}))}
+        stored = {"": self._put(rank, file, axes, made, self.remains.kept.get("", {}))}
         if watched:
             self.record((*part, as_bits(float(residual))))
         self.record(part, stored)

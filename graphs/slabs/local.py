@@ -9,26 +9,31 @@ Thakur 1995, sections 5.4 (the local placement model) and 5.5.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import zarr
 from dask.task_spec import Task
 
-from oocarrays.errors import DescriptorError, RunError
+from oocarrays.errors import BudgetError, DescriptorError, RunError
 from oocarrays.graphs.run.journaled import check_folder
+from oocarrays.graphs.run.looking import Part
 from oocarrays.graphs.run.remains import Remains, remaining
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.resume import Options, Stopped, T
+from oocarrays.graphs.slabs.resume import Options, SlabParts, Stopped, T
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.section import Section
+from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.array_file import MARK, StoreLike
+from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.rank_files import RankFiles
-from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
 
 
@@ -45,20 +50,75 @@ class LocalTarget(TargetSpec):
 
 
 class LocalStopped(Stopped):
-    """A pass over local array files that stopped: what they hold is not looked at, and slabs stay as they were cut."""
+    """A pass over local array files that stopped: files on workers' own disks are not looked at, nor cut anew."""
 
     __slots__ = ()
 
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
-        """A plan with the cut that was made."""
-        return plan(replace(asked, **self.cut))
+        """A plan with the cut that was made; or another height, where that holds more than there is memory for."""
+        with nullcontext() if self._is_on_own_disks else suppress(BudgetError):
+            return plan(asked.cut_as(**self.cut))
+        return plan(asked)
+
+    @property
+    def _is_on_own_disks(self) -> bool:
+        return any(self.content["asked"]["folders"])
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """What a run is given that goes on with it: all that is recorded."""
-        told = "what local array files hold is not looked at: the journal is trusted"
+        """What a run is given that goes on with it; on own disks all that is recorded."""
+        if not self._is_on_own_disks:
+            return super().remains(plan, targets)
+        told = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
         return remaining(
             self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(told,)
         )  # fmt: skip
+
+    def _places(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> dict[str, StoreLike]:
+        assert all(isinstance(target, LocalTarget) for target in targets), "a pass over local files writes local files"
+        files = [target.files for target in targets if isinstance(target, LocalTarget)]
+        return {file_name(n, rank): each.place(rank) for n, each in enumerate(files) for rank in range(each.ranks)}
+
+    def _files(self, places: Mapping[str, StoreLike]) -> dict[str, ArrayFile]:
+        """The files that are there, those that had been closed among them."""
+        made = {part[0] for part in self.stored if len(part) == 1}
+        there = super()._files(places)
+        closed = [name for name in places if name not in there and int(name.rpartition("/")[2]) in made]
+        more = {name: written_file(places[name]) for name in closed if array_file.is_finished(places[name])}
+        return there | more
+
+    def _parts(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> SlabParts:
+        return LocalParts(plan=plan, targets=targets)
+
+
+class LocalParts(SlabParts):
+    """Slabs of local array files as parts: each is in the file of its rank, which is a part of its own."""
+
+    __slots__ = ()
+
+    def parts(self) -> Iterator[Part]:
+        """The files of all ranks, and all slabs."""
+        yield from ((rank,) for rank in range(self.plan.ranks))
+        yield from super().parts()
+
+    def sections(self, part: Part) -> dict[str, list[Section]]:
+        """The elements of a slab, as they stand in its rank's file of every target."""
+        if len(part) == 1:
+            return {}
+        slab, found = Slab(*part), {}
+        for n, target in enumerate(self.targets):
+            assert isinstance(target, LocalTarget), "a pass over local files writes local files"
+            places = RankFiles(target.files).places(slab.rank, self.plan.core(slab).axes)
+            found[file_name(n, slab.rank)] = [Section.of(axis for axis in places if isinstance(axis, range))]
+        return found
+
+
+def file_name(number: int, rank: int) -> str:
+    """Name the place where a rank writes of a target, as the journal has it.
+
+    >>> file_name(0, 3)
+    '0/3'
+    """
+    return f"{number}/{rank}"
 
 
 class LocalSlabRun(SlabRun):
@@ -115,15 +175,22 @@ class LocalSlabRun(SlabRun):
 
     def _make(self, rank: int) -> None:
         """Make the files of a rank, unless this run has: before a worker was lost, and maybe closed them since."""
-        if self.is_done((rank,)):
-            return
-        for target in self.targets:
+        made = self.is_done((rank,))
+        for target in () if made else self.targets:
             place = target.files.place(rank)
             if array_file.unfinished_run(place) != self.id:
                 own = local_files.rank_settings(target.files.descriptor, target.settings, rank)
                 own["attributes"][MARK] = self.id
                 local_files.create_file(place, own, target.overwrite, durable=self.durable)
-        self.record((rank,))
+        if not made or (self.remains.anew and self.journal.is_there()):
+            self.record((rank,))
+
+    def _place_name(self, number: int, rank: int) -> str:
+        return file_name(number, rank)
+
+    def _changed_places(self) -> Sequence[StoreLike]:
+        """The files of all ranks."""
+        return [target.files.place(rank) for target in self.targets for rank in range(target.files.ranks)]
 
     def take_back(self) -> None:
         """As of every pass; but workers' own disks are not here, and groups that are replaced may hold other arrays."""

@@ -1,6 +1,6 @@
 """Going on with a pass over slabs that stopped: how arrays were cut, and what was asked for.
 
-begin     regions, axis and height; kernel, sources, depth, …    ─► journal
+begin     regions, axis and heights; kernel, sources, depth, …    ─► journal
 resume    journal ─► the same slabs, less those that are recorded as done; or others, where memory or ranks are, less
                      the chunks that have been stored
           refused: a pass that was asked for otherwise; the code of the kernel is its writer's word
@@ -9,34 +9,32 @@ resume    journal ─► the same slabs, less those that are recorded as done; o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError, JournalError
+from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import (
     CHUNKS_READ,
     TRUSTED,
-    Found,
     Part,
     Stored,
     Trust,
-    at_least,
     check_sources,
     is_of,
-    look,
     metadata_digest,
 )
-from oocarrays.graphs.run.remains import Remains, check_known, journal_of, remaining, whole_chunks, with_kept
+from oocarrays.graphs.run.remains import Remains, journal_of
 from oocarrays.mapping.section import Section
+from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, name_of, unfinished_run
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Kept
-from oocarrays.storage.journal.receipts import Receipt
 
 T = TypeVar("T")
 Options = TypeVar("Options", bound=SlabOptions)
@@ -57,7 +55,7 @@ class Stopped:
     id: str
     """Of the run."""
     cut: dict[str, Any]
-    """Edges of regions, axis and height, as `plan_slabs` takes them."""
+    """Edges of regions, axis and heights, as `plan_slabs` takes them."""
     content: Mapping[str, Any]
     """All that the journal keeps of it."""
     stored: Mapping[tuple[int, ...], Stored | None]
@@ -72,13 +70,14 @@ class Stopped:
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """A plan with the cut that was made; or, where that holds more than there is memory for, as it is ``asked``."""
         with suppress(BudgetError):
-            return plan(replace(asked, **self.cut))
+            return plan(asked.cut_as(**self.cut))
         return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
 
     @property
     def begun_with(self) -> dict[str, Any]:
         """How that was which is read, as a journal keeps it."""
-        return {CHUNKS_READ: self.content[CHUNKS_READ]} if CHUNKS_READ in self.content else {}
+        known = CHUNKS_READ in self.content and not self.trust.again
+        return {CHUNKS_READ: self.content[CHUNKS_READ]} if known else {}
 
     def is_cut_so(self, plan: SlabPlan) -> bool:
         """Whether the slabs of a plan are those that are recorded."""
@@ -98,54 +97,42 @@ class Stopped:
             Where something is recorded that its plan has not.
         """
         before = replace(plan, **self.slabs)
-        check_known(self.stored, before.all_slabs(), targets[0].store, each="slab")
-        files, places = self._files(targets), {str(n): target.store for n, target in enumerate(targets)}
-        found = self._looked(before, files, places)
-        anew = bool(found.lost) or not self.is_cut_so(plan)
-        odd = {name: found.odd.get(str(store), ()) for name, store in places.items()}
-        kept = self._chunks(before, files, odd) if anew else self.kept
-        covered = (slab for slab in plan.all_slabs() if _is_covered(plan.core(slab), files, kept)) if kept else ()
-        recorded = () if anew else (Slab(*part) for part in self.stored)
-        told = f"planned anew: {sum(map(len, kept.values()))} chunks that have been written stay as they are"
-        return remaining(
-            self.content, self.trust, anew=anew, id=self.id, done=frozenset([*covered, *recorded]),
-            odd=found.odd, kept=kept, notices=self.notices,
-        ).told(found.notice, "" if self.is_cut_so(plan) else told)  # fmt: skip
-
-    def _files(self, targets: Sequence[TargetSpec]) -> dict[str, ArrayFile]:
-        """The targets that are there, by their numbers."""
-        stores = enumerate(target.store for target in targets)
-        return {str(n): written_file(store) for n, store in stores if unfinished_run(store) == self.id}
-
-    def _looked(self, plan: SlabPlan, files: Mapping[str, ArrayFile], places: Mapping[str, StoreLike]) -> Found:
-        """What of all that is recorded is not as it was stored."""
-
-        def expected(part: Part) -> tuple[StoreLike, dict[str, Any]]:
-            return places["0"], at_least(files["0"], files["0"].stored.grid.indices(plan.core(Slab(*part))))
-
-        return look(
-            with_kept(self.stored, self.kept), lambda _, name: places[name] if name in files else None, expected,
-            verify=self.trust.verify,
+        places = self._places(plan, targets)
+        left = Left(
+            id=self.id, content=self.content, stored=self.stored, kept=self.kept, trust=self.trust,
+            notices=self.notices, places=places, files=self._files(places),
         )  # fmt: skip
+        parts = (self._parts(each, targets) for each in (before, plan))
+        return left.remains(*parts, same=self.is_cut_so(plan), each="slab")
 
-    def _chunks(
-        self, plan: SlabPlan, files: Mapping[str, ArrayFile], odd: Mapping[str, Sequence[str]]
-    ) -> dict[str, dict[str, Receipt]]:
-        """All chunks that are stored, whichever plan did it, by the number of the target."""
-        sections = {part: [plan.core(Slab(*part))] for part in self.stored}
-        return {
-            name: whole_chunks(file, self.stored, name, sections, odd[name], self.kept.get(name))
-            for name, file in files.items()
-        }
+    def _places(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> dict[str, StoreLike]:
+        """Where it writes, by name."""
+        return {str(n): target.store for n, target in enumerate(targets)}
+
+    def _files(self, places: Mapping[str, StoreLike]) -> dict[str, ArrayFile]:
+        """The files that are there, and that this run writes."""
+        return {name: written_file(store) for name, store in places.items() if unfinished_run(store) == self.id}
+
+    def _parts(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> SlabParts:
+        return SlabParts(plan=plan, targets=targets)
 
 
-def _is_covered(core: Section, files: Mapping[str, ArrayFile], kept: Kept) -> bool:
-    """Whether all chunks in which some elements are, are kept."""
-    return all(
-        file.chunk_key(index) in kept.get(name, {})
-        for name, file in files.items()
-        for index in file.stored.grid.indices(core)
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabParts:
+    """Slabs of a plan as parts, and what each writes of every target."""
+
+    plan: SlabPlan
+    """How arrays are cut."""
+    targets: Sequence[TargetSpec]
+    """What is written."""
+
+    def parts(self) -> Iterator[Part]:
+        """All slabs."""
+        return self.plan.all_slabs()
+
+    def sections(self, part: Part) -> dict[str, list[Section]]:
+        """The elements of a slab, in every target."""
+        return {str(n): [self.plan.core(Slab(*part))] for n in range(len(self.targets))}
 
 
 def asked_of(
@@ -225,12 +212,28 @@ def left_by(
             told = "another source" if name == "source" else f"{name}={was}, not {wanted}"
             raise JournalError(f"{target} was begun with {told}: to go on, ask for the same; else ask for overwrite")
     trust, cut = trust_of(resume) or TRUSTED, content["cut"]
+    stored: dict[Part, Stored | None] = {**journal.stored()}
+    if trust.again:  # files that ranks have made stay
+        stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
     notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
-    edges = tuple(tuple(each) for each in cut["edges"])
     return kind(
-        id=id, cut=cut | {"edges": edges}, content=content, stored=journal.stored(), kept=journal.kept(), trust=trust,
+        id=id, cut=_as_cut(cut), content=content, stored=stored,
+        kept={} if trust.again else journal.kept(), trust=trust,
         notices=tuple(notices),
     )  # fmt: skip
+
+
+def _as_cut(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """How slabs were cut, as a plan has it: versions before 0.6 kept the height along their axis alone.
+
+    >>> _as_cut({"edges": [[0, 4, 6], [0, 5]], "axis": 0, "height": 2})
+    {'edges': ((0, 4, 6), (0, 5)), 'axis': 0, 'heights': (2, 5)}
+    """
+    cut = dict(kept) | {"edges": tuple(tuple(each) for each in kept["edges"])}
+    height = cut.pop("height", None)
+    if height is not None:
+        cut["heights"] = [height if a == cut["axis"] else longest(each) for a, each in enumerate(cut["edges"])]
+    return cut | {"heights": tuple(cut["heights"])}
 
 
 def _are_of(sources: Sequence[ArrayFile], digests: Any) -> bool:
@@ -249,6 +252,8 @@ def trust_of(resume: Any) -> Trust | None:
     InputError
         Where it is no bool, ``"verify"`` or ``"as-is"``.
     """
+    if isinstance(resume, Trust):
+        return resume
     if not isinstance(resume, bool) and resume not in ("verify", "as-is"):
         raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
     return Trust(verify=resume == "verify", as_is=resume == "as-is") if resume else None

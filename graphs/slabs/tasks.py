@@ -7,11 +7,11 @@ opens there what it needs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -35,7 +35,6 @@ from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, Windows, within
 from oocarrays.storage.sections.write import write_section
-from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.remote import RemoteStore
 
 OBJECT_BYTES = 2**20
@@ -59,6 +58,7 @@ class SlabRun(JournaledRun):
         What the run that is resumed has left, if one is; of local array files also which rank's are made.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {verb: verb for verb in ("read", "fetch", "give", "compute", "write")}
     plan: SlabPlan
     destination: TargetSpec
 
@@ -87,7 +87,7 @@ class SlabRun(JournaledRun):
         self._opening = threading.RLock()
         self._memory = KernelMemory()
         self._pool = Pool()
-        self._computing: dict[int, ThreadPoolExecutor] = {}
+        self._threads: dict[tuple[str, int], ThreadPoolExecutor] = {}
         self._written: list[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,9 +127,13 @@ class SlabRun(JournaledRun):
     @property
     def expected(self) -> tuple[float, float]:
         """Requests that read, and chunks that are written, for what is left."""
-        done, traffic = len(self.done.intersection(self.plan.all_slabs())), self.plan.traffic
-        left = 1 - done / max(self.plan.count, 1)
-        return left * traffic.read_requests, left * traffic.write_requests
+        traffic = self.plan.traffic
+        return self.left * traffic.read_requests, self.left * traffic.write_requests
+
+    @property
+    def left(self) -> float:
+        """The share of the slabs that is still to be written."""
+        return 1 - len(self.done.intersection(self.plan.all_slabs())) / max(self.plan.count, 1)
 
     # ------------------------------------------------------------------ beginning and end
 
@@ -174,23 +178,9 @@ class SlabRun(JournaledRun):
             raise RunError(f"{gone[0].store} is no longer what run {self.id} left")
         super()._forget_what_is_gone()
 
-    def _restart(self) -> None:
-        """As of every run; a chunk of which a part is written must be as it was stored, or not there."""
-        for place in self._changed_places():
-            self._remove_odd(place)
-        super()._restart()
-
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
         """Where it writes chunks of which a part may be there."""
         return [target.store for target in self.targets]
-
-    def _remove_odd(self, place: StoreLike | RemoteStore) -> None:
-        """Remove chunks that are not as they were stored."""
-        odd = self.remains.odd.get(str(place), ())
-        if odd:
-            blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
-            for key in odd:
-                blobs.remove(key)
 
     def _remove_partials(self) -> None:
         for target in self.targets:
@@ -259,7 +249,7 @@ class SlabRun(JournaledRun):
         if self.is_done(slab) and all(map(self.is_done, self.plan.takers(slab))):
             return None
         with self._memory.taking():
-            return self.windows.read(slab)
+            return self._thread_of("read", rank).submit(self.windows.read, slab).result()
 
     def _give(self, taker: int, taker_rank: int, number: int, rank: int, blocks: Blocks | None) -> list[Blocks] | None:
         """Copies of what a window of another slab has of this band."""
@@ -294,26 +284,27 @@ class SlabRun(JournaledRun):
             Where it fails: it names the slab, and why.
         """
         try:
-            return self._thread_of(slab.rank).submit(self._apply, slab, blocks).result()
+            return self._thread_of("compute", slab.rank).submit(self._apply, slab, blocks).result()
         except RunError:
             raise
         except Exception as error:
             raise KernelError(f"the kernel failed on {self._where(slab)}: {type(error).__name__}: {error}") from error
 
-    def _thread_of(self, rank: int) -> ThreadPoolExecutor:
-        """Where a rank's kernel runs: what it frees the allocator keeps for the thread that had it."""
+    def _thread_of(self, verb: str, rank: int) -> ThreadPoolExecutor:
+        """Where a rank reads, where its kernel runs, and where it writes: what is freed the allocator keeps for the
+        thread that had it."""
         with self._opening:
-            if rank not in self._computing:
-                self._computing[rank] = ThreadPoolExecutor(1, f"compute-{rank}")
-            return self._computing[rank]
+            if (verb, rank) not in self._threads:
+                self._threads[verb, rank] = ThreadPoolExecutor(1, f"{verb}-{rank}")
+            return self._threads[verb, rank]
 
     def _let_go_of_memory(self) -> None:
         """Give back what was kept for the next slab."""
         self._pool.forget()
         with self._opening:
-            for thread in self._computing.values():
+            for thread in self._threads.values():
                 thread.shutdown(wait=False)
-            self._computing = {}
+            self._threads = {}
 
     def _apply(self, slab: Slab, blocks: Blocks) -> Any:
         kernel, _ = self.given
@@ -372,16 +363,22 @@ class SlabRun(JournaledRun):
         if results is None:
             return
         stored = {}
-        for name, (target, values) in enumerate(zip(self._open_targets(), results, strict=True)):
+        for number_of_target, (target, values) in enumerate(zip(self._open_targets(), results, strict=True)):
             file, axes = placed(target, rank, self.plan.core(slab).axes)
+            name = self._place_name(number_of_target, rank)
             with self._memory.taking():
-                stored[str(name)] = self._put(file, axes, values, self.remains.kept.get(str(name), {}))
+                stored[name] = self._put(rank, file, axes, values, self.remains.kept.get(name, {}))
         self.record(slab, stored)
 
-    def _put(self, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()) -> dict[str, Receipt]:
+    def _place_name(self, number: int, rank: int) -> str:
+        """Name the place where a rank writes of a target, as the journal has it."""
+        return str(number)
+
+    def _put(
+        self, rank: int, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()
+    ) -> dict[str, Receipt]:
         """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
-        receipts = Receipts()
-        write_section(
-            file, axes, values, meter=self.meter, past_cache=self.plan.past_cache, receipts=receipts, kept=kept
-        )  # fmt: skip
+        receipts = Receipts(kept)
+        how: Any = {"meter": self.meter, "past_cache": self.plan.past_cache, "receipts": receipts}
+        self._thread_of("write", rank).submit(write_section, file, axes, values, **how).result()
         return receipts.kept

@@ -73,6 +73,7 @@ class OutOfCoreArray(StoredArray):
         reuse: bool = True,
         axis: int | None = None,
         height: int | None = None,
+        window: Sequence[int | None] | None = None,
     ) -> SlabIterator:
         """The array in slabs with their halos, one after the other, the next ones read ahead: for loops.
 
@@ -90,6 +91,8 @@ class OutOfCoreArray(StoredArray):
             Whether rows that the next slab needs again are kept instead of being read again.
         axis, height : int
             Along which axis slabs follow one another, and how many elements each has; by default what is best.
+        window : sequence of int
+            Elements of a slab along each axis, as in `map_slabs`: for blocks that are whole in no axis.
 
         Yields
         ------
@@ -116,7 +119,9 @@ class OutOfCoreArray(StoredArray):
         Section(lower=(4,), upper=(7,)) [3 4 5 6] [4 5 6]
         """
         edge = checked_boundary(boundary, self.dtype)
-        options = SlabOptions(depth=depth, boundary=edge, prefetch=prefetch, reuse=reuse, axis=axis, height=height)
+        options = SlabOptions(
+            depth=depth, boundary=edge, prefetch=prefetch, reuse=reuse, axis=axis, height=height, heights=window
+        )
         return slabs_of(self._file, options, memory)
 
     def to_dask(

@@ -35,7 +35,9 @@ from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.run.missing import MissingChunksWarning
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.jobs.group import GroupJob
-from oocarrays.jobs.rechunking import RechunkJob, clean, load_picture, rechunk, resume
+from oocarrays.jobs.job import Job
+from oocarrays.jobs.rechunking import RechunkJob, clean, load_picture, rechunk
+from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
 from oocarrays.plan.rechunk.plan import METHODS
@@ -251,7 +253,12 @@ def _storage_option(text: str) -> tuple[str, str | bool]:
 def _resume_options(parser: argparse.ArgumentParser) -> None:
     _store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
-    parser.add_argument("--source", metavar="SOURCE", help="what it was reading, where that has been moved or copied")
+    parser.add_argument(
+        "--source", metavar="SOURCE", action="append", help="what it was reading, where that has been moved or copied"
+    )
+    parser.add_argument(
+        "--kernel", metavar="MODULE:NAME", action="append", help="the function of a pass over slabs: it is imported"
+    )
     parser.add_argument("--memory", help="other memory, such as 1GiB: what is left is planned anew")
     parser.add_argument("--ranks", type=int, help="other logical processors: what is left is planned anew")
     changed = parser.add_mutually_exclusive_group()
@@ -341,12 +348,14 @@ def _rechunk(options: argparse.Namespace) -> None:
     _show_and_run(job, options)
 
 
-def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> None:
+def _show_and_run(job: Job[Any, Any], options: argparse.Namespace) -> None:
     if options.draw:
         if isinstance(job, GroupJob):
             raise UnsupportedError(
                 "--draw shows the plan of one array; of a group: dict(job.plan.members)[NAME].draw()"
             )
+        if not isinstance(job, RechunkJob):
+            raise UnsupportedError(f"--draw shows the plan of a rechunk; there is no drawing of a {type(job).__name__}")
         load_picture().check_file(options.draw)
     if options.dry_run:
         print(job.explain())
@@ -361,11 +370,15 @@ def _show_and_run(job: RechunkJob | GroupJob, options: argparse.Namespace) -> No
 
 def _resume(options: argparse.Namespace) -> None:
     how = {name: getattr(options, name) for name in ("missing", "scheduler", "memory", "ranks")}
-    trust = {"source": options.source, "again": options.again, "as_is": options.as_is, "verify": options.verify}
+    names = ("source", "kernel", "again", "as_is", "verify")
+    trust = {name: getattr(options, name) for name in names}
+    if options.kernel:
+        sys.path.insert(0, os.getcwd())  # as python -m has it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the same is printed below
-        job = resume(options.target, storage_options=dict(options.storage_option), **how, **trust)
-    print(f"{100 * (1 - job.left):.0f} % of {options.target} is done; {100 * job.left:.0f} % is left")
+        job: Job[Any, Any] = resume(options.target, storage_options=dict(options.storage_option), **how, **trust)
+        kind = kind_left(placer(dict(options.storage_option))(options.target))
+    print(f"{100 * (1 - job.left):.0f} % of {options.target} is done by {kind}; {100 * job.left:.0f} % is left")
     for notice in job.notices:
         print(notice)
     _show_and_run(job, options)
@@ -384,15 +397,17 @@ def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, 
     return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
 
 
-def _run(job: RechunkJob | GroupJob, *, progress: bool) -> None:
+def _run(job: Job[Any, Any], *, progress: bool) -> None:
     with MemoryWatch() as watch:
         target = job.run(progress=progress)
     seconds = job.measured_seconds or 1e-9
     budget = f"{job.plan.budget / 2**20:.0f} MiB"
     held = f"{watch.peak_bytes / 2**20:.0f} MiB held at most of {budget}"
-    where = f"{job.plan.processes} workers of {budget}" if job.plan.processes else held
-    rate = job.left * target.nbytes / 1e6 / seconds
-    print(f"wrote {target.store}: {rate:.0f} MB/s, {seconds:.2f} s, {where}")
+    workers = len(set(job.placement.values()))
+    where = f"{workers} workers of {budget}" if workers else held
+    made = target if isinstance(target, list) else [target]
+    rate = job.left * sum(each.nbytes for each in made) / 1e6 / seconds
+    print(f"wrote {', '.join(str(each.store) for each in made)}: {rate:.0f} MB/s, {seconds:.2f} s, {where}")
     for move in job.moves:
         print(report.move_text(move, job.placement))
 

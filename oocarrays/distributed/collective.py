@@ -10,6 +10,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from oocarrays.distributed.distributed_array import DistributedArray
+from oocarrays.distributed.rank_arrays import Where
 from oocarrays.distributed.section_arrays import SectionArrays
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.graphs import settings
@@ -29,7 +30,6 @@ from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import StoredArray, opened
 
 if TYPE_CHECKING:
@@ -174,17 +174,17 @@ class Wanted:
         how: Mapping[str, Any],
     ) -> Any:
         """One array a rank."""
-        meter = Meter()
-        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
+        where = Where(cluster, tuple(workers))
+        meter = where.meter
         if self.layout is not None:
             layout = self.layout
             made = lambda: _parts(collective_read(file, plan, workers, meter, **how), file, Parts, layout=layout)  # noqa: E731
-            return DistributedArray(layout, file.dtype, made, read=plan, **where)
+            return DistributedArray(layout, file.dtype, made, where, read=plan)
         selections = self.selections
         build: Callable[[], RankParts] = lambda: _parts(  # noqa: E731
             collective_read(file, plan, workers, meter, selections, **how), file, RankParts
         )
-        return SectionArrays(selections, file.dtype, build, plan=plan, **where)
+        return SectionArrays(selections, file.dtype, build, where, plan=plan)
 
 
 def _parts(made: CollectiveTasks, file: ArrayFile, kind: Any, **more: Any) -> Any:

@@ -11,12 +11,11 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import format_bytes
 
-from oocarrays.distributed.rank_arrays import RankArrays
+from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import moved
-from oocarrays.graphs.run.job import Cluster
 from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.distribution import Block
@@ -30,7 +29,6 @@ from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan
 from oocarrays.show import report
 from oocarrays.show.collective_report import plan_rows, plan_text
 from oocarrays.show.notebook import picture, rows_html
-from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -54,16 +52,13 @@ class DistributedArray(RankArrays[Parts]):
         layout: Layout,
         dtype: np.dtype,
         build: Callable[[], Parts],
+        where: Where,
         *,
-        cluster: Cluster | None,
-        workers: Sequence[str],
         plan: Redistribution | None = None,
         messaging: Messaging | None = None,
         read: CollectivePlan | None = None,
-        meter: Meter | None = None,
     ) -> None:
-        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
-        super().__init__(layout.local_shape, layout.ranks, dtype, build, **where)
+        super().__init__(layout.local_shape, layout.ranks, dtype, build, where)
         self._layout = layout
         self._plan = plan
         self._messaging = messaging
@@ -160,7 +155,7 @@ class DistributedArray(RankArrays[Parts]):
         """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
         target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
         costs = settings.costs()
-        if not self._cluster:  # threads send no messages
+        if not self.cluster:  # threads send no messages
             costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
         plan = plan_redistribution(self._layout, target, self.dtype.itemsize, method=method, costs=costs)
         messaging = Messaging.of(
@@ -168,18 +163,16 @@ class DistributedArray(RankArrays[Parts]):
             self.dtype.itemsize,
             schedule=None if schedule is None else settings.schedule(schedule),
             assembly=assembly,
-            costs=costs if self._cluster else None,
+            costs=costs if self.cluster else None,
         )
-        meter = Meter()
+        where = Where(self.cluster, self.workers)
         return DistributedArray(
             target,
             self.dtype,
-            lambda: moved(self._parts, plan.transfers, messaging, self._workers, meter),
-            cluster=self._cluster,
-            workers=self._workers,
+            lambda: moved(self._parts, plan.transfers, messaging, self.workers, where.meter),
+            where,
             plan=plan,
             messaging=messaging,
-            meter=meter,
         )
 
     def compute(self, **kwargs: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocarrays.distributed.distributed_array import DistributedArray
+from oocarrays.distributed.rank_arrays import Where
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.layouts.parts import Parts, parts_of_array, parts_of_blocks
@@ -152,4 +153,4 @@ def _first(
     else:
         layout = Layout.from_chunks(x.chunks)
         build = partial(parts_of_blocks, x, layout, spread(layout.ranks, workers))
-    return DistributedArray(layout, x.dtype, build, cluster=cluster, workers=workers)
+    return DistributedArray(layout, x.dtype, build, Where(cluster, tuple(workers)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -36,6 +36,18 @@ MOST_RANKS = 8
 """Ranks that are listed at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Place of ranks, and what counts their reads and messages."""
+
+    cluster: Cluster | None
+    """None for threads of this process."""
+    workers: tuple[str, ...]
+    """Addresses of workers that ranks are put on, neighbours together."""
+    meter: Meter = field(default_factory=Meter)
+    """Counts of what is read and sent for them."""
+
+
 class RankArrays(DaskMethodsMixin, Generic[Held]):
     """One array a rank: lazy, a Dask collection. ``persist`` leaves each rank's part with its rank."""
 
@@ -45,19 +57,14 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         ranks: int,
         dtype: np.dtype,
         build: Callable[[], Held],
-        *,
-        cluster: Cluster | None,
-        workers: Sequence[str],
-        meter: Meter | None = None,
+        where: Where,
     ) -> None:
         self._shape_of = shapes
         self._ranks = ranks
         self._dtype = dtype
         self._build = build
-        self._cluster = cluster
+        self._place = where
         self._is_pinned = False
-        self._workers = tuple(workers)
-        self._meter = meter or Meter()
 
     @cached_property
     def _parts(self) -> Held:
@@ -72,12 +79,12 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     @property
     def cluster(self) -> Cluster | None:
         """Where ranks are; None for threads of this process."""
-        return self._cluster
+        return self._place.cluster
 
     @property
     def workers(self) -> tuple[str, ...]:
         """The workers that ranks are put on, neighbours together."""
-        return self._workers
+        return self._place.workers
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """Elements in each axis of what ``rank`` holds.
@@ -107,12 +114,12 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
     @property
     def placement(self) -> dict[int, str]:
         """The worker of each rank; none where ranks are threads."""
-        return dict(enumerate(spread(self.ranks, self._workers)))
+        return dict(enumerate(spread(self.ranks, self.workers)))
 
     @property
     def meter(self) -> Meter:
         """Counts of what all ranks have read of stored arrays so far, and of what they have given each other."""
-        return self._meter
+        return self._place.meter
 
     def local(self, rank: int) -> da.Array:
         """Return the part of ``rank``, in its own order: a Dask array of one block.
@@ -160,28 +167,28 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
             self._is_pinned = False
 
     def _pin(self) -> None:
-        if self._cluster and not self._is_pinned:
+        if self.cluster and not self._is_pinned:
             for suffix, addresses in self._parts.homes.items():
-                listen(self._cluster.client, topic_of(suffix), weakref.ref(self._meter))
-                pin(self._cluster.client, suffix, addresses, topic_of(suffix))
+                listen(self.cluster.client, topic_of(suffix), weakref.ref(self.meter))
+                pin(self.cluster.client, suffix, addresses, topic_of(suffix))
 
     def _give_up(self) -> None:
         """Have workers refuse what is on its way to them, and wait for what they are in the middle of."""
-        if self._cluster:
+        if self.cluster:
             suffixes = tuple(self._parts.homes)
             with suppress(Exception):  # where the scheduler is gone, workers end too
-                self._cluster.client.run(settled, suffixes, suffixes, for_good=False)
+                self.cluster.client.run(settled, suffixes, suffixes, for_good=False)
 
     def _there(self, options: dict[str, Any]) -> dict[str, Any]:
         """Where it runs, if nothing else is said: where its ranks are."""
-        if self._cluster:
-            return {"scheduler": self._cluster.client, **options}
+        if self.cluster:
+            return {"scheduler": self.cluster.client, **options}
         here = dask.config.get("scheduler", "distributed") in ("distributed", "dask.distributed")
         return {"scheduler": "threads", **options} if here else options
 
     def _where(self) -> str:
         """Return the ranks' workers, in a line."""
-        if not self._cluster:
+        if not self.cluster:
             return f"{self.ranks} on threads of this process"
         there = [f"{rank} on {address}" for rank, address in self.placement.items()]
         more = len(there) - MOST_RANKS

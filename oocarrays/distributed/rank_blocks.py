@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import numpy as np
 from dask.utils import format_bytes
 
-from oocarrays.distributed.rank_arrays import RankLists
+from oocarrays.distributed.rank_arrays import RankLists, Where
 from oocarrays.graphs.layouts.parts import RankParts
-from oocarrays.graphs.run.job import Cluster
 from oocarrays.plan.layouts.halos import HaloPlan
 from oocarrays.plan.layouts.multicast import MulticastPlan
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
-from oocarrays.storage.meter import Meter
 
 Plan = TypeVar("Plan", bound=HaloPlan | MulticastPlan)
 
@@ -31,14 +29,10 @@ class RankBlocks(RankLists, Generic[Plan]):
         plan: Plan,
         dtype: np.dtype,
         build: Callable[[], RankParts],
-        *,
-        cluster: Cluster | None,
-        workers: Sequence[str],
-        meter: Meter | None = None,
+        where: Where,
     ) -> None:
         self._plan: Plan = plan
-        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
-        super().__init__(plan.shape, plan.ranks, dtype, build, **where)
+        super().__init__(plan.shape, plan.ranks, dtype, build, where)
 
     @property
     def plan(self) -> Plan:
@@ -61,7 +55,7 @@ class RankBlocks(RankLists, Generic[Plan]):
         return [
             *plan.rows(),
             ("ranks are", self._where()),
-            ("messages", sent if self._cluster else "none: ranks are threads"),
+            ("messages", sent if self.cluster else "none: ranks are threads"),
             ("peak of a rank", format_bytes(plan.peak_bytes)),
         ]
 

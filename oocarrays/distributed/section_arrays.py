@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes
 
-from oocarrays.distributed.rank_arrays import RankLists
+from oocarrays.distributed.rank_arrays import RankLists, Where
 from oocarrays.graphs.layouts.parts import RankParts
-from oocarrays.graphs.run.job import Cluster
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.show import report
 from oocarrays.show.collective_report import plan_rows, plan_text
 from oocarrays.show.notebook import rows_html
-from oocarrays.storage.meter import Meter
 
 
 class SectionArrays(RankLists):
@@ -30,15 +27,12 @@ class SectionArrays(RankLists):
         selections: Sequence[Selection],
         dtype: np.dtype,
         build: Callable[[], RankParts],
+        where: Where,
         *,
         plan: CollectivePlan,
-        cluster: Cluster | None,
-        workers: Sequence[str],
-        meter: Meter | None = None,
     ) -> None:
         shapes = [selection.shape for selection in selections]
-        where: dict[str, Any] = {"cluster": cluster, "workers": workers, "meter": meter}
-        super().__init__(shapes.__getitem__, len(selections), dtype, build, **where)
+        super().__init__(shapes.__getitem__, len(selections), dtype, build, where)
         self._plan = plan
 
     @property

@@ -16,22 +16,29 @@ from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.disks import Disks
-from oocarrays.graphs.files.scatter import FilesRun, build_graph
+from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.files.graph import build_graph
+from oocarrays.graphs.files.resume import FilesLeft, files_content, made_like
+from oocarrays.graphs.files.scatter import FilesRun
 from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import orientation_of
-from oocarrays.options.asked import cluster_of, resources_of
+from oocarrays.options.asked import Means, cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, regular_shards
 from oocarrays.options.layouts import LayoutLike
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
+from oocarrays.plan.resources import Resources
 from oocarrays.show import report
+from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.array_file import StoreLike, describe_source
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike, describe, describe_source
 from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
-from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -77,12 +84,9 @@ class FilesJob(Job[FilesRun, Result], Generic[Result]):
                 "rounds",
                 f"{len(plan.rounds)} of {report.shape_text(plan.rounds[0].shape) if plan.rounds else 'nothing'}",
             ),
-            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}{changed}"),
-            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+            *rows(plan, reads=about + changed, writes=about),
             ("messages", sends if plan.processes else "none: ranks are threads"),
-            ("tasks", str(t.tasks)),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-            ("predicted", report.seconds_text(plan.seconds)),
+            *rows(plan, tasks="", peak_memory=each, predicted=""),
         ]
 
     def _title(self) -> str:
@@ -169,17 +173,43 @@ def scatter_files(
         shards=regular_shards(shards, chunked, largest_shape(said), source.dtype, names),
     )  # fmt: skip
     said, disks = own_disks(replace(said, orientation=order), folders, scheduler)
-    largest = array_file.preview(local_files.largest_settings(said, made), store)
     array_file.check_apart(opened, store)
     local_files.check_group_place(store, overwrite=overwrite)
-    assert said.layout is not None, "local array files have a layout"
-    grids = [_grid(local_files.rank_settings(said, made, rank)) for rank in range(said.layout.ranks)]
-    resources = resources_of(cluster, memory, schedule)
-    plan = plan_files("scatter", source.stored, largest, grids, said.layout, said.depth, resources)
-    files = LocalFiles(store=store, descriptor=said, name=str(store))
-    run = FilesRun(plan, source, files, TargetSpec(store=store, settings=made, overwrite=overwrite))
-    there = scheduler if folders else None  # a client does not travel with what Dask computes on workers
+    spec = TargetSpec(store=store, settings=made, overwrite=overwrite)
+    plan = _scattering(source, said, spec, resources_of(cluster, memory, schedule))
+    called = _called("scatter_files", [named(opened.store_path)], plan, missing=source.presence.missing)
+    content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
+    run = FilesRun(plan, source, LocalFiles(store=store, descriptor=said, name=str(store)), spec, content)
+    return _scatter_job(run, cluster, disks, scheduler)
+
+
+def _scatter_job(run: FilesRun, cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[LocalArrays]:
+    there = scheduler if run.local.descriptor.folders else None  # a client does not travel with what Dask computes
+    store = run.destination.store
     return FilesJob(run, lambda name: open_array(store, scheduler=there), cluster, disks)
+
+
+def _scattering(
+    source: ArrayFile, said: Descriptor, target: TargetSpec, resources: Resources, room: int | None = None
+) -> FilesPlan:
+    """Plan a scatter to files that say so of themselves."""
+    assert said.layout is not None, "local array files have a layout"
+    largest = array_file.preview(local_files.largest_settings(said, target.settings), target.store)
+    grids = [_grid(local_files.rank_settings(said, target.settings, rank)) for rank in range(said.layout.ranks)]
+    return plan_files("scatter", source.stored, largest, grids, said.layout, said.depth, resources, room=room)
+
+
+def _said(local: LocalArrays) -> list[Any]:
+    """List what tells local array files from others."""
+    return [local.files.descriptor.as_json(), local.dtype.str]
+
+
+def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **options: Any) -> dict[str, Any]:
+    """The call, as a journal keeps it."""
+    schedule = plan.schedule.name if plan.processes else None
+    return call_content(
+        function, sources, memory=plan.budget, processes=plan.processes, schedule=schedule, **options
+    )  # fmt: skip
 
 
 def gather_files(
@@ -254,14 +284,72 @@ def gather_files(
     )  # fmt: skip
     made["shape"], attributes = said.shape, {**opened.attrs, KEY: replace(said, orientation=order).as_json()}
     made["attributes"] = attributes
-    whole = array_file.preview(made, store)
     array_file.check_apart(opened.zarr, store)
     array_file.check_place(store, overwrite=overwrite)
-    grids = [stored.grid for stored in opened.stored]
-    resources = resources_of(cluster, memory, schedule)
-    plan = plan_files("gather", whole, largest, grids, opened.layout, opened.depth, resources)
-    run = FilesRun(plan, None, opened.files, TargetSpec(store=store, settings=made, overwrite=overwrite))
+    plan = _gathering(opened, array_file.preview(made, store), resources_of(cluster, memory, schedule))
+    content = files_content(plan, _called("gather_files", [named(opened.files.store)], plan), _said(opened))
+    run = FilesRun(
+        plan, None, opened.files, TargetSpec(store=store, settings=made, overwrite=overwrite), content
+    )  # fmt: skip
     return FilesJob(run, lambda name: open_global(store), cluster, opened.disks)
+
+
+def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: int | None = None) -> FilesPlan:
+    """Plan a gather of local array files."""
+    grids, largest = [stored.grid for stored in local.stored], max(local.stored, key=lambda stored: stored.chunk_bytes)
+    return plan_files("gather", whole, largest, grids, local.layout, local.depth, resources, room=room)
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def resume_files(left: FilesLeft, source: Any, means: Means, *, moved: bool) -> FilesJob[Any]:
+    """Plan to go on with a scatter or gather that stopped.
+
+    Parameters
+    ----------
+    source : OutOfCoreArray or LocalArrays
+        What is read.
+    means : Means
+        Where it goes on, and in how much memory.
+    moved : bool
+        Whether the source was named anew.
+    """
+    left.check_source(_said(source) if isinstance(source, LocalArrays) else metadata_digest(describe(source.zarr)))
+    resources = resources_of(means.cluster, means.memory, left.content[CALL]["options"]["schedule"])
+    one_chunk_at_least = replace(resources, budget=max(resources.budget, left.content[CALL]["memory"]))
+    if left.content["files"] == "gather":
+        return _resumed_gather(left, source, means, (resources, one_chunk_at_least), moved=moved)
+    return _resumed_scatter(left, source, means, (resources, one_chunk_at_least), moved=moved)
+
+
+def _resumed_gather(
+    left: FilesLeft, local: LocalArrays, means: Means, resources: tuple[Resources, Resources], *, moved: bool
+) -> FilesJob[OutOfCoreArray]:
+    store, whole, cluster = left.target, written_file(left.target).stored, means.cluster
+    now, before = resources
+    plan = _gathering(local, whole, now, left.content["room"])
+    content = files_content(plan, _called("gather_files", [named(local.files.store)], plan), _said(local))
+    run = FilesRun(plan, None, local.files, TargetSpec(store=store, resumed=True), left.begun(content))
+    left.gone_on_with(run, lambda room: _gathering(local, whole, before, room), moved=moved)
+    return FilesJob(run, lambda name: open_global(store), cluster, local.disks)
+
+
+def _resumed_scatter(
+    left: FilesLeft, a: OutOfCoreArray, means: Means, resources: tuple[Resources, Resources], *, moved: bool
+) -> FilesJob[LocalArrays]:
+    files = local_files.open_local_files(left.target, unfinished=True)
+    assert files is not None, "a scatter makes local array files"
+    said, like, (now, before) = files.descriptor, made_like(left.content), resources
+    made = target_settings(like, like.chunks, shards=like.shards)
+    target, source = TargetSpec(store=left.target, settings=made, resumed=True), describe_source(a.zarr, a.missing)
+    plan = _scattering(source, said, target, now, left.content["room"])
+    called = _called("scatter_files", [named(a.zarr.store_path)], plan, missing=source.presence.missing)
+    content = left.begun(files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made)))
+    run = FilesRun(plan, source, replace(files, store=left.target), target, content)
+    left.gone_on_with(run, lambda room: _scattering(source, said, target, before, room), moved=moved)
+    disks = Disks(client=client_of(means.scheduler) if said.workers else None, workers=said.workers)
+    return _scatter_job(run, means.cluster, disks, means.scheduler)
 
 
 def _grid(made: Mapping[str, Any]) -> ChunkGrid:

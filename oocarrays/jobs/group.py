@@ -20,21 +20,25 @@ from oocarrays.graphs.run.job import Cluster, Graph
 from oocarrays.graphs.run.looking import TRUSTED, Trust
 from oocarrays.jobs.job import Job
 from oocarrays.options.group_chunks import LINES, asked_for
+from oocarrays.options.rechunks import Planner
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
+from oocarrays.show.planned import rows
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, local_folder
 from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.presence import Policy, Presence
+from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.remote import RemoteStore
 
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
     """The rechunk of a group that has been planned and not yet run: as `RechunkJob`."""
+
+    _counted = ("read requests", "write requests")
 
     @property
     def plan(self) -> GroupPlan:
@@ -65,9 +69,7 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
     def _measured(self) -> list[tuple[str, str, str]]:
         m = self.meter
         return [
-            ("", "planned", "measured"),
-            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds or 0.0:.2f}"),
-            *report.counted_rows(self.plan.traffic, m, ("read requests", "write requests")),
+            *super()._measured(),
             (
                 "copied as stored",
                 format_bytes(self.plan.copies.nbytes),
@@ -91,26 +93,21 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
 
 def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:
     """A plan as rows of name and value."""
-    t, copies = plan.traffic, plan.copies
+    copies = plan.copies
     each = " in each worker" if plan.processes else ""
     copied = f"{len(copies.names)} arrays, {format_bytes(copies.nbytes)}, {len(copies.batches)} tasks"
     return [
         *([("workers", str(plan.processes))] if plan.processes else []),
         ("arrays", f"{len(plan.members)} to rechunk, one after the other"),
         ("copied as stored", copied if copies.names else "none"),
-        ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}"),
-        ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}"),
-        ("scratch", format_bytes(plan.scratch_bytes)),
-        ("tasks", str(t.tasks)),
-        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-        ("predicted", report.seconds_text(plan.seconds)),
+        *rows(plan, reads="", writes="", scratch="", tasks="", peak_memory=each, predicted=""),
     ]
 
 
 def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
     """A row for each array that is rewritten."""
     head = ("array", "chunks", "", "", "strategy", "bytes", "peak memory", "predicted")
-    rows = [
+    each = [
         (
             name,
             report.shape_text(member.source.grid.chunks),
@@ -123,7 +120,7 @@ def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
         )
         for name, member in plan.members
     ]
-    return [head, *rows]
+    return [head, *each]
 
 
 def _indented(text: str) -> str:
@@ -133,20 +130,11 @@ def _indented(text: str) -> str:
 # ---------------------------------------------------------------------- plans
 
 
-Planner = Callable[[zarr.Array, StoreLike, Any], tuple[RechunkPlan, ArrayFile, Destination]]
-"""Plans one array: what is read, where to write it, in which chunks."""
-
-
 def group_job(
     source: StoreLike | zarr.Group,
     target: StoreLike,
     chunks: Any,
     planner: Planner,
-    resources: Resources,
-    *,
-    missing: Policy,
-    zarr_format: int | None,
-    overwrite: bool,
     cluster: Cluster | None,
 ) -> GroupJob:
     """Plan to write some arrays of a group again in other chunks, and to copy the others.
@@ -155,18 +143,15 @@ def group_job(
     ----------
     chunks : mapping
         What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
-    resources : Resources
-        Memory, processors and requests that plans may use.
-    missing : str
-        What is made of chunks that arrays lack that are copied.
     """
-    file = group_file.describe_group(group_file.open_group(source)).with_policy(missing)
+    zarr_format, resources = planner.zarr_format, planner.resources
+    file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
     if zarr_format not in (None, file.zarr.metadata.zarr_format):
         raise UnsupportedError(
             f"zarr_format={zarr_format}: {file.name} is in format {file.zarr.metadata.zarr_format}, and a group has one"
         )
     wanted = asked_for(file, chunks)
-    group_file.check_group_target(file.zarr, target, overwrite=overwrite)
+    group_file.check_group_target(file.zarr, target, overwrite=planner.overwrite)
     id = uuid.uuid4().hex[:12]
     members = {
         name: MemberRun(*planned, journal_content(*planned), id=id)
@@ -178,7 +163,7 @@ def group_job(
         budget=resources.budget,
         processes=resources.workers,
     )
-    destination = TargetSpec(store=target, overwrite=overwrite)
+    destination = TargetSpec(store=target, overwrite=planner.overwrite)
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
 
 
@@ -234,7 +219,7 @@ def _planned_members(
     made = {}
     for name, lengths in wanted.items():
         try:
-            made[name] = planner(file.arrays[name], member_store(target, name), lengths)
+            made[name] = planner.planned(file.arrays[name], member_store(target, name), lengths)
         except BudgetError as error:
             raise BudgetError(error.budget, error.least, f"rechunking {name}") from None
         except ChunksError as error:

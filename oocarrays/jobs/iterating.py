@@ -32,6 +32,8 @@ from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.show import report
+from oocarrays.show.planned import READ_AND_WRITTEN, rows
+from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.formats import target_settings
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 class IterateJob(Job[SweepRun, OutOfCoreArray]):
     """Sweeps that have been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    _counted = READ_AND_WRITTEN
 
     def __init__(self, course: Course, result: Callable[[str], OutOfCoreArray], cluster: Cluster | None) -> None:
         self._course = course
@@ -77,6 +81,13 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
     def _bar(self) -> AbstractContextManager[None]:
         plan: Any = self.plan
         return report.progress_bar(plan, self)
+
+    @property
+    def left(self) -> float:
+        """The share of the slabs of all passes that is still to be swept."""
+        here, counts = self._course.progress(), [step.slabs.count for step in self.plan.passes]
+        done = sum(counts[: len(here.residuals)]) + len(here.done or {})
+        return 1 - done / max(sum(counts), 1)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -168,15 +179,13 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
     def _measured(self) -> list[tuple[str, str, str]]:
         last = [f"{residual:g}" for residual in self.residuals[-1:]]
         return [
-            ("", "planned", "measured"),
+            *super()._measured(),
             ("passes", str(len(self.plan.passes)), str(len(self.residuals) or len(self.plan.passes))),
-            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
-            *report.counted_rows(self.plan.traffic, self.meter),
             *(("residual", f"{self._course.until}", residual) for residual in last),
         ]
 
     def _rows(self) -> list[tuple[str, str]]:
-        plan, one, t = self.plan, self.plan.passes[0], self.plan.traffic
+        plan, one = self.plan, self.plan.passes[0]
         slabs, swept, text = one.slabs, one.sweeps, report.shape_text
         each = " in each worker" if self._course.processes else ""
         most = "" if self._course.until is None else f" at most, until the residual is {self._course.until:g}"
@@ -184,14 +193,12 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
             ("array", f"{text(slabs.shape)}, {format_bytes(one.nbytes)}"),
             ("sweeps", f"{plan.sweeps}{most}; depth {text(swept.depth)}, boundary {swept.boundary!r}"),
             ("passes", f"{len(plan.passes)}, of {plan.fuse} sweeps at most"),
-            ("slabs", f"{slabs.count} of height {slabs.height} along axis {slabs.axis}, {plan.ranks} ranks"),
+            ("slabs", f"{slabs_text(slabs)}, {plan.ranks} ranks"),
+            *([("halo", reuse_text(slabs))] if len(slabs.cut_axes) > 1 else []),
             ("tiles", f"{text(swept.tile)}, {one.threads} at one time in a rank"),
-            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}"),
-            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}"),
-            ("scratch", format_bytes(plan.scratch_bytes)),
+            *rows(plan, reads="", writes="", scratch=""),
             ("local files", report.cache_text(slabs.past_cache)),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-            ("predicted", report.seconds_text(plan.seconds)),
+            *rows(plan, peak_memory=each, predicted=""),
         ]
 
 
@@ -211,6 +218,7 @@ def iterate(
     workspace: float | str | None = None,
     axis: int | None = None,
     height: int | None = None,
+    window: Sequence[int | None] | None = None,
     ranks: int | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
@@ -248,7 +256,7 @@ def iterate(
     residual : callable
         ``residual(before, after)`` of a part of the array before and after the last sweep of a pass; the largest of
         all parts counts. By default, with ``until``, the most that an element changes.
-    memory, prefetch, axis, height, ranks
+    memory, prefetch, axis, height, window, ranks
         As in `map_slabs`.
     workspace : float or str
         What the kernel holds beside its block and its result: a multiple of its block, or bytes as ``"64MiB"``.
@@ -299,7 +307,7 @@ def iterate(
         raise InputError(f"{source.store} is local array files: iterate takes one array file, gather_files makes one")
     options = SweepOptions(
         sweeps=sweeps, fuse=fuse, watched=watched is not None, depth=depth, boundary=checked_boundary(boundary),
-        prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, ranks=ranks,
+        prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
@@ -333,6 +341,8 @@ def _course(
     known = SlabArrays(
         shape=array.shape, dtypes=[array.dtype], sources=[file], targets=[target], by="iterate",
         said={"sweeps": options.sweeps, "until": watch.until, "residual": residual},
+        functions=[None if watch.residual in (None, change) else watch.residual],
+        more={"fuse": options.fuse, "missing": file.presence.missing},
     )  # fmt: skip
     where = scratch_of(scratch or settings.setting("scratch"), store, array)
     stored = file.stored, array_file.preview(_plain(array), where), target.preview()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, product
@@ -31,10 +31,15 @@ from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.rank_files import RankFiles
+from oocarrays.storage.journal.calls import named
 
 
 def local_pass(
-    request: SlabRequest, sources: Sequence[Any], stores: Sequence[StoreLike], folders: str | None
+    request: SlabRequest,
+    sources: Sequence[Any],
+    stores: Sequence[StoreLike],
+    folders: str | None,
+    more: Mapping[str, Any],
 ) -> tuple[LocalSlabRun, Cluster | None, Disks]:
     """Plan a pass over local array files, as `oocarrays.map_slabs` takes it.
 
@@ -66,6 +71,7 @@ def local_pass(
     known = SlabArrays(
         shape=layout.shape, dtypes=[array.dtype for array in arrays], sources=(), targets=targets,
         said=_said(arrays, targets), stopped=LocalStopped,
+        places=[named(array.files.store) for array in arrays], more={**more, "folders": folders},
     )  # fmt: skip
     stored = [array.stored[largest] for array in arrays], [target.preview() for target in targets]
     found = planned_pass(replace(request, options=options), known, resources, partial(plan_slabs, *stored))

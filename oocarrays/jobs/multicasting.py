@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.distributed.distributed_array import DistributedArray
+from oocarrays.distributed.rank_arrays import Where
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.errors import InputError
 from oocarrays.graphs.collective.multicast import cast
@@ -16,7 +17,6 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import cluster_of
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
-from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -69,18 +69,13 @@ def multicast(
         raise InputError(f"x={type(x).__name__} is neither a DistributedArray nor LocalArrays")
     key = tuple(map(slice, section.lower, section.upper, section.stride)) if isinstance(section, Section) else section
     plan = plan_multicast(x.layout, Selection.of(key, x.shape), root, x.dtype.itemsize)
-    meter = Meter()
     if isinstance(x, DistributedArray):
         refuse_means(scheduler=scheduler, workers=workers)
-        return RankBlocks(
-            plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks, meter=meter),
-            cluster=x.cluster, workers=x.workers, meter=meter,
-        )  # fmt: skip
+        here = Where(x.cluster, x.workers)
+        return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks, meter=here.meter), here)
     cluster = cluster_of(x.disks.client or scheduler, workers)
     there = x.disks.addresses() if x.disks.workers else [w.address for w in cluster.workers()] if cluster else []
     if cluster:
         check_reach({"store": x.files.store})
-    return RankBlocks(
-        plan, x.dtype, lambda: cast(plan, x.dtype, there, files=x.files, meter=meter),
-        cluster=cluster, workers=there, meter=meter,
-    )  # fmt: skip
+    where = Where(cluster, tuple(there))
+    return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, there, files=x.files, meter=where.meter), where)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -14,39 +12,31 @@ import zarr
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup
-from oocarrays.errors import ChunksError, InputError, PlacementError, UnsupportedError
+from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk.graph import build_graph
-from oocarrays.graphs.rechunk.resume import journal_content, resumed
-from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.rechunk.resume import journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.job import Cluster, Graph
-from oocarrays.graphs.run.looking import Trust
-from oocarrays.jobs.group import GroupJob, group_job, resume_group
+from oocarrays.jobs.group import GroupJob, group_job
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob
 from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job
 from oocarrays.mapping.given import flag
-from oocarrays.mapping.orientation import chunks_along
-from oocarrays.mapping.section import axis_order
 from oocarrays.options.asked import cluster_of, resources_of, scratch_of
-from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import RechunkKeywords
-from oocarrays.plan.limits import check_priced
-from oocarrays.plan.rechunk.group import GroupPlan
-from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.resources import Resources
+from oocarrays.options.rechunks import Planner
+from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
+from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
-from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import holds_group
-from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
-from oocarrays.storage.stores.remote import RemoteStore
-from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -82,7 +72,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
             Where matplotlib is not installed.
         """
         ran = self.measured_seconds is not None
-        phases = report.phase_seconds(self.meter) | {"wall": self.measured_seconds or 0.0} if ran else None
+        phases = phase_seconds(self.meter, self._run.phases) | {"wall": self.measured_seconds or 0.0} if ran else None
         names = dimension_names(self._run.source.zarr)
         figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
         return figure
@@ -98,7 +88,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
             self.plan,
             title="oocarrays.RechunkJob",
             places=(self._run.source.name, str(self._run.destination.store)),
-            measured=() if ran is None else report.measured_rows(self.plan, self.meter, ran),
+            measured=() if ran is None else self._measured(),
         )
 
 
@@ -291,8 +281,7 @@ def rechunk(
     source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
     resources = resources_of(cluster, memory, schedule, settings.setting("ranks") if ranks is None else ranks)
-    planner = partial(
-        _planned,
+    planner = Planner(
         orientation=orientation,
         method=method,
         shards=shards,
@@ -305,173 +294,11 @@ def rechunk(
         resources=resources,
     )
     if holds_group(source):
-        return group_job(
-            source, target, chunks, planner, resources, missing=policy, zarr_format=zarr_format, overwrite=overwrite,
-            cluster=cluster,
-        )  # fmt: skip
-    planned = planner(array_file.open_array(source), target, chunks)
-    return _job(RechunkRun(*planned, journal_content(*planned)), cluster)
-
-
-def _planned(
-    opened: zarr.Array,
-    target: StoreLike,
-    chunks: Any,
-    *,
-    orientation: Any,
-    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"],
-    shards: ChunksLike | None,
-    zarr_format: Literal[2, 3] | None,
-    compressors: Any,
-    filters: Any,
-    overwrite: bool,
-    scratch: str | RemoteStore,
-    missing: Policy,
-    resources: Resources,
-) -> tuple[RechunkPlan, ArrayFile, Destination]:
-    """What is to be done with one array, and where."""
-    file = array_file.describe_source(opened, missing)
-    order = None if orientation is None else axis_order(orientation, opened.ndim)
-    shape = _chunks(chunks, order, file)
-    made = target_settings(
-        opened,
-        shape,
-        shards=regular_shards(shards, shape, file.stored.grid.shape, file.dtype, dimension_names(opened)),
-        zarr_format=zarr_format,
-        compressors=compressors,
-        filters=filters,
-        order=order,
-    )
+        return group_job(source, target, chunks, planner, cluster)
+    opened = array_file.open_array(source)
     array_file.check_target(opened, target, overwrite=overwrite)
-    made_of = array_file.preview(made, target)
-    check_priced(made_of, "the target")
-    plan = plan_rechunk(
-        file.stored,
-        made_of,
-        resources,
-        method=method,
-        remote_scratch=not isinstance(scratch, str),
-    )
-    destination = Destination(
-        store=target,
-        settings=made,
-        overwrite=overwrite,
-        scratch=scratch,
-        past_cache_above=settings.past_cache_above(),
-    )
-    return plan, file, destination
-
-
-def resume(
-    target: StoreLike,
-    *,
-    source: StoreLike | zarr.Array | zarr.Group | OutOfCoreArray | OutOfCoreGroup | None = None,
-    memory: int | float | str | None = None,
-    ranks: int | None = None,
-    again: bool = False,
-    as_is: bool = False,
-    verify: bool = False,
-    missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
-) -> RechunkJob | GroupJob:
-    """Plan to go on with a run that stopped, from what its journal says is done. Reads no data, unless to ``verify``.
-
-    The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
-    Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
-    ``job.notices`` and a warning say so.
-
-    Parameters
-    ----------
-    target : path, URL or Zarr store
-        Where the run was writing.
-    source : path, URL, Zarr store, array or group
-        What it was reading; needed where that was no path or URL, or has been moved or copied since. Chunks of a copy
-        must have the same sizes and times, or ETags: copies made by ``cp -a`` and ``rsync -a`` have.
-    memory, ranks
-        As in `rechunk`; by default as the run was planned. Where other memory, ranks or workers make another plan,
-        chunks that have been written stay; what was on its way in scratch is done again.
-    again : bool
-        Whether to start over: with the same plan, and with the source as it is now.
-    as_is : bool
-        Whether to go on though chunks of the source have changed: what was written before stays as it is.
-    verify : bool
-        Whether what was written is read, too, and held against the checksums in the journal; chunks of which it has
-        none are written again.
-    missing : str
-        What is made of chunks that the source lacks, as in `open_array`; by default as the run was asked.
-    storage_options : mapping
-        As in `rechunk`: how URLs are opened is not written down.
-    scheduler, workers
-        As in `rechunk`. By default a run goes on on threads that was planned for threads, and on the workers of the
-        active client one that was planned for workers. Where there are fewer workers, it is planned anew.
-
-    Returns
-    -------
-    RechunkJob or GroupJob
-        With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
-        ``job.run()`` does what is missing, ``job.left`` says how much that is.
-
-    Raises
-    ------
-    NotFoundError
-        Where nothing was left there.
-    BudgetError, PlacementError
-        Where the memory is too little, or there are no workers.
-    JournalError
-        Where the journal belongs to another plan or another source, or the source has changed.
-    InputError
-        Where both ``again`` and ``as_is`` are asked for.
-
-    Examples
-    --------
-    >>> resume("/no/such.zarr")
-    Traceback (most recent call last):
-        ...
-    oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in /no/such.zarr
-    """
-    if again and as_is:
-        raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
-    place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
-    target = place(target)
-    check_replaces(target)
-    scratch = scratch_of(place(settings.setting("scratch")), target)
-    terms = partial(_terms, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers)
-    if holds_group(target):
-        return resume_group(target, source, place, scratch, terms, missing, trust)
-    return _job(*resumed(target, source, place, scratch, terms, missing, trust))
-
-
-def _terms(
-    plan: RechunkPlan | GroupPlan,
-    *,
-    memory: Any,
-    ranks: int | None,
-    scheduler: Client | str | None,
-    workers: Sequence[str] | None,
-) -> tuple[Cluster | None, Resources | None]:
-    """Where a plan that was made before is to go on; and what another one may use, where it is not to stay.
-
-    Raises
-    ------
-    PlacementError
-        Where it was made for workers, and there are none.
-    """
-    on_threads = plan.processes is None
-    asked = scheduler is not None or workers is not None
-    cluster = cluster_of(scheduler, workers) if asked or not on_threads else None
-    if cluster is None and not on_threads and scheduler is None:
-        raise PlacementError(
-            f"the run was planned for {plan.processes} workers: give scheduler=, or make a client; "
-            "scheduler='threads' plans it anew for threads"
-        )
-    moved = (cluster is None) is not on_threads
-    fewer = cluster is not None and len(cluster.workers()) < min(plan.processes or 0, plan.ranks)
-    if memory is ranks is None and not (moved or fewer):
-        return cluster, None
-    kept = plan.budget if memory is None and not moved else memory
-    return cluster, resources_of(cluster, kept, ranks=settings.setting("ranks") if ranks is None else ranks)
+    planned = planner.planned(opened, target, chunks)
+    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:
@@ -504,20 +331,11 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     return removed
 
 
-def _job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
+def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
+    """The job of a run: a new one, or one that goes on."""
     store = run.destination.store
     return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
 
 
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return lambda name: open_array(target)
-
-
-def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
-    """The target's chunks, checked."""
-    grid = file.stored.grid
-    if chunks is not None:
-        return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr))
-    if order is None:
-        raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
-    return chunks_along(order, grid.shape, grid.chunk_size)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.distributed.distributed_array import DistributedArray
+from oocarrays.distributed.rank_arrays import Where
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
@@ -17,7 +18,6 @@ from oocarrays.mapping.layouts.local import depths
 from oocarrays.plan.exchange.prediction import order_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
-from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -105,15 +105,8 @@ def shift(
     halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
     order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
     plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
-    meter = Meter()
-    return RankBlocks(
-        plan,
-        x.dtype,
-        lambda: windows(x.tasks, halos, order, x.workers, meter),
-        cluster=x.cluster,
-        workers=x.workers,
-        meter=meter,
-    )
+    where = Where(x.cluster, x.workers)
+    return RankBlocks(plan, x.dtype, lambda: windows(x.tasks, halos, order, x.workers, where.meter), where)
 
 
 def refuse_means(**given: Any) -> None:

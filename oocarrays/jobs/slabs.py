@@ -31,6 +31,8 @@ from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
+from oocarrays.show.planned import COUNTED, rows
+from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.formats import dimension_names, target_settings
@@ -55,6 +57,8 @@ Sources = Global | LocalArrays
 class SlabJob(Job[SlabRun, Made], Generic[Made]):
     """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
+    _counted = tuple(name for name in COUNTED if name != "messages")
+
     @property
     def plan(self) -> SlabPlan:
         """What will be read, computed and held: frozen data."""
@@ -70,40 +74,25 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 
     def _rows(self) -> list[tuple[str, str]]:
-        plan, t = self.plan, self.plan.traffic
+        plan = self.plan
         each = " in each worker" if self._run.processes else ""
         about = " (estimate)" if any(stored.coded for stored in (*plan.sources, *plan.targets)) else ""
         arrays = f"{len(plan.sources)} → {len(plan.targets)} arrays, " if len(plan.sources + plan.targets) > 2 else ""
         done = f", {len(self._run.done)} of them done before" if self._run.done else ""
         return [
             ("array", f"{arrays}{report.shape_text(plan.shape)}, {format_bytes(plan.source_bytes)}"),
-            ("slabs", f"{plan.count} of height {plan.height} along axis {plan.axis}, {plan.ranks} ranks{done}"),
+            ("slabs", f"{slabs_text(plan)}, {plan.ranks} ranks{done}"),
             ("window", f"{format_bytes(plan.window_bytes())}, {plan.held} a rank at a time, {plan.prefetch} ahead"),
             (
                 "halo",
                 f"depth {report.shape_text(plan.depth)}, boundary {plan.boundary!r}" if any(plan.depth) else "none",
             ),
-            (
-                "reuse",
-                f"saves {format_bytes(plan.saved_bytes)}" if plan.reuse else "none: slabs are read with their halo",
-            ),
-            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}"),
-            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+            ("reuse", reuse_text(plan)),
+            *rows(plan, reads=about, writes=about),
             ("local files", report.cache_text(plan.past_cache)),
-            ("tasks", str(t.tasks)),
+            *rows(plan, tasks=""),
             ("workspace", f"{format_bytes(plan.workspace)} for the kernel of each rank"),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-        ]
-
-    def _measured(self) -> list[tuple[str, str, str]]:
-        """What the last run did, beside what was planned; seconds of tasks are those of all ranks together."""
-        meter = self.meter
-        verbs = [verb for verb in ("read", "fetch", "give", "compute", "write") if verb in meter.seconds]
-        return [
-            ("", "planned", "measured"),
-            ("seconds", "", f"{self.measured_seconds:.2f}"),
-            *((f"  {verb}, all ranks", "", f"{meter.seconds[verb]:.2f}") for verb in verbs),
-            *report.counted_rows(self.plan.traffic, meter, [name for name in report.COUNTED if name != "messages"]),
+            *rows(plan, peak_memory=each),
         ]
 
 
@@ -175,6 +164,7 @@ def map_slabs(
     chunks: ChunksLike | None = None,
     axis: int | None = None,
     height: int | None = None,
+    window: Sequence[int | None] | None = None,
     ranks: int | None = None,
     folders: str | None = None,
     overwrite: bool = False,
@@ -192,8 +182,9 @@ def map_slabs(
     Parameters
     ----------
     kernel : callable
-        Takes a numpy block of each source with its halo, whole in all axes but that of the slabs, and gives one array
-        of the same shape for each target; the halo is trimmed. It may change its blocks.
+        Takes a numpy block of each source with its halo, and gives one array of the same shape for each target; the
+        halo is trimmed. It may change its blocks. One that needs more of an axis than ``depth``, as a mean along it,
+        gives ``axis`` or ``window``, so that blocks are whole in it.
     source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
         What is read: arrays of one shape. Of `LocalArrays`, of one layout in blocks, each rank reads its own file, and
         borders travel in memory: halos in files are not read.
@@ -219,7 +210,11 @@ def map_slabs(
     chunks : int, str, tuple or dict
         Of the targets, as in `rechunk`; by default those of the first source.
     axis, height : int
-        Along which axis slabs follow one another, and how many elements each has; by default what is best.
+        Along which axis slabs follow one another, and how many elements each has; by default what is best. Slabs are
+        whole in all other axes where one of them is given.
+    window : sequence of int
+        Elements of a slab along each axis, halo not included; None or -1 is the whole axis. By default slabs are whole
+        in all axes but one where there is memory for such, and else blocks, cut on chunks of the targets.
     ranks : int
         Each has a run of slabs; by default as many as there are cores, or workers. Of local array files those of their
         layout.
@@ -262,22 +257,23 @@ def map_slabs(
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
     options = SlabOptions(
         depth=depth, boundary=checked_boundary(boundary), prefetch=prefetch, reuse=reuse,
-        workspace=workspace_of(workspace), axis=axis, height=height, ranks=ranks,
+        workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
         workers=workers, dtype=dtype, chunks=chunks,
     )  # fmt: skip
+    more = {"reuse": reuse, "single": not isinstance(target, list | tuple)}
     sources, place = _listed(source), placer(storage_options)
-    stores, single = [place(each) for each in _listed(target)], not isinstance(target, list | tuple)
+    stores, single = [place(each) for each in _listed(target)], more["single"]
     if any(isinstance(each, LocalArrays) for each in sources):
-        run, cluster, disks = local_pass(request, sources, stores, folders)
+        run, cluster, disks = local_pass(request, sources, stores, folders, more)
         return LocalSlabJob(run, _opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     policies = [missing_of(each, missing) for each in sources]
     arrays = [array_file.open_array(place(each)) for each in sources]
-    plain, cluster = _global_pass(request, arrays, policies, stores)
+    plain, cluster = _global_pass(request, arrays, policies, stores, more)
     return SlabJob(plain, _opener(stores, open_array, single=single), cluster)
 
 
@@ -286,6 +282,7 @@ def _global_pass(
     arrays: Sequence[zarr.Array],
     policies: Sequence[Policy],
     stores: Sequence[StoreLike],
+    more: Mapping[str, Any],
 ) -> tuple[SlabRun, Cluster | None]:
     """A pass over arrays in one file each, as `map_slabs` has it."""
     _check_alike(arrays)
@@ -301,7 +298,8 @@ def _global_pass(
     ]
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     known = SlabArrays(
-        shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets
+        shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
+        more={**more, "missing": policies[0]},
     )  # fmt: skip
     stored = [file.stored for file in files], [target.preview() for target in targets]
     found = planned_pass(request, known, resources, partial(plan_slabs, *stored))

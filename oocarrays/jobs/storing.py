@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dask.config
@@ -11,8 +11,10 @@ from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
 from oocarrays.graphs.lazy.in_time import in_time
-from oocarrays.graphs.lazy.read_first import order_of, reads_any
+from oocarrays.graphs.lazy.kept import kept_blocks, with_kept_noted, without_kept
+from oocarrays.graphs.lazy.read_first import Order, order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
+from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.job import is_here
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
@@ -143,8 +145,12 @@ def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dic
 
     keys = list(flatten([x.__dask_keys__() for x in arrays]))
     made = HighLevelGraph.merge(*(x.__dask_graph__() for x in arrays))
-    tasks = dict(ensure_dict(da.Array.__dask_optimize__(made, keys)))
     targets = [storing.file for storing in storings]
+    tasks = cull(ensure_dict(made), keys)[0]
+    kept = kept_blocks(tasks, [target.name for target in targets])
+    if kept:
+        return _graph_of_kept(storings, tasks, kept)
+    tasks = dict(ensure_dict(da.Array.__dask_optimize__(made, keys)))
     graph, done = store_graph(storings, tasks)
     if not reads_any(tasks, targets):
         return graph, done
@@ -152,12 +158,28 @@ def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dic
     if order.late:
         graph, done = store_graph(storings, cull(ensure_dict(made), keys)[0])
         order = order_of(graph, list(writes(graph, done)), targets)
+    _check_order(order)
+    return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
+
+
+def _graph_of_kept(
+    storings: Sequence[Storing], tasks: Mapping[Any, Any], kept: Sequence[Any]
+) -> tuple[dict[Any, Any], Any]:
+    """The graph where workers keep blocks that were read from a target: nothing is written before they are noted."""
+    targets, suffix = [storing.file for storing in storings], new_suffix()
+    noted, names, barrier = with_kept_noted(tasks, kept, f"stored-{suffix}", targets[0].name)
+    graph, done = store_graph(storings, noted, [barrier], names, suffix)
+    order = order_of(without_kept(graph), list(writes(graph, done)), targets)
+    _check_order(order)
+    return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
+
+
+def _check_order(order: Order) -> None:
     if order.late:
         raise TargetError(
             f"{order.late.name} is read in another order than it is written, and would be overwritten before it is "
             "read: write to another array, or all of it by from_dask with overwrite"
         )
-    return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
 
 
 def _check_reach(storings: Sequence[Storing], options: Any) -> None:

@@ -8,7 +8,7 @@ extent 10, chunk 4        ┌────┬────┬────┐
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -39,6 +39,18 @@ def unravel(number: int, counts: tuple[int, ...]) -> tuple[int, ...]:
         number, i = divmod(number, n)
         index.append(i)
     return tuple(reversed(index))
+
+
+def ravel(index: Sequence[int], counts: Sequence[int]) -> int:
+    """Return the place of an index in a grid of ``counts``, the last axis running fastest.
+
+    >>> ravel((1, 2), (3, 4)), ravel((), ())
+    (6, 0)
+    """
+    number = 0
+    for i, n in zip(index, counts, strict=True):
+        number = number * n + i
+    return number
 
 
 def chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,7 @@ import math
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,24 @@ def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) ->
         raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
     names = None if workers is None else tuple(listed(workers, "workers", error=PlacementError))
     return None if client is None else Cluster(client=client, chosen=names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """Where a run that stopped goes on, and in how much memory."""
+
+    cluster: Cluster | None
+    """Its workers; None for threads of this process."""
+    scheduler: Any
+    """The same, as jobs take it."""
+    workers: Sequence[str] | None
+    """Addresses or names of those that are chosen."""
+    memory: Any
+    """Bytes that each process may hold; None for what there is."""
+    ranks: int | None
+    """Logical processors, where others are asked for."""
+    same: bool
+    """Whether a plan stays: neither other memory nor other ranks or workers are asked for."""
 
 
 def workspace_of(asked: float | str | None) -> int | float | None:

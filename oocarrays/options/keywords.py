@@ -7,7 +7,7 @@ rechunk("a.zarr", "b.zarr", chunks={"air": (8, 4)})     -> GroupJob         **ke
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from oocarrays.options.chunks import ChunksLike
@@ -49,10 +49,26 @@ class SlabKeywords(TypedDict, total=False):
     chunks: ChunksLike | None
     axis: int | None
     height: int | None
+    window: Sequence[int | None] | None
     ranks: int | None
     folders: str | None
     overwrite: bool
     resume: bool | Literal["verify", "as-is"]
+    missing: Literal["fill", "warn", "error"] | None
+    storage_options: Mapping[str, Any] | None
+    scheduler: Client | str | None
+    workers: Sequence[str] | None
+
+
+class ResumeKeywords(TypedDict, total=False):
+    """What `oocarrays.resume` takes beside target, source and kind."""
+
+    kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
+    memory: int | float | str | None
+    ranks: int | None
+    again: bool
+    as_is: bool
+    verify: bool
     missing: Literal["fill", "warn", "error"] | None
     storage_options: Mapping[str, Any] | None
     scheduler: Client | str | None

@@ -23,6 +23,7 @@ from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, unfinished_run
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.journal.calls import call_content, named
 
 Plan = TypeVar("Plan", bound=Cut)
 
@@ -82,6 +83,17 @@ class SlabArrays:
     """The function that was called."""
     stopped: type[Stopped] = Stopped
     """What such a pass leaves when it stops."""
+    places: Sequence[str | None] = ()
+    """Where sources are, as a journal names them; by default the array files that are read."""
+    functions: Sequence[Any] = ()
+    """What else only the caller has, beside the kernel."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Options that the same call takes again, and that need not be as they were."""
+
+    @property
+    def named(self) -> list[str | None]:
+        """Where sources are; None of those in the memory of this process."""
+        return list(self.places) or [named(file.zarr.store_path) for file in self.sources]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +137,19 @@ def planned_pass(
     if request.goes_on(target):
         left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume, kind=arrays.stopped)
     made = left.planned(plan, options) if left else plan(options)
-    content = (left.begun_with if left else {}) | slab_content(made, asked, arrays.by)
+    content = (
+        (left.begun_with if left else {}) | slab_content(made, asked, arrays.by) | _call(request, arrays, resources)
+    )
     return PlannedPass(plan=made, content=content, left=left, processes=resources.workers)
+
+
+def _call(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> dict[str, Any]:
+    """The call, as a journal keeps it, but for what must be asked for again as it was."""
+    asked = {name: getattr(request.options, name) for name in ("prefetch", "workspace", "axis", "ranks")}
+    return call_content(
+        arrays.by, arrays.named, functions=[request.kernel, *arrays.functions], memory=resources.budget,
+        processes=resources.workers, **asked, **arrays.more,
+    )  # fmt: skip
 
 
 def _settled(options: SlabOptions, arrays: SlabArrays, resources: Resources) -> SlabOptions:

@@ -70,8 +70,10 @@ class Costs:
     """Seconds to open a chunk and find the way to its pieces."""
     place_seconds: float = 2e-5
     """Seconds to lay out one piece of a chunk and to begin to write it in its place; the interpreter's share of it."""
-    page_seconds: float = 5e-8
-    """Seconds to map one page of a file that is in memory; infinite where the system cannot."""
+    page_seconds: float = 5e-7
+    """Seconds to map one page of a file that is in memory, and to let go of it; infinite where the system cannot."""
+    seek_seconds: float = 1e-4
+    """Seconds until the device begins to answer one short request, where the cache does not keep what is read."""
     task_seconds: float = 6e-4
     """Seconds that the scheduler takes for one task."""
     worker_task_seconds: float = 6e-3
@@ -135,7 +137,7 @@ class Traffic:
     placed_pieces: int = field(default=0, metadata={"gained": True})
     """Pieces of chunks that are written in their places, in files that get their names when all are there."""
     placed_runs: int = field(default=0, metadata={"gained": True})
-    """Contiguous runs of those pieces: a request each."""
+    """Contiguous runs of those pieces, at most: a request each."""
     write_requests: int = 0
     """Chunks written."""
     encoded_bytes: int = 0
@@ -219,6 +221,7 @@ def pass_seconds(
     """
     ranks, workers, waits = pipeline.ranks, pipeline.workers, pipeline.waits
     reading, writing = _device_seconds(traffic, costs, source, target)
+    reading += _seeks(traffic, costs, source) * costs.seek_seconds / ranks
     reading += waits.reading * costs.remote_request_seconds / ranks
     writing += waits.writing * costs.remote_request_seconds / ranks
     keeping = traffic.kept_bytes / costs.read_bandwidth + traffic.kept_bytes / costs.write_bandwidth
@@ -260,12 +263,28 @@ def pass_seconds(
 
 def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:
     """Seconds in which bytes come from the device or the network, and go to it; no network keeps what it brought."""
-    stored = int(source.nbytes * costs.stored_ratio(source))
-    from_device = stored if stored <= costs.cache_bytes and not source.remote else traffic.read_bytes
+    if is_cached(costs, source):
+        from_device = int(source.nbytes * costs.stored_ratio(source))
+    else:
+        from_device = (
+            traffic.read_bytes + _seeks(traffic, costs, source) * PAGE_BYTES
+        )  # runs begin and end within pages
     return (
         from_device / (costs.remote_bandwidth if source.remote else costs.read_bandwidth),
         traffic.written_bytes / (costs.remote_bandwidth if target.remote else costs.write_bandwidth),
     )
+
+
+def is_cached(costs: Costs, source: Stored) -> bool:
+    """Return whether the system's cache keeps what is read of an array: it comes from the device once."""
+    return not source.remote and source.nbytes * costs.stored_ratio(source) <= costs.cache_bytes
+
+
+def _seeks(traffic: Traffic, costs: Costs, source: Stored) -> int:
+    """Requests for which the device is waited for, beside the chunks that are read as they lie, one after the other."""
+    if source.remote or not source.local or is_cached(costs, source):
+        return 0
+    return max(traffic.read_requests - source.grid.count, 0)
 
 
 def _steps_seconds(traffic: Traffic, costs: Costs, at_once: int) -> float:

@@ -40,6 +40,11 @@ class Resources:
     """Requests that a process has under way at one time, at most, where they travel over a network."""
 
     @property
+    def on_workers(self) -> bool:
+        """Whether ranks are on workers of a cluster."""
+        return self.workers is not None
+
+    @property
     def order(self) -> str:
         """The name of the schedule, ``"auto"`` where none is asked for."""
         return "auto" if self.schedule is None else self.schedule

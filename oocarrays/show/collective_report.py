@@ -7,7 +7,8 @@ from dask.utils import format_bytes
 from oocarrays.plan.alternative import CountedAlternative
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.cost import Traffic
-from oocarrays.show.report import seconds_text, table
+from oocarrays.show.planned import rows
+from oocarrays.show.report import memory_text, table
 
 HEAD = ("method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds")
 
@@ -17,16 +18,14 @@ def plan_rows(plan: CollectivePlan) -> list[tuple[str, str]]:
     price = plan.price
     if price is None:
         return [("reads", repr(plan))]
-    traffic = price.traffic
     about = " (estimate)" if plan.stored.coded else ""
     each = "a worker" if plan.workers else "this process"
     return [
         ("method", _way(plan)),
-        ("reads", f"{traffic.read_requests} requests, {format_bytes(traffic.read_bytes)}{about}"),
-        *([("decodes", format_bytes(traffic.decoded_bytes))] if plan.stored.coded else []),
-        ("for others", _sent(plan, traffic)),
+        *rows(price, reads=about, **({"decodes": ""} if plan.stored.coded else {})),
+        ("for others", _sent(plan, price.traffic)),
         (f"{each} holds", format_bytes(price.peak_bytes)),
-        ("predicted", seconds_text(price.seconds)),
+        *rows(price, predicted=""),
         ("why", why(plan)),
     ]
 
@@ -60,8 +59,8 @@ def why(plan: CollectivePlan) -> str:
 
 
 def plan_text(plan: CollectivePlan) -> str:
-    """Every way that was looked at, the cheapest first."""
-    return table([HEAD, *map(_row, plan.considered)])
+    """Every way that was looked at, the cheapest first, and what the one that was taken holds."""
+    return f"{table([HEAD, *map(_row, plan.considered)])}\n\n{memory_text(plan.memory)}"
 
 
 def _row(way: CountedAlternative) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class ArrayFacts:
     shards: tuple[int, ...] | None
     """Shard length in each axis, in elements; None where there are no shards."""
     codecs: tuple[str, ...]
-    """What makes a chunk's bytes of its elements, in that order."""
+    """Codecs that make a chunk's bytes of its elements, in that order."""
     fill_value: str
     """Value of what is not stored."""
     nbytes: int

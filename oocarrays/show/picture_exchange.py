@@ -40,7 +40,7 @@ from oocarrays.show.report import seconds_text
 STEPS = COLORS[:7]
 """Of few steps: those that are told apart best, without the grey."""
 KEPT = "#DDDDDD"
-"""What stays with its rank."""
+"""Color of what stays with its rank."""
 LOAD = colormaps["cividis_r"]
 """Of links: the darker, the more they carry."""
 MOST_NUMBERS = 16

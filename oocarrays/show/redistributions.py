@@ -96,13 +96,13 @@ class Outlook:
     """A redistribution on a network, before it is run: what each schedule makes of it."""
 
     plan: Redistribution
-    """What moves."""
+    """The redistribution that is shown."""
     network: Network
-    """What carries it."""
+    """The network that carries it."""
     whose: str
     """Whose constants predict seconds."""
     priced: list[Ordered]
-    """What schedules cost, the cheapest first; none where nothing has to move."""
+    """Costs of schedules, the cheapest first; none where nothing has to move."""
     left_out: list[Schedule]
     """Schedules that would take too long to price."""
 

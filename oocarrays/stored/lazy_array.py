@@ -30,6 +30,7 @@ from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
+from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.scratch import check_scratch_place
@@ -146,7 +147,8 @@ class LazyArray(da.Array):  # type: ignore[misc]
             for each in self._plan.considered
         ]
         head = ("method", "predicted", "a task holds", "stored bytes read", "")
-        return f"{report.table(self._rows())}\n\n{report.table([head, *ways])}"
+        tables = report.table(self._rows()), report.table([head, *ways]), report.memory_text(self._plan.memory)
+        return "\n\n".join(tables)
 
     def _rows(self) -> list[tuple[str, str]]:
         plan, about = self._plan, "" if self._plan.exact else " (estimate)"
@@ -161,8 +163,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
                 f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, {plan.threads} tasks at one time",
             ),
             ("reads", f"{format_bytes(plan.read_bytes)}{about} in {plan.read_requests} {requests}"),
-            ("scratch", format_bytes(plan.scratch_bytes)),
-            ("predicted", report.seconds_text(plan.seconds)),
+            *rows(plan, scratch="", predicted=""),
         ]
 
     def __repr__(self) -> str:

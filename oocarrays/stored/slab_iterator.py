@@ -25,6 +25,7 @@ from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
+from oocarrays.show.slabs import slabs_text
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.windows import Blocks, Windows, within
@@ -93,8 +94,8 @@ class SlabIterator:
     def __repr__(self) -> str:
         plan = self.plan
         return (
-            f"<oocarrays.SlabIterator {report.shape_text(plan.shape)} in {plan.count} slabs of height {plan.height} "
-            f"along axis {plan.axis}, {format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}>"
+            f"<oocarrays.SlabIterator {report.shape_text(plan.shape)} in {slabs_text(plan, 'slabs')}, "
+            f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}>"
         )
 
 

@@ -262,14 +262,21 @@ def test_word_of_a_run_that_nobody_heard_is_in_nobodys_way(source: Path, tmp_pat
     np.testing.assert_array_equal(again[...], FIELD)
 
 
-def test_a_killed_scatter_is_told_to_be_begun_again(source: Path, tmp_path: Path) -> None:
+def test_a_scatter_that_was_killed_before_any_file_was_made_goes_on_or_begins_again(
+    source: Path, tmp_path: Path
+) -> None:
     job = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
     job._run._make_targets()
     job._run.journal.begin(job.run_id, job._run.content)
-    with pytest.raises(ooc.errors.JournalError, match="scatter_files: write it again with overwrite"):
-        ooc.resume(tmp_path / "l")
+    left = ooc.resume(tmp_path / "l")
+    assert left.left == 1
     a = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, overwrite=True, scheduler="threads").run()
     np.testing.assert_array_equal(a[...], FIELD)
+    again = ooc.scatter_files(source, "(block, *)", tmp_path / "m", ranks=2, scheduler="threads")
+    again._run._make_targets()
+    again._run.journal.begin(again.run_id, again._run.content)
+    again._run.journal.release()
+    np.testing.assert_array_equal(ooc.resume(tmp_path / "m").run()[...], FIELD)
 
 
 def test_a_scatter_that_failed_when_files_were_closed_is_run_again(

@@ -29,6 +29,7 @@ from tests.small import CODECS, make
 PHASES = {
     "independent": ("probe", "copy"),
     "two-phase": ("probe", "read", "send", "receive", "write", "free"),
+    "assembled": ("probe", "assemble"),
     "staged": ("copy", "start"),
 }
 
@@ -71,7 +72,7 @@ def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.Rechu
 
 def phase_begun(job: ooc.RechunkJob, verb: str) -> Callable[[], bool]:
     """Whether the workers have told that a task of this kind is done."""
-    counted = {"copy": "write", "start": "start", "probe": "probe"}.get(verb, verb)
+    counted = {"copy": "write", "assemble": "write", "start": "start", "probe": "probe"}.get(verb, verb)
     return lambda: counted in job.meter.seconds
 
 

@@ -9,7 +9,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from distributed import Client
+from distributed import Client, wait
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
@@ -40,6 +40,14 @@ def some_die(client: Client, *where: object) -> set[str]:
     for worker in there:
         dies(client, worker, *where)  # type: ignore[arg-type]
     return there
+
+
+def test_what_workers_keep_may_be_written_where_it_was_read(two: Client, a: ooc.OutOfCoreArray) -> None:
+    """As it is, with more made of it, and as often as anybody likes: the first test, for no worker is to die in it."""
+    kept = a.to_dask().persist()
+    for made, wanted in ((kept + 1, DATA + 1), (kept, DATA), (kept[::-1] + kept, DATA + DATA[::-1])):
+        within(lambda made=made: ooc.store(made, a))
+        np.testing.assert_array_equal(a[...], wanted)
 
 
 @pytest.mark.parametrize("name", ["elementwise", "fused"])
@@ -95,3 +103,17 @@ def notes(client: Client) -> list[str]:
     """The last tasks of runs of which a scheduler has notes, which it forgets with them."""
     kept: list[str] = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_metadata))
     return kept
+
+
+def test_what_workers_kept_is_not_read_again_of_what_was_written(two: Client, a: ooc.OutOfCoreArray) -> None:
+    """What a worker that is lost had kept is computed again, and would be read of what is overwritten by then."""
+    kept = a.to_dask().persist()
+    wait(kept)
+    there = some_die(two, STORING, "write_block", 4, "before")
+    try:
+        within(lambda: ooc.store(kept + 1, a))
+    except RunError as error:
+        assert "a.zarr holds old and new elements: a worker was lost" in str(error)  # noqa: PT017
+    else:
+        np.testing.assert_array_equal(a[...], DATA + 1)
+    assert there - set(known_workers(two))

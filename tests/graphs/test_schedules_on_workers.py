@@ -169,7 +169,7 @@ def keep_their_budget(four: Client, large: Path, tmp_path: Path, name: str, asse
 
 
 def test_what_no_run_can_go_by_is_refused_before_any_work(four: Client, field: Path) -> None:
-    asked = [("hex", {}), ("pex", {"ranks": 3}), ("rex", {"ranks": 6}), ("ipex", {"scheduler": "threads"})]
+    asked = [("hex", {}), ("pex", {"ranks": 3}), ("rex", {"ranks": 6}), ("ipex", {"ranks": 6, "scheduler": "threads"})]
     for name, options in asked:
         with pytest.raises(ScheduleError, match=f"{name}.*(gen|pex-gen)") as caught:
             job_of(field, name, **options)

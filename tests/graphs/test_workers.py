@@ -24,7 +24,7 @@ from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, within
 from tests.small import CODECS, make
 
 MEMORY = "40MiB"
-METHODS = ("independent", "two-phase", "staged")
+METHODS = ("independent", "two-phase", "assembled", "staged")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays.errors import LayoutError
 from oocarrays.mapping.layouts.distribution import GenBlock
 
 
@@ -11,3 +13,8 @@ def test_even_blocks_cover_the_axis_once_and_differ_by_one(extent: int, ranks: i
     blocks = GenBlock.even(extent, ranks)
     assert [i for rank in range(ranks) for i in blocks.part(rank)] == list(range(extent))
     assert max(blocks.sizes) - min(blocks.sizes) <= 1
+
+
+def test_an_axis_is_not_cut_for_more_ranks_than_there_can_be() -> None:
+    with pytest.raises(LayoutError, match="are more than the 65536 that a layout can have"):
+        GenBlock.even(7, 10**400)

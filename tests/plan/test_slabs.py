@@ -51,23 +51,28 @@ def planned(shape: tuple[int, ...], chunks: tuple[int, ...], **options: Any) -> 
 @given(asked())
 def test_slabs_cover_the_array_once_and_windows_what_is_around(case: tuple) -> None:
     shape, options = case
-    plan = planned(shape, **options)
+    check_covers(planned(shape, **options))
+
+
+def check_covers(plan: SlabPlan) -> None:
+    """Every element is of one slab, and each window is put together of what is around it, each place once."""
+    shape, depth = plan.shape, plan.depth
     seen = np.zeros(shape, int)
     numbers = np.arange(seen.size).reshape(shape)
-    wide = padded(numbers, options["depth"], -1 if options["boundary"] == 7 else options["boundary"])
+    wide = padded(numbers, depth, -1 if plan.boundary == 7 else plan.boundary)
     for slab in plan.all_slabs():
         seen[plan.core(slab).slices] += 1
         window, read = plan.window(slab), plan.read(slab)
         block = np.full(window.shape, -2)
         block[read.relative_to(window.lower).slices] = numbers[read.slices]
         for piece in plan.pieces(slab):
-            among = piece.elements
+            among = [np.asarray(each) for each in piece.elements]
             constant = any((each < 0).any() for each in among)
             assert (block[piece.place] == -2).all(), "what is there is given by nobody"
             block[piece.place] = -1 if constant else numbers[np.ix_(*among)]
             if piece.owner:
                 assert all(a.min() in b for a, b in zip(among, plan.read(piece.owner).axes, strict=True))
-        beyond = (0,) * len(shape) if options["boundary"] == "none" else options["depth"]
+        beyond = (0,) * len(shape) if plan.boundary == "none" else depth
         place = tuple(slice(a + d, b + d) for a, b, d in zip(window.lower, window.upper, beyond, strict=True))
         np.testing.assert_array_equal(block, wide[place])
     assert (seen == 1).all()

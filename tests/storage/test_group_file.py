@@ -39,7 +39,7 @@ def test_a_copy_is_the_same_to_xarray(tmp_path: Path, zarr_format: int, consolid
     Journal(target).begin("c0ffee", {})
     for name, array in file.arrays.items():
         for part in range(3):
-            copy_part(array, member_store(target, name), part, 3, at_once=4, meter=meter)
+            copy_part(array, member_store(target, name), (part, 3), at_once=4, meter=meter)
     assert unfinished_run(target) == "c0ffee"
     with pytest.raises(UnfinishedError):
         open_group(target)
@@ -62,7 +62,7 @@ def test_what_runs_left_in_an_array_is_no_part_of_it(tmp_path: Path) -> None:
     (tmp_path / "a" / "c" / PARTIAL).write_bytes(b"half of")
     there, meter = MemoryStore(), Meter()
     for target in (tmp_path / "b", there):
-        copy_part(array, target, 0, 1, at_once=2, meter=meter)
+        copy_part(array, target, (0, 1), at_once=2, meter=meter)
     expected = {
         k: v for k, v in objects(tmp_path / "a").items() if not k.startswith(".oocarrays") and "partial" not in k
     }

@@ -288,6 +288,21 @@ def spoil(store: Any, key: str, fault: str) -> None:
         sync(store.set(key, type(buffer).from_bytes(bytes(data[:-1] if fault == "cut short" else data))))
 
 
+def test_a_journal_that_cannot_be_removed_is_told_of_and_swept_later(s3: S3, library: str) -> None:
+    source, target = make(s3, s3.url("unswept-source")), s3.url(f"unswept-{library}")
+    with dask.config.set({"oocarrays.retries": 1}):
+        job = plan(s3, source, target, overwrite=True)
+        s3.tell(fault="503", times=1000, match="DELETE |POST .*delete")
+        with pytest.warns(RuntimeWarning, match=rf"unswept-{library} is finished, and .oocarrays in it is left"):
+            job.run()
+    s3.tell()
+    np.testing.assert_array_equal(ooc.open_array(target, storage_options=s3.options)[...], DATA)
+    assert s3.keys(f"unswept-{library}/.oocarrays/")
+    with pytest.raises(ooc.errors.NotFoundError, match="nothing to resume"):
+        ooc.resume(target, storage_options=s3.options)
+    assert not s3.keys(f"unswept-{library}/.oocarrays/")
+
+
 @pytest.mark.parametrize("fault", ["source", "removed", "cut short", "flipped"])
 def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, library: str, fault: str) -> None:
     name = f"looked-{library}-{fault.replace(' ', '-')}"

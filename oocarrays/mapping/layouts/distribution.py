@@ -18,6 +18,9 @@ from oocarrays.mapping.given import whole, wholes
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
 
+MOST_RANKS = 2**16
+"""Ranks of a layout or of an exchange, at most: each is asked what it holds and sends, and has tasks of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -94,8 +97,16 @@ class GenBlock:
 
     @classmethod
     def even(cls, extent: int, ranks: int) -> GenBlock:
-        """Blocks of as equal a length as can be, the longer ones first."""
+        """Cut an axis in blocks of as equal a length as can be, the longer ones first.
+
+        Raises
+        ------
+        LayoutError
+            Where there are more ranks than a layout can have.
+        """
         extent, ranks = whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)
+        if ranks > MOST_RANKS:
+            raise LayoutError(f"ranks={ranks} are more than the {MOST_RANKS} that a layout can have")
         size, longer = divmod(extent, ranks)
         return cls(tuple(size + (rank < longer) for rank in range(ranks)))
 

@@ -13,11 +13,8 @@ from collections.abc import Sequence
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.given import whole, wholes
-from oocarrays.mapping.layouts.distribution import Collapsed, Distribution, GenBlock
+from oocarrays.mapping.layouts.distribution import MOST_RANKS, Collapsed, Distribution, GenBlock
 from oocarrays.mapping.layouts.hpf import written
-
-MOST_RANKS = 2**16
-"""Ranks of a layout or of an exchange, at most: each is asked what it holds and sends, and has tasks of its own."""
 
 
 def process_grid(

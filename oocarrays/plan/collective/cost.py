@@ -11,7 +11,7 @@ and Choudhary 1993, section 3; Thakur 1995, section 6.6.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.memory import Memory
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.read import BUFFER_BYTES as SECTION_BYTES
 from oocarrays.plan.sections.read import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, decoding_bytes, gap_bytes
@@ -62,21 +63,6 @@ class Means:
     """What reading takes of what has been looked at: many sets of aggregators read the same boxes, and many boxes lie
     alike in their chunks."""
 
-    @property
-    def budget(self) -> int:
-        """Bytes that each process may hold."""
-        return self.resources.budget
-
-    @property
-    def costs(self) -> Costs:
-        """Seconds that each kind of work takes."""
-        return self.resources.costs
-
-    @property
-    def on_workers(self) -> bool:
-        """Whether ranks are on workers of a cluster."""
-        return self.resources.workers is not None
-
 
 # ---------------------------------------------------------------------- what each holds
 
@@ -84,7 +70,7 @@ class Means:
 def _lanes(plan: CollectivePlan, means: Means) -> int:
     """Tasks that read at one time in this process."""
     tasks = sum(bool(boxes) for each in plan.rounds for boxes in each) or plan.ranks
-    return max(min(tasks, means.costs.cores), 1)
+    return max(min(tasks, means.resources.costs.cores), 1)
 
 
 def _workspace(stored: Stored, means: Means) -> int:
@@ -94,22 +80,21 @@ def _workspace(stored: Stored, means: Means) -> int:
     return kept + (decoding_bytes(stored) if stored.coded else ranges)
 
 
-def fixed_bytes(plan: CollectivePlan, means: Means) -> int:
-    """Bytes that are held whatever a round reads: parts, and what reading needs."""
-    if not means.on_workers:
-        return sum(plan.part_bytes) + _lanes(plan, means) * _workspace(plan.stored, means)
+def memory(plan: CollectivePlan, means: Means) -> Memory:
+    """Say what this process holds, or the worker that holds most."""
     here = means.resources.ranks_of_a_process(plan.ranks)
-    return sum(sorted(plan.part_bytes)[-here:]) + here * _workspace(plan.stored, means)
-
-
-def _held(plan: CollectivePlan, means: Means) -> int:
-    """Bytes that this process holds, or the worker that holds most."""
-    if not means.on_workers:
-        return fixed_bytes(plan, means) + _lanes(plan, means) * plan.round_bytes
+    lanes = here if means.resources.on_workers else _lanes(plan, means)
+    fixed = Memory.of(parts=sum(sorted(plan.part_bytes)[-here:]), reading=lanes * _workspace(plan.stored, means))
+    if plan.method == "independent":
+        return fixed
+    if not means.resources.on_workers:
+        return fixed + Memory.of(rounds=lanes * plan.round_bytes)
     at_once = min(AHEAD, len(plan.rounds))
-    rounds = (at_once + 1) * plan.round_bytes  # one that is still being let go
-    here = means.resources.ranks_of_a_process(plan.ranks)
-    return fixed_bytes(plan, means) + here * (rounds + _messages(plan, at_once) * plan.stored.itemsize)
+    each = Memory.of(
+        rounds=(at_once + 1) * plan.round_bytes,  # one that is still being let go
+        messages=_messages(plan, at_once) * plan.stored.itemsize,
+    )
+    return fixed + each * here
 
 
 def _messages(plan: CollectivePlan, at_once: int) -> int:
@@ -137,7 +122,7 @@ class _Reads(NamedTuple):
 
 def _reads(plan: CollectivePlan, means: Means) -> _Reads:
     """Count the reads of each rank: whole chunks where they are coded, and ranges where that can be."""
-    stored, costs, chunks = plan.stored, means.costs, np.array(plan.chunks_read, np.int64)
+    stored, costs, chunks = plan.stored, means.resources.costs, np.array(plan.chunks_read, np.int64)
     if stored.coded:
         request = costs.request_seconds if stored.local else costs.store_request_seconds
         decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
@@ -165,10 +150,10 @@ def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
         plan = SectionPlan(
             stored=stored,
             axes=axes,
-            gap=gap_bytes("auto", stored, means.costs, means.resources.requests),
+            gap=gap_bytes("auto", stored, means.resources.costs, means.resources.requests),
             buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
             packed=packed and stored.local,
-            costs=means.costs,
+            costs=means.resources.costs,
         )
         means.known[key] = _Price(plan.requests, plan.asked_bytes, plan.seconds)
     return means.known[key]
@@ -183,7 +168,7 @@ def _in_chunks(taken: Taken, chunk: int) -> tuple[int, int, int] | bytes:
 
 def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
     """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
-    stored, costs = plan.stored, means.costs
+    stored, costs = plan.stored, means.resources.costs
     read_bytes = float(reads.asked.sum()) * costs.stored_ratio(stored)
     if not stored.remote:
         distinct = stored.nbytes * costs.stored_ratio(stored)
@@ -197,52 +182,48 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
     return max(float(each.max(initial=0)), float(each.sum()) / costs.cores)
 
 
-def independent_price(plan: CollectivePlan, means: Means) -> CountedAlternative:
-    """Price the way in which each rank reads its own."""
-    stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
+def _seconds_alone(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
+    """Seconds by the clock in which each rank reads its own."""
+    costs = means.resources.costs
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
-    overhead = costs.graph_seconds if means.on_workers else plan.ranks * costs.task_seconds
-    here = means.resources.ranks_of_a_process(plan.ranks)
-    lanes = here if means.on_workers else min(plan.ranks, costs.cores)
-    seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
-    parts = sum(sorted(plan.part_bytes)[-here:])
-    return _price(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
+    overhead = costs.graph_seconds if means.resources.on_workers else plan.ranks * costs.task_seconds
+    return max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
 
 
-def two_phase_price(plan: CollectivePlan, means: Means) -> CountedAlternative:
-    """Price the way in which some ranks read for all, and send."""
-    costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
+def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
+    """Seconds by the clock in which some ranks read for all, and send."""
+    costs, parts = means.resources.costs, np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
-    if means.on_workers:
+    if means.resources.on_workers:
         overhead = _exchange_seconds(plan, costs) + costs.graph_seconds
         processor = _at_once(reads.seconds, costs) + _at_once(filled, costs)
     else:
         tasks = sum(bool(boxes) for each in plan.rounds for boxes in each)
         overhead = tasks * costs.task_seconds + 2 * plan.ranks * SMALL_TASK_SECONDS
         processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
-    seconds = max(processor, _device_seconds(plan, means, reads)) + overhead
-    return _price(plan, reads, means, held=_held(plan, means), seconds=seconds)
+    return max(processor, _device_seconds(plan, means, reads)) + overhead
 
 
-def _price(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> CountedAlternative:
-    stored, together = plan.stored, plan.method == "two-phase"
-    traffic = Traffic(
-        read_requests=int(reads.requests.sum()),
-        read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
-        decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
-        messages=plan.messages,
-        exchanged_bytes=plan.exchanged_bytes,
-    )
-    return CountedAlternative(
+def priced(plan: CollectivePlan, means: Means) -> CollectivePlan:
+    """Add to a plan what it takes, and what is held meanwhile."""
+    stored, reads, held, together = plan.stored, _reads(plan, means), memory(plan, means), plan.method == "two-phase"
+    price = CountedAlternative(
         name=plan.method,
         ranks=len(plan.aggregators),
-        seconds=seconds,
-        peak_bytes=held,
+        seconds=(_seconds_together if together else _seconds_alone)(plan, reads, means),
+        peak_bytes=held.nbytes,
         reason="",
-        traffic=traffic,
+        traffic=Traffic(
+            read_requests=int(reads.requests.sum()),
+            read_bytes=int(reads.asked.sum() * means.resources.costs.stored_ratio(stored)),
+            decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
+            messages=plan.messages,
+            exchanged_bytes=plan.exchanged_bytes,
+        ),
         rounds=len(plan.rounds) if together else 1,
         domains=plan.partition if together else None,
     )
+    return replace(plan, price=price, memory=held)
 
 
 def _exchange_seconds(plan: CollectivePlan, costs: Costs) -> float:

@@ -31,6 +31,7 @@ from oocarrays.plan.collective.rounds import Cutting
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.memory import Memory
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
 
@@ -129,6 +130,8 @@ class CollectivePlan:
     """Every way that was looked at, the cheapest first; the one that was taken is ``price``."""
     price: CountedAlternative | None = field(default=None, compare=False, repr=False)
     """What this takes."""
+    memory: Memory = field(default=Memory(), compare=False, repr=False)
+    """Held by this process at one time, at most, or by the worker that holds most."""
 
     @property
     def ranks(self) -> int:

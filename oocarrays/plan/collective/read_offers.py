@@ -25,7 +25,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.alternative import TAKEN, CountedAlternative, slower, too_large
-from oocarrays.plan.collective.cost import Means, fixed_bytes, independent_price, two_phase_price
+from oocarrays.plan.collective.cost import Means, priced
 from oocarrays.plan.collective.domains import Deal, Dealing, Partition, spaced
 from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
@@ -125,8 +125,8 @@ def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None
     for part, worker in zip(parts, spread(len(parts), range(means.resources.workers or 1)), strict=True):
         there[worker] += part
     least = max(there.values())
-    if least > means.budget:
-        raise BudgetError(means.budget, least, "this collective read")
+    if least > means.resources.budget:
+        raise BudgetError(means.resources.budget, least, "this collective read")
 
 
 def _cheapest(plans: Sequence[CollectivePlan], budget: int) -> CollectivePlan:
@@ -205,7 +205,7 @@ def _plans(
     aggregators where requests conform, unless they are asked for."""
     if "independent" in methods:
         plan = independent(stored, table.requests, workers=means.resources.workers, table=table)
-        yield (alone := replace(plan, price=independent_price(plan, means)))
+        yield (alone := priced(plan, means))
         if _conforms(alone, means):
             return
     for number, some in enumerate(sets if "two-phase" in methods else []):
@@ -216,7 +216,11 @@ def _plans(
 def _conforms(alone: CollectivePlan, means: Means) -> bool:
     """Whether no chunk is wanted by two ranks, and none wants far more than its share: nothing is gained together."""
     even = UNEVEN * ceil_div(sum(alone.chunks_read), alone.ranks)
-    return not alone.table.are_shared and max(alone.chunks_read) <= even and _price(alone).peak_bytes <= means.budget
+    return (
+        not alone.table.are_shared
+        and max(alone.chunks_read) <= even
+        and _price(alone).peak_bytes <= means.resources.budget
+    )
 
 
 def _fitted(
@@ -235,10 +239,10 @@ def _fitted(
             table=table,
         )
         best = _ordered(plan, means)
-        if _price(best).peak_bytes <= means.budget or buffer_bytes <= least:
+        if _price(best).peak_bytes <= means.resources.budget or buffer_bytes <= least:
             break
-        fixed = fixed_bytes(best, means)
-        left = max(means.budget - fixed, 0) / max(_price(best).peak_bytes - fixed, 1)
+        fixed = best.memory["parts"] + best.memory["reading"]
+        left = max(means.resources.budget - fixed, 0) / max(_price(best).peak_bytes - fixed, 1)
         buffer_bytes = max(int(best.round_bytes * left), least)
     return best
 
@@ -252,19 +256,17 @@ def _least_buffer(stored: Stored, table: AccessTable) -> int:
 def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
     the budget."""
-    best = _priced(plan, means.schedule if isinstance(means.schedule, Schedule) else None, means)
-    if means.schedule != "auto" or _price(best).peak_bytes <= means.budget:
+    best = priced(replace(plan, schedule=means.schedule if isinstance(means.schedule, Schedule) else None), means)
+    if means.schedule != "auto" or _price(best).peak_bytes <= means.resources.budget:
         return best
     return min(best, _in_steps(plan, means), key=lambda each: _price(each).peak_bytes)
-
-
-def _priced(plan: CollectivePlan, schedule: Schedule | None, means: Means) -> CollectivePlan:
-    ordered = replace(plan, schedule=schedule)
-    return replace(ordered, price=two_phase_price(ordered, means))
 
 
 def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """The same plan with the cheapest order in which a rank has one partner at a time."""
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
-    return _priced(plan, cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.costs)), means)
+    return priced(
+        replace(plan, schedule=cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.resources.costs))),
+        means,
+    )

@@ -30,6 +30,7 @@ from oocarrays.plan.collective.domains import Domain, Partition
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.memory import Holding, Memory
 
 Method = Literal["independent", "two-phase"]
 AHEAD = 2
@@ -39,7 +40,7 @@ BUFFER_BYTES = 2**26
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectiveWritePlan:
+class CollectiveWritePlan(Holding):
     """One collective write.
 
     >>> from oocarrays.plan.collective.write_offers import plan_collective_write
@@ -175,21 +176,21 @@ class CollectiveWritePlan:
         return sum(each.messages for each in rounds), sum(each.sent_bytes for each in rounds)
 
     @property
-    def rank_bytes(self) -> int:
-        """Bytes that a rank holds at most, beside its part: messages, and the chunk that it makes of them."""
-        stored = self.stored
-        making = stored.chunk_bytes + stored.encode_workspace + stored.decode_workspace + stored.travel_bytes
-        if self.schedule is None or not len(self.sent):
-            return making * self.at_once
-        come, goes = self.sent.sum(axis=1).max(), self.sent.max()
-        forwarded = max(Exchange.of(self.schedule, sizes).buffer_bytes for sizes in self.sent)
-        return making * self.at_once + min(AHEAD, len(self.sent)) * int(come) + int(goes) + forwarded
+    def memory(self) -> Memory:
+        """Held by this process at most, or by each worker, beside the parts."""
+        return self._of_rank * (self.threads if self.processes is None else ceil_div(self.ranks, self.processes))
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that this process holds at most, or each worker, beside the parts."""
-        here = self.threads if self.processes is None else ceil_div(self.ranks, self.processes)
-        return here * self.rank_bytes
+    def _of_rank(self) -> Memory:
+        """Held by a rank at most, beside its part: messages, and the chunk that it makes of them."""
+        stored = self.stored
+        codecs = stored.encode_workspace + stored.decode_workspace + stored.travel_bytes
+        making = Memory.of(chunks=stored.chunk_bytes * self.at_once, codecs=codecs * self.at_once)
+        if self.schedule is None or not len(self.sent):
+            return making
+        come, goes = self.sent.sum(axis=1).max(), self.sent.max()
+        forwarded = max(Exchange.of(self.schedule, sizes).buffer_bytes for sizes in self.sent)
+        return making + Memory.of(messages=min(AHEAD, len(self.sent)) * int(come) + int(goes), forwarded=forwarded)
 
     def __repr__(self) -> str:
         traffic = self.traffic

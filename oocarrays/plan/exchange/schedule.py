@@ -20,7 +20,7 @@ import numpy as np
 
 from oocarrays.errors import ScheduleError
 from oocarrays.mapping.given import whole
-from oocarrays.mapping.layouts.process_grid import MOST_RANKS
+from oocarrays.mapping.layouts.distribution import MOST_RANKS
 
 IDLE = -1
 """The destination of a rank that sends nothing in a step."""

@@ -33,6 +33,7 @@ from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.partitions import Partitions, partitions
 from oocarrays.plan.limits import check_count
+from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.read import BUFFER_BYTES, SectionPlan, gap_bytes
 
@@ -61,7 +62,7 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesPlan:
+class FilesPlan(Holding):
     """Everything that a scatter or a gather will do."""
 
     way: Way
@@ -86,6 +87,8 @@ class FilesPlan:
     """Workers of the cluster that it is made for; None for threads of one process."""
     costs: Costs
     """What things take."""
+    room: int = 1
+    """Chunks of the global file in a round, at most: with it, rounds are cut again as they were."""
 
     @property
     def ranks(self) -> int:
@@ -117,8 +120,8 @@ class FilesPlan:
     # ------------------------------------------------------------------ what it costs
 
     @cached_property
-    def peak_bytes(self) -> int:
-        """Bytes that a process holds at one time, at most.
+    def memory(self) -> Memory:
+        """Held by a process at one time, at most.
 
         Between threads, what all ranks have of a box, as messages and once more as it is read or written; on a worker
         that for each of its ranks, beside what its domains have for all. And a chunk in hand on both sides.
@@ -127,11 +130,12 @@ class FilesPlan:
         most = [[np.diff(places) for places in along] for along in self._places]
         every = math.prod(int(np.sum(along, axis=0).max(initial=0)) for along in most)
         one = math.prod(max(int(each.max(initial=0)) for each in along) for along in most)
-        held = 2 * every
+        domains, messages = every, every
         if self.processes:
-            held = min(there * self._domain, every) + 2 * min(there * one, every)
+            domains, messages = min(there * self._domain, every), 2 * min(there * one, every)
         forwarded = max((each.buffer_bytes for each in self._forwarded), default=0)
-        return UNDER_WAY * held * self.whole.itemsize + there * (forwarded + self._in_hand)
+        rounds = Memory.of(domains=domains, messages=messages) * (UNDER_WAY * self.whole.itemsize)
+        return rounds + Memory.of(forwarded=forwarded, chunks=self._in_hand) * there
 
     @property
     def _in_hand(self) -> int:
@@ -327,8 +331,15 @@ def plan_files(
     layout: Layout,
     depth: Depth,
     resources: Resources,
+    *,
+    room: int | None = None,
 ) -> FilesPlan:
     """Choose rounds that fit a budget: as few as can be.
+
+    Parameters
+    ----------
+    room : int, optional
+        Chunks of the global file in a round, at most; fewer, where so many do not fit.
 
     Raises
     ------
@@ -340,14 +351,14 @@ def plan_files(
         Where there are more rounds than can be run.
     """
     order = schedule_for(resources.order, layout.ranks)
-    room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
+    room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes) if room is None else room
     while True:
         rounds = partitions(whole.grid, max(room, 1))
         check_count(_tasks(rounds.box.count, layout.ranks), f"this {way}", "give larger chunks")
         plan = FilesPlan(
             way=way, whole=whole, local=local, grids=tuple(grids), layout=layout, depth=depth,
             rounds=rounds, schedule=order, budget=resources.budget, processes=resources.workers,
-            costs=resources.costs,
+            costs=resources.costs, room=max(room, 1),
         )  # fmt: skip
         if plan.peak_bytes <= plan.budget:
             return plan

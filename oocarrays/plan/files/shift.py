@@ -26,6 +26,7 @@ from oocarrays.plan.cost import Costs, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
+from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.sections.read import BUFFER_BYTES, SectionPlan, gap_bytes
 from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
 
@@ -36,7 +37,7 @@ Way = Literal["direct", "replace"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShiftPlan:
+class ShiftPlan(Holding):
     """Everything that a shift of local array files will do."""
 
     halos: Halos
@@ -205,16 +206,19 @@ class ShiftPlan:
         )
 
     @cached_property
-    def peak_bytes(self) -> int:
-        """Bytes that a process holds at one time, at most: what its ranks send and get, their halos, and what reading
-        one border and writing one halo needs."""
+    def memory(self) -> Memory:
+        """Held by a process at one time, at most: what its ranks send and get, their halos, and what reading one border
+        and writing one halo needs."""
+        ranks = range(self.ranks)
         if self.processes is None:
-            held = sum(map(self._packed, range(self.ranks)))
-            return held * self.itemsize + sum(map(self._in_hand, range(self.ranks)))
-        there = ceil_div(self.ranks, self.processes)
-        most = max((self._packed(rank) + self._come(rank) for rank in range(self.ranks)), default=0)
-        forwarded = self.exchange.buffer_bytes
-        return there * (most * self.itemsize + forwarded + max(map(self._in_hand, range(self.ranks)), default=0))
+            messages, in_hand = sum(map(self._packed, ranks)), sum(map(self._in_hand, ranks))
+            return Memory.of(messages=messages * self.itemsize, in_hand=in_hand)
+        each = Memory.of(
+            messages=max((self._packed(rank) + self._come(rank) for rank in ranks), default=0) * self.itemsize,
+            forwarded=self.exchange.buffer_bytes,
+            in_hand=max(map(self._in_hand, ranks), default=0),
+        )
+        return each * ceil_div(self.ranks, self.processes)
 
     def _packed(self, rank: int) -> int:
         """Elements that a rank packs for all."""

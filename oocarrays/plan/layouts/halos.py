@@ -31,6 +31,7 @@ from oocarrays.mapping.layouts.local import Depth, check_depth
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, index_of, lengths
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.memory import Holding, Memory
 
 Place = tuple[Any, ...]
 """A numpy index that gives a view."""
@@ -229,7 +230,7 @@ def frame(outer: Section, inner: Section) -> list[Section]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HaloPlan:
+class HaloPlan(Holding):
     """An exchange of borders in memory: what travels, and what a rank holds meanwhile."""
 
     halos: Halos
@@ -263,13 +264,14 @@ class HaloPlan:
         return int(self.halos.sent().sum()) * self.itemsize
 
     @property
-    def peak_bytes(self) -> int:
-        """The most bytes that one rank holds: its part, what it sees, and a message each way."""
-        sent = self.halos.sent()
-        held = np.array([self.halos.layout.local_size(rank) for rank in range(self.ranks)]) + self.halos.seen_sizes()
-        if self.schedule is not None:
-            held = held + sent.max(axis=0) + sent.max(axis=1)
-        return int(held.max(initial=0)) * self.itemsize
+    def memory(self) -> Memory:
+        """Held by the rank that holds most: its part, what it sees, and a message each way."""
+        sent, seen = self.halos.sent(), self.halos.seen_sizes()
+        parts = np.array([self.halos.layout.local_size(rank) for rank in range(self.ranks)])
+        messages = np.zeros_like(seen) if self.schedule is None else sent.max(axis=0) + sent.max(axis=1)
+        most = int((parts + seen + messages).argmax())
+        held = Memory.of(part=int(parts[most]), seen=int(seen[most]), messages=int(messages[most]))
+        return held * self.itemsize
 
     @property
     def order(self) -> str:

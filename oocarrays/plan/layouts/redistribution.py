@@ -30,7 +30,8 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.layouts.assembly import own_seconds
 from oocarrays.plan.layouts.runs import formula
-from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.plan.layouts.transfer import Transfer, Work
+from oocarrays.plan.memory import Memory, largest
 
 __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]
 
@@ -112,10 +113,17 @@ class Redistribution:
             Bytes that a schedule needs beside, where it forwards data: L · P / 2 for REX, L · r for IPEX, with
             messages of L bytes (Thakur 1995, 4.2.3 and 4.2.4).
         """
+        return self.memory(rank).nbytes + buffers
+
+    def memory(self, rank: int | None = None) -> Memory:
+        """Say what ``rank``, or the rank with the most, holds at one time at most: see `peak_bytes`."""
         chosen = slice(None) if rank is None else slice(rank, rank + 1)
-        works = [transfer.work for transfer in self.transfers] or [Transfer(self.source, self.target).work]
-        elements = (2 * (work.held + work.due - work.kept) if self.transfers else work.held for work in works)
-        return max(int(each[chosen].max(initial=0)) for each in elements) * self.itemsize + buffers
+        if not self.transfers:
+            return (
+                Memory.of(parts=int(Transfer(self.source, self.target).work.held[chosen].max(initial=0)))
+                * self.itemsize
+            )
+        return largest(*(_held(transfer.work, chosen) for transfer in self.transfers)) * self.itemsize
 
     def reversed(self) -> Redistribution:
         """Return the way back by the same transfers, with their sides swapped: it uses what this one has computed."""
@@ -224,6 +232,15 @@ def plan_redistribution(
         offers=tuple(offers),
         costs=costs,
     )
+
+
+def _held(work: Work, chosen: slice) -> Memory:
+    """Elements in a transfer of the one of some ranks that holds most: before, afterwards, and messages each way."""
+    parts, messages = (work.held + work.due)[chosen], (work.held + work.due - 2 * work.kept)[chosen]
+    if not len(parts):
+        return Memory()
+    most = int((parts + messages).argmax())
+    return Memory.of(parts=int(parts[most]), messages=int(messages[most]))
 
 
 def _reversed(price: Price) -> Price:

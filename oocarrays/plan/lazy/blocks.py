@@ -22,6 +22,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
+from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, at_least, nothing_to_move, plan_rechunk
 from oocarrays.plan.resources import Resources
@@ -98,7 +99,7 @@ def plan_blocks(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlocksPlan:
+class BlocksPlan(Holding):
     """Everything that writing a lazy array will do."""
 
     blocks: BlockLengths
@@ -128,17 +129,18 @@ class BlocksPlan:
         return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
 
     @property
-    def held_bytes(self) -> int:
+    def memory(self) -> Memory:
+        """Held by us in a process at one time, at most."""
+        writing = Memory.of(chunks=self._of_block * min(self.threads, self.count))
+        return largest(writing, self.rechunk.memory)
+
+    @property
+    def _of_block(self) -> int:
         """Bytes that writing one block holds beside it."""
         chunk = self.stored
         if self.aligned:
             return chunk.chunk_bytes + chunk.encode_workspace + chunk.behind_workspace
         return min(self.block_bytes, chunk.chunk_bytes)
-
-    @property
-    def peak_bytes(self) -> int:
-        """Bytes that we hold at one time in a process, at most."""
-        return max(self.held_bytes * min(self.threads, self.count), self.rechunk.peak_bytes)
 
     @property
     def scratch_bytes(self) -> int:
@@ -197,7 +199,7 @@ def _intervals(lengths: tuple[int, ...]) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetPlan:
+class DatasetPlan(Holding):
     """Everything that writing the lazy arrays of a dataset will do: all blocks, then one array after the other."""
 
     arrays: tuple[tuple[str, BlocksPlan], ...]
@@ -223,9 +225,9 @@ class DatasetPlan:
         return max((plan.threads for _, plan in self.arrays), default=1)
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that we hold at one time in a process, at most."""
-        return max((plan.peak_bytes for _, plan in self.arrays), default=0)
+    def memory(self) -> Memory:
+        """Held by us in a process at one time, at most."""
+        return largest(*(plan.memory for _, plan in self.arrays))
 
     @property
     def scratch_bytes(self) -> int:

@@ -29,6 +29,7 @@ from oocarrays.plan.alternative import TAKEN, CountedAlternative
 from oocarrays.plan.cost import Costs, Traffic, speed
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.grouping import Grouping, grouping, groupings, singly
+from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.read import BUFFER_BYTES, IN_FLIGHT
 from oocarrays.plan.sections.requests import Line
@@ -45,7 +46,7 @@ MOST_TILE_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LazyReadsPlan:
+class LazyReadsPlan(Holding):
     """How the blocks of a lazy array are read."""
 
     stored: Stored
@@ -99,17 +100,22 @@ class LazyReadsPlan:
         return math.prod(map(_longest, self.blocks, self.groups)) * self.stored.itemsize
 
     @property
-    def task_bytes(self) -> int:
-        """Bytes that one task holds at most: what it hands out, and what reading takes beside that."""
+    def task_memory(self) -> Memory:
+        """Held by one task at most: what it hands out, and what reading takes beside that."""
         tile = _tile_bytes(self.tile, self.stored)
         if self.method == "scratch":
-            return through_scratch_bytes(self.stored, self.block_bytes, tile)
-        return reading_bytes(self.stored, self.group_bytes, tile if self.method == "groups" else 0)
+            return through_scratch_memory(self.stored, self.block_bytes, tile)
+        return reading_memory(self.stored, self.group_bytes, tile if self.method == "groups" else 0)
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that a process holds at one time: its tasks, and one whose blocks are still being taken."""
-        return self.task_bytes * (self.threads + 1)
+    def task_bytes(self) -> int:
+        """Bytes that one task holds at most."""
+        return self.task_memory.nbytes
+
+    @property
+    def memory(self) -> Memory:
+        """Held by a process at one time: its tasks, and one whose blocks are still being taken."""
+        return self.task_memory * (self.threads + 1)
 
     @property
     def scratch_bytes(self) -> int:
@@ -255,7 +261,7 @@ class _Problem:
         return _Way(
             method="groups" if together else "blocks",
             groups=tuple(each.groups for each in groupings),
-            task_bytes=reading_bytes(stored, held, _tile_bytes(self.tile, stored) if together else 0),
+            task_bytes=reading_memory(stored, held, _tile_bytes(self.tile, stored) if together else 0).nbytes,
             requests=runs,
             read_bytes=read,
             seconds=self._seconds(visits, runs, read, copied, count) + costs.task_seconds * count * together,
@@ -273,7 +279,7 @@ class _Problem:
         return _Way(
             method="scratch",
             groups=alone.groups,
-            task_bytes=through_scratch_bytes(stored, self._block_bytes(), _tile_bytes(self.tile, stored)),
+            task_bytes=through_scratch_memory(stored, self._block_bytes(), _tile_bytes(self.tile, stored)).nbytes,
             requests=visits,
             read_bytes=read,
             seconds=copying + device + pieces,
@@ -330,14 +336,16 @@ def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False)
     return turned_back(tile, stored.order)
 
 
-def reading_bytes(stored: Stored, held: int, tile: int = 0) -> int:
-    """Bytes of what is read, of a tile of it, and of a chunk that is decoded or the buffers of a sieve."""
-    return held + tile + (stored.chunk_bytes + stored.decode_workspace if stored.coded else min(SIEVE_BYTES, held))
+def reading_memory(stored: Stored, held: int, tile: int = 0) -> Memory:
+    """Held while blocks are read: these, a tile of them, and a chunk that is decoded or the buffers of a sieve."""
+    beside = stored.chunk_bytes + stored.decode_workspace if stored.coded else min(SIEVE_BYTES, held)
+    return Memory.of(blocks=held, tile=tile, reading=beside)
 
 
-def through_scratch_bytes(stored: Stored, block: int, tile: int) -> int:
-    """Bytes of a task that copies a tile, piece by piece; or of one that reads a block out of the copy."""
-    return max(reading_bytes(stored, tile) + min(tile, block), block + min(SIEVE_BYTES, block))
+def through_scratch_memory(stored: Stored, block: int, tile: int) -> Memory:
+    """Held by a task that copies a tile, piece by piece; or by one that reads a block out of the copy."""
+    copying = reading_memory(stored, tile) + Memory.of(blocks=min(tile, block))
+    return largest(copying, Memory.of(blocks=block, reading=min(SIEVE_BYTES, block)))
 
 
 def _tile_bytes(tile: tuple[int, ...], stored: Stored) -> int:

@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from oocarrays.errors import JournalError
+from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.plan import RechunkPlan
 
 NOT_FINITE = ("inf", "-inf", "nan")
@@ -66,6 +67,8 @@ def from_json(data: Any) -> RechunkPlan:
 
 
 def _written(value: Any) -> Any:
+    if isinstance(value, Memory):
+        return value.nbytes
     if is_dataclass(value):
         return {_key(field): _written(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
@@ -80,6 +83,8 @@ def _written(value: Any) -> Any:
 def _read(hint: Any, data: Any, where: str) -> Any:
     """The value of type ``hint`` that ``data`` stands for, at the place ``where``."""
     origin = get_origin(hint)
+    if hint is Memory:
+        return Memory.of(in_all=_read(int, data, where))
     if is_dataclass(hint):
         return _read_fields(hint, data, where)
     if origin is tuple:

@@ -15,15 +15,25 @@ from `overlap`; nothing is enumerated.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import groupby, product
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap
+from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk.candidates import BASE_BYTES, MIB, REQUESTS, TASK_BYTES, Problem, copied_runs
+from oocarrays.plan.rechunk.candidates import (
+    BASE_BYTES,
+    MIB,
+    REQUESTS,
+    TASK_BYTES,
+    Counted,
+    Problem,
+    Shape,
+    copied_runs,
+)
 from oocarrays.plan.rechunk.passes import Pass
 
 STAGE_BYTES = 4 * MIB
@@ -39,7 +49,7 @@ def can_assemble(target: Stored) -> bool:
     return target.local and not target.made
 
 
-def assembled_passes(problem: Problem) -> Iterator[Pass]:
+def assembled_passes(problem: Problem) -> Iterator[Counted]:
     """Every box of source chunks that is worth a look, counted; none where the target is not stored plain."""
     if not can_assemble(problem.target):
         return
@@ -59,14 +69,18 @@ def _requests(problem: Problem) -> list[int]:
 
 def _fixed(problem: Problem) -> int:
     """Bytes that a process holds whatever its ranks do."""
-    counters = 0 if problem.on_workers else problem.target.grid.count * COUNTER_BYTES
-    return BASE_BYTES + problem.source.index_workspace + counters
+    return BASE_BYTES + problem.source.index_workspace + _counters(problem)
+
+
+def _counters(problem: Problem) -> int:
+    """Bytes of what a process knows of the target's chunks."""
+    return 0 if problem.resources.on_workers else problem.target.grid.count * COUNTER_BYTES
 
 
 def _workspace(problem: Problem, requests: int) -> int:
     """Bytes that a rank needs to read, beside its box."""
     source = problem.source
-    pages = source.chunk_bytes if problem.on_workers and source.coded else 0
+    pages = source.chunk_bytes if problem.resources.on_workers and source.coded else 0
     return source.decode_workspace + requests * source.travel_bytes + pages
 
 
@@ -84,68 +98,57 @@ def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
 def _lengths(count: int, source: int, target: int, *, fine: bool) -> list[int]:
     """Chunks of a box along one axis: one, those of a target chunk, and more of these.
 
-    >>> _lengths(100, 256, 1024, fine=True)
-    [1, 4, 8, 16, 32, 64, 100]
+    >>> _lengths(100, 256, 768, fine=True)
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]
     """
     step = math.lcm(source, target) // source
     step = step if step <= count else ceil_div(target, source)
-    more = [step << bit for bit in range(0, count.bit_length(), 1 if fine else 3)]
-    return sorted({1, *(n for n in more if n < count), count})
+    more = [first << bit for first in (1, step) for bit in range(0, count.bit_length(), 1 if fine else 3)]
+    return sorted({*(n for n in more if n < count), count})
 
 
-def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Pass:
+def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
     """Count a candidate: what it moves, holds and takes."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     units = math.prod(map(ceil_div, source.grid.counts, region))
     box_bytes = math.prod(map(min, region, source.grid.counts)) * source.chunk_bytes
     order = target.order
     tile = turned_back(stage_shape(turned(_piece(problem, region), order), target.itemsize), order)
-    stage_bytes = math.prod(tile) * target.itemsize
+    stage = stage_bytes(tile, [b * s for b, s in zip(region, source.grid.chunks, strict=True)], target)
     batch = _batch(box_bytes, units, ranks)
     traffic = _traffic(problem, region, units, batch)
-    held = box_bytes + stage_bytes + _workspace(problem, requests)
+    held = box_bytes + stage + _workspace(problem, requests)
     seconds, phases = pass_seconds(
         traffic,
-        problem.costs,
+        problem.resources.costs,
         source,
         target,
         Pipeline(
             ranks=ranks,
             turns=units,
             idle=ceil_div(units, ranks) * ranks / units,
-            workers=problem.on_workers,
+            workers=problem.resources.on_workers,
             touched=ranks * held,
             synchronous=problem.resources.synchronous,
             ahead=True,
             waits=_waits(problem, units, requests),
         ),
     )
-    graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
-    return Pass(
-        source=source,
-        target=target,
+    shape = Shape(
         method="assembled",
         access="chunks",
-        ranks=ranks,
         region=region,
         split=0,
         slab=1,
         slabs=1,
         depth=1,
-        tile=tile,
-        batch=batch,
-        packed=False,
-        synchronous=problem.resources.synchronous,
-        outbox_bytes=0,
-        message_bytes=0,
+        behind=False,
         requests=requests,
-        write_behind=False,
-        read_ahead=source.local,
-        traffic=traffic,
-        peak_bytes=_fixed(problem) + graph + problem.neighbours * held,
-        seconds=seconds,
-        phases=phases,
     )
+    graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
+    each = tuple(problem.neighbours * nbytes for nbytes in (box_bytes, 0, stage, _workspace(problem, requests)))
+    process = BASE_BYTES, graph, source.index_workspace, _counters(problem)
+    return Counted(shape, process + each, seconds, phases, traffic, tile, batch, source.local)
 
 
 def _waits(problem: Problem, units: int, requests: int) -> Waits:
@@ -180,6 +183,65 @@ def stage_shape(piece: tuple[int, ...], itemsize: int, limit: int = STAGE_BYTES)
     return (*piece[:first], min(rows, piece[first]), *piece[first + 1 :])
 
 
+def stage_bytes(tile: tuple[int, ...], box: Sequence[int], target: Stored) -> int:
+    """Bytes in which pieces of a box are laid out: many small ones, or a tile of a long one.
+
+    Parameters
+    ----------
+    box : sequence of int
+        Its elements along each axis.
+    """
+    grid = target.grid
+    most = math.prod(
+        min(ceil_div(b, c) + 1, ceil_div(n, c)) * c for b, c, n in zip(box, grid.chunks, grid.shape, strict=True)
+    )
+    return max(math.prod(tile) * target.itemsize, min(STAGE_BYTES, most * target.itemsize))
+
+
+def stage_of(step: Pass) -> int:
+    """The same of a pass."""
+    box = [b * s for b, s in zip(step.unit, step.source.grid.chunks, strict=True)]
+    return stage_bytes(step.tile, box, step.target)
+
+
+Group = tuple[tuple[int, ...], tuple[int, ...], Section]
+"""The first of some target chunks, how many they are along each axis, and the part that is meant: of all the same."""
+
+
+def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
+    """What `Pass.places` tells of a unit, many at a time: as many as have so many ``elements``, or one.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> from oocarrays.plan.resources import Resources
+    >>> from oocarrays.plan.rechunk.plan import plan_rechunk
+    >>> rows, columns = (ChunkGrid.of((8, 10), chunks) for chunks in ((4, 10), (8, 3)))
+    >>> rows, columns = (Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns))
+    >>> (step,) = plan_rechunk(rows, columns, Resources(budget=2**26), method="assembled").passes
+    >>> list(groups(step, 0, 36))
+    [((0, 0), (1, 3), Section(lower=(0, 0), upper=(4, 3))), ((0, 3), (1, 1), Section(lower=(0, 0), upper=(4, 3)))]
+    """
+    for alike in product(*map(_alike, step.places_along(unit))):
+        first, counts, lower, upper = zip(*alike, strict=True) if alike else ((), (), (), ())
+        piece, at_once = Section(lower, upper), []
+        room = max(elements // max(piece.size, 1), 1)
+        for n in reversed(counts):
+            at_once.append(min(n, room))
+            room //= at_once[-1]
+        cuts = [range(0, n, step) for n, step in zip(counts, reversed(at_once), strict=True)]
+        for start in product(*cuts):
+            yield (
+                tuple(f + s for f, s in zip(first, start, strict=True)),
+                tuple(min(cut.step, n - s) for cut, n, s in zip(cuts, counts, start, strict=True)),
+                piece,
+            )
+
+
+def _alike(places: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Places along an axis with the same part of a chunk: the first, their count, and that part."""
+    alike = ([*each] for _, each in groupby(places, key=lambda place: place[1:]))
+    return [(each[0][0], len(each), *each[0][1:]) for each in alike]
+
+
 def _batch(box_bytes: int, units: int, ranks: int) -> int:
     """Boxes that one task works through."""
     enough = max(candidates.BATCH_BYTES // box_bytes, ceil_div(units, candidates.MAX_TASKS // 4), 1)
@@ -195,7 +257,7 @@ def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) 
     written = target.padded_bytes
     return Traffic(
         read_requests=count,
-        read_bytes=int(whole * problem.costs.stored_ratio(source)),
+        read_bytes=int(whole * problem.resources.costs.stored_ratio(source)),
         index_requests=source.shards * (problem.resources.workers or 1),
         decoded_bytes=whole if source.coded else 0,
         copied_bytes=source.nbytes,
@@ -210,7 +272,8 @@ def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) 
 
 
 def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int, int]:
-    """Pieces of all boxes in all target chunks, and contiguous runs of these in the chunks' files.
+    """Pieces of all boxes in all target chunks, and contiguous runs of these in the chunks' files, at most: where boxes
+    and chunks do not divide each other, some pieces are one run that is counted as several.
 
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> rows, columns = (ChunkGrid.of((64, 64), chunks) for chunks in ((8, 64), (64, 8)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations, product
 from operator import mul
+from typing import NamedTuple
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.orientation import turned, turned_back
@@ -24,10 +25,11 @@ from oocarrays.mapping.overlap import (
     tile_shape,
     touched_by_region,
 )
-from oocarrays.plan.cost import Costs, Pipeline, Traffic, Waits, pass_seconds
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.exchange.ordering import load_in_place, load_of
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.rechunk.passes import Access, Method, Pass, unit_chunks
+from oocarrays.plan.memory import Memory
+from oocarrays.plan.rechunk.passes import ALONE, Access, Method, Pass, unit_chunks
 from oocarrays.plan.resources import Resources
 
 MIB = 2**20
@@ -35,6 +37,8 @@ BASE_BYTES = 24 * MIB
 """What a run holds beside its buffers: threads' stacks, the graph's first tasks, file names."""
 TASK_BYTES = 4096
 """What the graph holds for each task."""
+HELD = ("stacks", "graph", "index", "counters", "regions", "messages", "chunks", "codecs")
+"""Names of what a process holds: of the run, and of all its ranks."""
 TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
 MAX_TASKS = 9_000
@@ -72,16 +76,6 @@ class Problem:
         return self.schedule.ranks
 
     @property
-    def costs(self) -> Costs:
-        """Seconds that each kind of work takes."""
-        return self.resources.costs
-
-    @property
-    def on_workers(self) -> bool:
-        """Whether ranks are on workers of a cluster."""
-        return self.resources.workers is not None
-
-    @property
     def under_way(self) -> int:
         """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
         load = load_of(self.schedule)
@@ -94,7 +88,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
+class Shape:
     """A candidate, before it is counted."""
 
     method: Method
@@ -106,6 +100,8 @@ class _Shape:
     depth: int
     behind: bool
     requests: int
+    workspace: tuple[int, int] = (0, 0)
+    """Bytes of chunks that a rank keeps, and of what reading and writing take beside them."""
 
     @property
     def kept(self) -> bool:
@@ -127,12 +123,12 @@ class Infeasible(Exception):
         super().__init__(f"needs {least} bytes")
 
 
-def counted_passes(problem: Problem, method: Method) -> Iterator[Pass]:
+def counted_passes(problem: Problem, method: Method) -> Iterator[Counted]:
     """Every pass of a method in which ranks build whole target chunks, counted."""
     return (_count(problem, shape) for shape in _shapes(problem, method))
 
 
-def best_pass(problem: Problem, counted: Iterable[Pass]) -> Pass:
+def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass:
     """The cheapest pass that fits, of those that were counted.
 
     Raises
@@ -140,34 +136,35 @@ def best_pass(problem: Problem, counted: Iterable[Pass]) -> Pass:
     Infeasible
         Where even one chunk a rank is too much.
     """
-    passes = list(counted)
-    fitting = [p for p in passes if p.peak_bytes <= problem.resources.budget]
+    ways = list(counted)
+    fitting = [way for way in ways if way.peak_bytes <= problem.resources.budget]
     if not fitting:
-        raise Infeasible(min(p.peak_bytes for p in passes))
-    return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
+        raise Infeasible(min(way.peak_bytes for way in ways))
+    best = min(fitting, key=lambda way: (way.traffic.tasks > MAX_TASKS, way.seconds, way.peak_bytes))
+    return best.made(problem)
 
 
-def fits(problem: Problem, counted: Iterable[Pass]) -> bool:
+def fits(problem: Problem, counted: Iterable[Counted]) -> bool:
     """Whether any pass fits: the first one that does ends the search."""
     return any(each.peak_bytes <= problem.resources.budget for each in counted)
 
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     source = problem.source
-    if source.coded or (method != "independent" and not problem.on_workers):
+    if source.coded or (method != "independent" and not problem.resources.on_workers):
         return ("chunks",)
     if source.remote:
         return ("sieved", "ranges")
-    cached = source.local and source.nbytes <= problem.costs.cache_bytes
+    cached = source.local and source.nbytes <= problem.resources.costs.cache_bytes
     return ("mapped", "ranges", "chunks") if cached else ("ranges", "chunks")
 
 
-def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
+def _shapes(problem: Problem, method: Method) -> Iterator[Shape]:
     can_wait = problem.target.made and not problem.target.travel_bytes
     for access, (depth, slabs, slab), behind in product(
         _accesses(problem, method), _holdings(problem, method), (True, False) if can_wait else (False,)
     ):
-        shape = _Shape(
+        shape = Shape(
             method=method,
             access=access,
             region=(),
@@ -181,12 +178,13 @@ def _shapes(problem: Problem, method: Method) -> Iterator[_Shape]:
         yield from _sized(problem, shape)
 
 
-def _sized(problem: Problem, shape: _Shape) -> Iterator[_Shape]:
+def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
     """A candidate with every number of requests under way, and every region that may fit beside them."""
     method = shape.method
     for requests in _requests(problem, shape):
         shape = replace(shape, requests=requests)
-        fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * _workspace(problem, shape)
+        shape = replace(shape, workspace=_workspace(problem, shape))
+        fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * sum(shape.workspace)
         held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
         chunks = int((problem.resources.budget - fixed) // held)
         if method == "kept":  # a single partition has no messages to keep
@@ -196,7 +194,7 @@ def _sized(problem: Problem, shape: _Shape) -> Iterator[_Shape]:
             yield replace(shape, region=region, split=split)
 
 
-def _requests(problem: Problem, shape: _Shape) -> list[int]:
+def _requests(problem: Problem, shape: Shape) -> list[int]:
     """Numbers of requests that a rank may have under way: its reads and its writes, where they are at one time."""
     if not (problem.source.travel_bytes or problem.target.travel_bytes):
         return [1]
@@ -209,41 +207,41 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
     """Depths, numbers of slabs and source chunks of one that are worth a look."""
     if method == "independent":
         return [(1, 1, 1)]
-    if problem.on_workers:
+    if problem.resources.on_workers:
         return [(1, 1, 1), (1, 2, 1), (2, 2, 1)]
     most = ceil_div(problem.source.grid.count, problem.ranks)
     slabs = {min(max(nbytes // problem.source.chunk_bytes, 1), most) for nbytes in SLAB_BYTES}
     return [(*held, slab) for held in ((1, 1), (1, 2), (2, 2)) for slab in sorted(slabs)]
 
 
-def _held_regions(problem: Problem, shape: _Shape) -> float:
+def _held_regions(problem: Problem, shape: Shape) -> float:
     """Regions, and what is as large as one, that a rank holds: what it has packed for a partition, and messages."""
-    if shape.method == "independent" or not problem.on_workers:
+    if shape.method == "independent" or not problem.resources.on_workers:
         return shape.depth
     return shape.depth + shape.slabs + problem.under_way / problem.ranks
 
 
-def _workspace(problem: Problem, shape: _Shape) -> int:
-    """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept, and what codecs need."""
+def _workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
+    """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept; and what codecs need."""
     target = problem.target
     held, reading = _reading_workspace(problem, shape)
     putting = shape.requests * target.travel_bytes
     writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.behind + putting)
-    never_both = shape.method == "independent" or (problem.on_workers and shape.slabs == shape.depth == 1)
-    return held + (max(reading, writing) if never_both else reading + writing)
+    never_both = shape.method == "independent" or (problem.resources.on_workers and shape.slabs == shape.depth == 1)
+    return held, max(reading, writing) if never_both else reading + writing
 
 
-def _reading_workspace(problem: Problem, shape: _Shape) -> tuple[int, int]:
+def _reading_workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
     """Bytes of chunks that a rank keeps, and bytes that it needs only while it reads."""
     source, chunk = problem.source, problem.source.chunk_bytes
     if shape.access == "mapped":
-        return 0, 2 * chunk if problem.on_workers else 0  # a worker's limit counts the pages of files
+        return 0, 2 * chunk if problem.resources.on_workers else 0  # a worker's limit counts the pages of files
     if shape.access == "ranges":
         return 0, TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
     if shape.access == "sieved":
         return 0, shape.requests * source.travel_bytes
-    chunks = 1 if problem.on_workers else shape.slab * shape.slabs + 2 * shape.kept
-    pages = chunk if problem.on_workers and source.coded else 0
+    chunks = 1 if problem.resources.on_workers else shape.slab * shape.slabs + 2 * shape.kept
+    pages = chunk if problem.resources.on_workers and source.coded else 0
     getting = shape.requests * source.travel_bytes
     return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + pages
 
@@ -319,11 +317,69 @@ def _lie(source: ChunkGrid, sizes: tuple[int, ...], tile: tuple[int, ...]) -> _L
     )
 
 
-def _count(problem: Problem, shape: _Shape) -> Pass:
+class Counted(NamedTuple):
+    """A candidate that has been counted."""
+
+    shape: Shape
+    """What it is."""
+    held: tuple[int, ...]
+    """Bytes that a process holds, of each of `HELD`."""
+    seconds: float
+    """Predicted."""
+    phases: Phases
+    """Predicted, of all ranks together."""
+    traffic: Traffic
+    """What moves."""
+    tile: tuple[int, ...]
+    """Elements in each axis of what is read before it is copied."""
+    batch: int
+    """Regions that one task works through."""
+    read_ahead: bool
+    """Whether the operating system is asked to fetch the next chunks whole."""
+    packed: tuple[int, int] = (0, 0)
+    """Bytes of all messages that a rank packs for a partition, and of the longest."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that a process holds at one time, at most."""
+        return sum(self.held)
+
+    def made(self, problem: Problem) -> Pass:
+        """Make it a pass."""
+        shape, workers = self.shape, problem.resources.on_workers
+        return Pass(
+            source=problem.source,
+            target=problem.target,
+            method=shape.method,
+            access=shape.access,
+            ranks=problem.ranks,
+            region=shape.region,
+            split=shape.split,
+            slab=shape.slab,
+            slabs=shape.slabs,
+            depth=shape.depth,
+            tile=self.tile,
+            batch=self.batch,
+            packed=workers and shape.method == "two-phase",
+            synchronous=problem.resources.synchronous,
+            outbox_bytes=self.packed[0],
+            message_bytes=self.packed[1],
+            requests=shape.requests,
+            write_behind=shape.behind,
+            read_ahead=self.read_ahead,
+            traffic=self.traffic,
+            memory=Memory(tuple(zip(HELD, self.held, strict=True))),
+            seconds=self.seconds,
+            phases=self.phases,
+            exchange=None if shape.method in ALONE else problem.schedule,
+        )
+
+
+def _count(problem: Problem, shape: Shape) -> Counted:
     """Count a candidate: what it moves, holds and takes."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
-    packed = problem.on_workers and shape.method == "two-phase"
+    packed = problem.resources.on_workers and shape.method == "two-phase"
     counts, sizes = target.grid.counts, tuple(map(mul, unit, target.grid.chunks))
     piece = list(map(min, source.grid.chunks, sizes))
     tile = tile_shape(turned(piece, source.order), source.itemsize, TILE_BYTES)
@@ -337,56 +393,32 @@ def _count(problem: Problem, shape: _Shape) -> Pass:
     traffic = _traffic(problem, shape, lie, units, batch, exchanges)
     turns = exchanges * shape.slabs or units
     region_bytes = math.prod(shape.region) * target.chunk_bytes
-    outbox_bytes, message_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
-    holds = shape.depth * region_bytes + shape.slabs * outbox_bytes + problem.under_way * message_bytes
-    workspace = _workspace(problem, shape)
+    outbox, message = packed_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
+    each = shape.depth * region_bytes, shape.slabs * outbox + problem.under_way * message, *shape.workspace
     seconds, phases = pass_seconds(
         traffic,
-        problem.costs,
+        problem.resources.costs,
         source,
         target,
         Pipeline(
             ranks=ranks,
             turns=turns,
             idle=_idle(problem, shape, units),
-            workers=problem.on_workers,
-            touched=ranks * (holds + workspace),
+            workers=problem.resources.on_workers,
+            touched=ranks * sum(each),
             synchronous=problem.resources.synchronous,
             ahead=shape.slabs > 1,
             behind=shape.behind or not target.made or bool(target.travel_bytes),
             waits=_waits(problem, shape, traffic, units, exchanges),
         ),
     )
-    graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
-    return Pass(
-        source=source,
-        target=target,
-        method=shape.method,
-        access=shape.access,
-        ranks=ranks,
-        region=shape.region,
-        split=shape.split,
-        slab=shape.slab,
-        slabs=shape.slabs,
-        depth=shape.depth,
-        tile=turned_back(tile, source.order),
-        batch=batch,
-        packed=packed,
-        synchronous=problem.resources.synchronous,
-        outbox_bytes=outbox_bytes,
-        message_bytes=message_bytes,
-        requests=shape.requests,
-        write_behind=shape.behind,
-        read_ahead=source.local and traffic.read_bytes <= problem.costs.cache_bytes,
-        traffic=traffic,
-        peak_bytes=BASE_BYTES + graph + source.index_workspace + problem.neighbours * (holds + workspace),
-        seconds=seconds,
-        phases=phases,
-        exchange=None if shape.method == "independent" else problem.schedule,
-    )
+    graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
+    held = BASE_BYTES, graph, source.index_workspace, 0, *(problem.neighbours * nbytes for nbytes in each)
+    ahead = source.local and traffic.read_bytes <= problem.resources.costs.cache_bytes
+    return Counted(shape, held, seconds, phases, traffic, turned_back(tile, source.order), batch, ahead, packed_bytes)
 
 
-def _waits(problem: Problem, shape: _Shape, traffic: Traffic, units: int, exchanges: int) -> Waits:
+def _waits(problem: Problem, shape: Shape, traffic: Traffic, units: int, exchanges: int) -> Waits:
     """Answers of the network that are waited for one after the other: at least one in each piece of work."""
     source, target = problem.source, problem.target
     tasks = units * (1 if shape.method == "independent" else problem.ranks)
@@ -399,7 +431,7 @@ def _waits(problem: Problem, shape: _Shape, traffic: Traffic, units: int, exchan
     )
 
 
-def _packed_bytes(problem: Problem, shape: _Shape, piece: list[int]) -> tuple[int, int]:
+def _packed_bytes(problem: Problem, shape: Shape, piece: list[int]) -> tuple[int, int]:
     """Bytes that a rank packs for a partition, and bytes of the longest of those messages, at most."""
     if not piece:
         return problem.source.itemsize, problem.source.itemsize
@@ -409,13 +441,13 @@ def _packed_bytes(problem: Problem, shape: _Shape, piece: list[int]) -> tuple[in
     return outbox, outbox // along * taken
 
 
-def _batch(problem: Problem, shape: _Shape, units: int) -> int:
+def _batch(problem: Problem, shape: Shape, units: int) -> int:
     region_bytes = math.prod(shape.region) * problem.target.chunk_bytes
     enough = max(BATCH_BYTES // max(region_bytes, 1), ceil_div(units, MAX_TASKS // 4), 1)
     return min(enough, ceil_div(units, problem.ranks))
 
 
-def _idle(problem: Problem, shape: _Shape, units: int) -> float:
+def _idle(problem: Problem, shape: Shape, units: int) -> float:
     ranks = problem.ranks
     if shape.method == "independent":
         return ceil_div(units, ranks) * ranks / units
@@ -425,7 +457,7 @@ def _idle(problem: Problem, shape: _Shape, units: int) -> float:
     return ceil_div(shared, ranks) * ranks / shared
 
 
-def _exchanges(problem: Problem, shape: _Shape, touched: Counter[int]) -> int:
+def _exchanges(problem: Problem, shape: Shape, touched: Counter[int]) -> int:
     """Rounds of all partitions, times ranks."""
     if shape.method == "independent":
         return 0
@@ -433,18 +465,18 @@ def _exchanges(problem: Problem, shape: _Shape, touched: Counter[int]) -> int:
     return sum(ceil_div(chunks, at_once) * units for chunks, units in touched.items()) * problem.ranks
 
 
-def _traffic(problem: Problem, shape: _Shape, lie: _Lie, units: int, batch: int, exchanges: int) -> Traffic:
+def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, exchanges: int) -> Traffic:
     source, target, ranks = problem.source, problem.target, problem.ranks
-    load = (load_of if problem.on_workers else load_in_place)(problem.schedule)
+    load = (load_of if problem.resources.on_workers else load_in_place)(problem.schedule)
     rounds = exchanges // ranks
     visits = lie.visits
     whole = visits * source.chunk_bytes
     read_bytes = {
-        "chunks": int(whole * problem.costs.stored_ratio(source)),
+        "chunks": int(whole * problem.resources.costs.stored_ratio(source)),
         "sieved": lie.span * source.itemsize,
     }
     written = target.padded_bytes
-    if exchanges and problem.on_workers:
+    if exchanges and problem.resources.on_workers:
         says = load.receives if problem.resources.synchronous else 0
         tasks = rounds * (4 * ranks + load.messages + load.receives + load.carries + says)
     elif exchanges:
@@ -458,13 +490,14 @@ def _traffic(problem: Problem, shape: _Shape, lie: _Lie, units: int, batch: int,
         index_requests=source.shards * (problem.resources.workers or 1),
         mapped_bytes=whole if shape.access == "mapped" else 0,
         decoded_bytes=whole if source.coded else 0,
-        copied_bytes=source.nbytes * (2 if exchanges and problem.on_workers else 1),
+        copied_bytes=source.nbytes * (2 if exchanges and problem.resources.on_workers else 1),
         copied_runs=copied_runs(problem),
         pieces=visits * (units * ranks if shape.kept else 1),
         write_requests=target.grid.count,
         encoded_bytes=written if target.coded else 0,
         packed_bytes=written if target.shard_chunks else 0,
-        written_bytes=int(written * problem.costs.stored_ratio(target)) + target.grid.count * target.index_bytes,
+        written_bytes=int(written * problem.resources.costs.stored_ratio(target))
+        + target.grid.count * target.index_bytes,
         kept_bytes=_kept_bytes(problem, shape) if shape.kept else 0,
         messages=rounds * load.messages,
         exchanged_bytes=source.nbytes * load.parts // ranks**2 if exchanges else 0,
@@ -472,7 +505,7 @@ def _traffic(problem: Problem, shape: _Shape, lie: _Lie, units: int, batch: int,
     )
 
 
-def _kept_bytes(problem: Problem, shape: _Shape) -> int:
+def _kept_bytes(problem: Problem, shape: Shape) -> int:
     """Bytes of all but the first partition."""
     source, target = problem.source, problem.target.grid
     unit = unit_chunks(shape.method, shape.region, shape.split, problem.ranks)

@@ -18,6 +18,7 @@ from operator import add
 
 from oocarrays.errors import BudgetError
 from oocarrays.plan.cost import Traffic
+from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
@@ -82,7 +83,7 @@ class CopyPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlan:
+class GroupPlan(Holding):
     """Everything that the rechunk of a group will do, before it does anything."""
 
     members: tuple[tuple[str, RechunkPlan], ...]
@@ -108,9 +109,9 @@ class GroupPlan:
         return max((plan.ranks for _, plan in self.members), default=1)
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes held at one time, at most."""
-        return max([self.copies.peak_bytes, *(plan.peak_bytes for _, plan in self.members)])
+    def memory(self) -> Memory:
+        """Held at one time, at most."""
+        return largest(Memory.of(copies=self.copies.peak_bytes), *(plan.memory for _, plan in self.members))
 
     @property
     def scratch_bytes(self) -> int:

@@ -34,6 +34,7 @@ from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
+from oocarrays.plan.memory import Holding, Memory
 
 Method = Literal["independent", "two-phase", "kept", "assembled"]
 ALONE: tuple[Method, ...] = ("independent", "assembled")
@@ -46,7 +47,7 @@ ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class Pass(Holding):
     """How one array is rewritten as another, by whom, in which pieces."""
 
     source: Stored
@@ -93,8 +94,8 @@ class Pass:
     """Whether the operating system is asked to fetch the next chunks whole."""
     traffic: Traffic
     """What moves."""
-    peak_bytes: int
-    """Bytes held at one time, at most, by all ranks together."""
+    memory: Memory = field(compare=False, metadata={"json": "peak_bytes"})
+    """Held at one time, at most, by all ranks together; a journal has its bytes in all."""
     seconds: float
     """Predicted."""
     phases: Phases
@@ -174,14 +175,17 @@ class Pass:
     def places(self, unit: int) -> list[Part]:
         """The target chunks in which a unit has elements, and which of each: as they lie in it, with what is beyond
         the array's edge (assembled)."""
-        here, grid = self.section(self.chunk_box(unit)), self.target.grid
-        axes = [
-            [(i, max(l - i * c, 0), c if u == n else min(u - i * c, c)) for i in range(l // c, ceil_div(u, c))]
-            for l, u, n, c in zip(here.lower, here.upper, grid.shape, grid.chunks, strict=True)
-        ]
         return [
             (tuple(a[0] for a in each), Section(tuple(a[1] for a in each), tuple(a[2] for a in each)))
-            for each in product(*axes)
+            for each in product(*self.places_along(unit))
+        ]
+
+    def places_along(self, unit: int) -> list[list[tuple[int, int, int]]]:
+        """The same along each axis: a chunk's place, the first element in it, and one past the last."""
+        here, grid = self.section(self.chunk_box(unit)), self.target.grid
+        return [
+            [(i, max(l - i * c, 0), c if u == n else min(u - i * c, c)) for i in range(l // c, ceil_div(u, c))]
+            for l, u, n, c in zip(here.lower, here.upper, grid.shape, grid.chunks, strict=True)
         ]
 
     @property

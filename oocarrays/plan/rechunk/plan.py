@@ -29,12 +29,14 @@ from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import schedules_for, worth_trying
 from oocarrays.plan.exchange.schedule import is_auto
+from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
 from oocarrays.plan.rechunk.candidates import (
     BASE_BYTES,
     MAX_TASKS,
     MIB,
     TRAVEL_COPIES,
+    Counted,
     Infeasible,
     Problem,
     best_pass,
@@ -59,7 +61,7 @@ LEAST_SCRATCH_CHUNK = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RechunkPlan:
+class RechunkPlan(Holding):
     """Everything that a rechunk will do, before it does anything."""
 
     source: Stored
@@ -83,9 +85,9 @@ class RechunkPlan:
         return self.passes[0].ranks if self.passes else 1
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes held at one time, at most."""
-        return max((p.peak_bytes for p in self.passes), default=0)
+    def memory(self) -> Memory:
+        """Held at one time, at most."""
+        return largest(*(p.memory for p in self.passes))
 
     @property
     def seconds(self) -> float:
@@ -356,7 +358,7 @@ def _fits_so(problem: Problem, strategy: Strategy) -> bool:
     )
 
 
-def _counted(problem: Problem, method: Method) -> Iterator[Pass]:
+def _counted(problem: Problem, method: Method) -> Iterator[Counted]:
     """Every pass of a method that is worth a look, counted."""
     return assembled_passes(problem) if method == "assembled" else counted_passes(problem, method)
 
@@ -424,7 +426,7 @@ def _staged(problem: Problem, stages: int) -> _Way:
 
 def _staged_seconds(problem: Problem, stages: int) -> float:
     """What ``stages`` passes take at least, whatever their scratch arrays."""
-    source, target, costs = problem.source, problem.target, problem.costs
+    source, target, costs = problem.source, problem.target, problem.resources.costs
     between = (stages - 1) * source.nbytes
     least = Traffic(
         read_bytes=int(source.nbytes * costs.stored_ratio(source)) + between,
@@ -438,7 +440,7 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
         costs,
         source,
         target,
-        Pipeline(ranks=problem.ranks, turns=MAX_TASKS, workers=problem.on_workers),
+        Pipeline(ranks=problem.ranks, turns=MAX_TASKS, workers=problem.resources.on_workers),
     )
     return seconds
 

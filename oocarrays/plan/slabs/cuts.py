@@ -1,4 +1,4 @@
-"""Choosing slabs: along which axis, how tall, how many ranks.
+"""Choosing slabs: along which axis, how tall, how many ranks; and where none fits, windows cut along several.
 
     chunks of sources    │   │   │   │   │   │   │        a slab is whole chunks of all arrays
     chunks of targets    │     │     │     │     │
@@ -10,12 +10,14 @@ Thakur 1995, section 5.4: the memory of a process, shared out to its slabs, deci
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.plan.slabs.bands import Way
+from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
 from oocarrays.plan.slabs.options import Edges, SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
@@ -27,10 +29,15 @@ MOST = 2**12
 """Slabs in all, at most, where they can be had so tall: each has some tasks."""
 WORKSPACE = 2.0
 """What a kernel is taken to hold beside its blocks and its results, in multiples of its blocks."""
+PRICED = 48
+"""Cuts of which the seconds are looked at: those with the fewest slabs."""
 
 
 def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions) -> SlabPlan:
     """Choose the axis and the height of slabs, cut on chunk boundaries of sources and targets, within a budget.
+
+    Where none fits, and no axis or height is asked for, they are cut along as many axes as it takes: on chunk
+    boundaries of targets.
 
     Parameters
     ----------
@@ -40,23 +47,33 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
     Raises
     ------
     InputError
-        Where depth, axis, height or prefetch is impossible.
+        Where depth, axis, height, window or prefetch is impossible.
     BudgetError
         Where no slab fits; it names the least budget that would do.
     """
     shape = tuple(each[-1] for each in options.edges) if options.edges else sources[0].grid.shape
     asked = options.checked(shape)
     cut = _Cut(shape=shape, sources=tuple(sources), targets=tuple(targets), options=asked)
-    axes = range(len(shape)) if asked.axis is None else [range(len(shape))[asked.axis]]
-    ranks = asked.ranks or 1
-    fewer = range(ranks, 0, -1) if asked.processes == 1 and asked.edges is None else [ranks]
     tried: list[SlabPlan] = []
-    for plan in (cut.best(along, count) for count in fewer for along in axes):
+    for plan in cut.slabs():
         if plan.fits:
             return plan
         tried.append(plan)
-    least = min(tried, key=lambda plan: plan.bare_bytes)
-    raise BudgetError(asked.budget, least.peak_bytes, "one slab")
+    found = cut.windows(tried)
+    if found is None:
+        raise BudgetError(asked.budget, _least(tried), "one slab")
+    return found
+
+
+def _least(plans: Iterable[SlabPlan]) -> int:
+    """Bytes of the plan that takes least."""
+    bare = sorted(((plan.bare.nbytes, number, plan) for number, plan in enumerate(plans)))
+    least = bare[0][-1].peak_bytes
+    for nbytes, _, plan in bare:
+        if nbytes >= least:
+            break
+        least = min(least, plan.peak_bytes)
+    return least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,31 +90,79 @@ class _Cut:
         edges = self.options.edges
         return max(self.shape[axis] if edges is None else max(b - a for a, b in pairwise(edges[axis])), 1)
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The same along each axis."""
+        return tuple(map(self.extent, range(len(self.shape))))
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Numbers of ranks that are looked at, one after the other."""
+        ranks = self.options.ranks or 1
+        return range(ranks, 0, -1) if self.options.processes == 1 and self.options.edges is None else [ranks]
+
     def unit(self, axis: int) -> int:
         """The least height that cuts no chunk: all of the axis, where it comes to more."""
         extent = self.extent(axis)
         chunks = (min(each.grid.chunks[axis], extent) for each in (*self.sources, *self.targets))
         return min(math.lcm(*chunks), extent)
 
+    # ------------------------------------------------------------------ along one axis
+
+    def slabs(self) -> Iterator[SlabPlan]:
+        """The best slabs along each axis, of as many ranks as there can be, then of fewer: of an axis along which none
+        fits, all that were looked at. None where windows are to be cut along several axes."""
+        asked = self.options.axis
+        axes = range(len(self.shape)) if asked is None else [range(len(self.shape))[asked]]
+        if self.options.heights is not None:
+            cut = self._cut_axes(self._heights)
+            axes = cut or axes[:1]
+            if len(cut) > 1:
+                return
+        for count in self.counts:
+            for axis in axes:
+                yield from self.best(axis, count)
+
+    @property
+    def _heights(self) -> tuple[int, ...]:
+        """The heights that are asked for."""
+        assert self.options.heights is not None, "they are"
+        return tuple(n if h is None else h for h, n in zip(self.options.heights, self.extents, strict=True))
+
+    def _cut_axes(self, heights: Sequence[int]) -> list[int]:
+        """The axes along which windows of such heights are cut, that along which they follow one another last."""
+        cut = [axis for axis, (h, n) in enumerate(zip(heights, self.extents, strict=True)) if h < n]
+        last = None if self.options.axis is None else range(len(self.shape))[self.options.axis]
+        return [axis for axis in cut if axis != last] + [axis for axis in cut if axis == last]
+
     def plan(self, axis: int, height: int, ranks: int) -> SlabPlan:
-        """Slabs of one height in regions that are given; else about as many for each rank, and no target chunk is
+        """Slabs of one height along an axis."""
+        heights = tuple(int(height) if a == axis else n for a, n in enumerate(self.extents))
+        way: Way = "handed" if self.options.reuse else "again"
+        return self.shared_out(axis, heights, (way,) * len(heights), axis, ranks)
+
+    def shared_out(
+        self, axis: int, heights: tuple[int, ...], ways: tuple[Way, ...], along: int, ranks: int
+    ) -> SlabPlan:
+        """Slabs in regions that are given; else about as many for each rank along an axis, and no target chunk is
         written by two of them."""
         if self.options.edges is not None:
-            return self.of(self.options.edges, axis, height)
-        unit = math.lcm(height, *(target.grid.chunks[axis] for target in self.targets))
-        share = max(ceil_div(ceil_div(self.shape[axis], unit), ranks), 1) * unit
-        starts = range(0, max(self.shape[axis], 1), share)
-        return self.of(tuple((*starts, n) if a == axis else (0, n) for a, n in enumerate(self.shape)), axis, height)
+            return self.of(self.options.edges, axis, heights, ways)
+        n, unit = self.shape[along], math.lcm(heights[along], *(target.grid.chunks[along] for target in self.targets))
+        starts = range(0, max(n, 1), max(ceil_div(ceil_div(n, unit), ranks), 1) * unit)
+        edges = tuple((*starts, n) if a == along else (0, m) for a, m in enumerate(self.shape))
+        return self.of(edges, axis, heights, ways)
 
-    def of(self, edges: Edges, axis: int, height: int) -> SlabPlan:
-        """Slabs of one height in such regions."""
+    def of(self, edges: Edges, axis: int, heights: tuple[int, ...], ways: tuple[Way, ...]) -> SlabPlan:
+        """Slabs of one shape in such regions."""
         asked = WORKSPACE if self.options.workspace is None else self.options.workspace
         written = math.prod(self.shape) * sum(each.itemsize for each in self.targets or self.sources)
         plan = SlabPlan(
             **self.options.terms,
             edges=edges,
             axis=axis,
-            height=height,
+            heights=heights,
+            ways=ways,
             sources=self.sources,
             targets=self.targets,
             workspace=0,
@@ -106,11 +171,13 @@ class _Cut:
         )
         return replace(plan, workspace=asked if isinstance(asked, int) else int(asked * plan.window_bytes()))
 
-    def best(self, axis: int, ranks: int) -> SlabPlan:
+    def best(self, axis: int, ranks: int) -> Iterator[SlabPlan]:
         """The height that is asked for, or best: tall enough for large requests, short enough to overlap. Where none
-        fits, that which needs least."""
-        if self.options.height is not None:
-            return self.plan(axis, self.options.height, ranks)
+        fits, all that were looked at."""
+        asked = self.options.height if self.options.heights is None else self._heights[axis]
+        if asked is not None:
+            yield self.plan(axis, asked, ranks)
+            return
         unit, extent = self.unit(axis), self.extent(axis)
         wanted = self._wanted(axis, ranks)
         units = [wanted, *(2**n for n in reversed(range(wanted.bit_length())) if 2**n < wanted)]
@@ -118,8 +185,9 @@ class _Cut:
         plans = {n: self.plan(axis, min(n * unit, extent), ranks) for n in units}
         found = next((n for n in units if plans[n].fits), None)
         if found is None:
-            return min(plans.values(), key=lambda plan: plan.bare_bytes)
-        return self._taller(axis, found, min(2 * found, wanted), ranks)
+            yield from plans.values()
+        else:
+            yield self._taller(axis, found, min(2 * found, wanted), ranks)
 
     def _wanted(self, axis: int, ranks: int) -> int:
         """The height that were best if there were memory enough, in units."""
@@ -138,3 +206,43 @@ class _Cut:
             fits = self.plan(axis, middle * unit, ranks).fits
             low, high = (middle, high) if fits else (low, middle - 1)
         return self.plan(axis, min(low * unit, extent), ranks)
+
+    # ------------------------------------------------------------------ along any axes
+
+    def windows(self, tried: list[SlabPlan]) -> SlabPlan | None:
+        """The windows that are asked for, or best, of as many ranks as have room; those that do not fit are put
+        among those that were ``tried``."""
+        if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
+            return None
+        least = list(self._windows(self.counts[-1]))
+        most = max(map(self._most_ranks, least), default=0)
+        for count in self.counts:
+            if count <= most:
+                here = least if count == self.counts[-1] else self._windows(count)
+                few = sorted((plan for plan in here if plan.bare.nbytes <= plan.budget), key=lambda plan: plan.count)
+                fitting = list(islice((plan for plan in few if plan.fits), PRICED))
+                if fitting:
+                    return min(fitting, key=seconds)
+        tried += least
+        return None
+
+    def _windows(self, ranks: int) -> Iterator[SlabPlan]:
+        """Windows of every shape, for so many ranks."""
+        asked = self.options.heights is not None
+        assert isinstance(self.options.depth, tuple), "options have been checked"
+        for heights in [self._heights] if asked else shapes(self.extents, self.sources, self.targets):
+            cut = self._cut_axes(heights)
+            for ways in ways_of(cut, self.options.depth, reuse=self.options.reuse) if cut else ():
+                yield self.shared_out(cut[-1], heights, ways, self._dealt(cut, heights, ranks), ranks)
+
+    def _dealt(self, cut: Sequence[int], heights: Sequence[int], ranks: int) -> int:
+        """The axis along which ranks share windows: the outermost one that has enough, or else the one with most."""
+        bands = {axis: ceil_div(self.shape[axis], heights[axis]) for axis in cut}
+        return next((axis for axis in cut if bands[axis] >= ranks), max(cut, key=lambda axis: bands[axis]))
+
+    def _most_ranks(self, plan: SlabPlan) -> int:
+        """For how many ranks of one process there is room, at most."""
+        if len(self.counts) == 1:
+            return self.counts[0]
+        each = plan.of_rank.nbytes
+        return (plan.budget - plan.bare.nbytes + each) // each

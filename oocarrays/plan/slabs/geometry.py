@@ -12,28 +12,34 @@ the other's window reaches into (*shift*): nothing is read for it.
 
     rank 0  0 ─► 1 ─► 2 │ 2 ◄─ 1 ◄─ 0  rank 1 │ 0 ─► 1 ─► 2  rank 2
 
+A region may be cut along several axes: its slabs are blocks, row after row of them, and bands are what each axis has.
+Rows keep what the next one needs again, or it is read again (`oocarrays.plan.slabs.bands`).
+
+    0 ─► 1 ─► 2
+    3 ─► 4 ─► 5          4 has the upper edge of its window of 0, 1 and 2, the sides of 3 and 5
+
 Thakur 1995, sections 5.4, 5.5.2 and 5.5.3; a slab is his in-core local array (ICLA).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise, product
+from itertools import pairwise, product
 from typing import Literal, NamedTuple
 
-import numpy as np
-
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, unravel
-from oocarrays.mapping.layouts.boundary import Boundary, standing
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, ravel, unravel
+from oocarrays.mapping.layouts.boundary import Boundary
 from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes
+from oocarrays.plan.slabs.bands import Along, Stretch, Way, longest, regions_before
 from oocarrays.plan.slabs.options import Edges, SlabTerms
 
 
 class Slab(NamedTuple):
-    """A slab: its number along its rank's region, and its rank."""
+    """A slab: its number in the order in which its rank's region is walked, and its rank."""
 
     number: int
     rank: int
@@ -46,7 +52,7 @@ class Piece(NamedTuple):
     """Where it is in the window."""
     owner: Slab | None
     """The slab that has read it; None where it is read for this window, or a constant."""
-    elements: tuple[np.ndarray, ...]
+    elements: Axes
     """Which elements of the array they are, along each axis; -1 for the constant."""
     met: bool = True
     """Whether its owner reads it at about the same time; if not, its rank reads it again for this window alone."""
@@ -64,9 +70,11 @@ class SlabGeometry(SlabTerms):
     edges: Edges
     """Where the regions of ranks begin along each axis, and the extent: their product is the grid of ranks."""
     axis: int
-    """The axis along which slabs follow one another."""
-    height: int
-    """Elements of a slab along it, but for the last one of a region."""
+    """The axis along which slabs follow one another; where regions are cut along others, too, most closely."""
+    heights: tuple[int, ...]
+    """Elements of a slab along each axis, but for the last ones of a region; all of it, where it is not cut."""
+    ways: tuple[Way, ...]
+    """How a window comes by what it shares with its neighbours along each axis."""
     depth: tuple[int, ...]
     """Neighbours that the kernel sees on each side, in each axis."""
     sources: tuple[Stored, ...]
@@ -86,6 +94,26 @@ class SlabGeometry(SlabTerms):
         return tuple(each[-1] for each in self.edges)
 
     @property
+    def height(self) -> int:
+        """Elements of a slab along its axis."""
+        return self.heights[self.axis]
+
+    @property
+    def reuse(self) -> bool:
+        """Whether what two windows share is handed on in memory instead of being read again."""
+        return any(way != "again" for way in self.ways)
+
+    @property
+    def cut_axes(self) -> tuple[int, ...]:
+        """The axes along which regions are cut, in the order of the walk: the last one runs fastest."""
+        return _cut_axes(self.edges, self.heights, self.order)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """All axes, in the order of the walk."""
+        return (*(axis for axis in range(len(self.edges)) if axis != self.axis), self.axis)
+
+    @property
     def grid(self) -> tuple[int, ...]:
         """Ranks along each axis."""
         return tuple(len(each) - 1 for each in self.edges)
@@ -94,6 +122,13 @@ class SlabGeometry(SlabTerms):
     def ranks(self) -> int:
         """Ranks, each of which has a region."""
         return math.prod(self.grid)
+
+    def along(self, axis: int) -> Along:
+        """One axis of the pass."""
+        return Along(
+            self.edges[axis], self.heights[axis], self.depth[axis], self.boundary, self.shared, self.ways[axis],
+            axis == self.axis,
+        )  # fmt: skip
 
     def region(self, rank: int) -> Section:
         """The elements that a rank gives results for.
@@ -114,116 +149,97 @@ class SlabGeometry(SlabTerms):
         >>> [[slab.number for slab in example_plan(ranks=2).slabs(rank)] for rank in range(2)]
         [[0, 1, 2], [1, 0]]
         """
-        numbers = self.numbers(rank)
-        return [Slab(number, rank) for number in (reversed(numbers) if self.backwards(rank) else numbers)]
+        numbers, row = self.numbers(rank), max(self.bands(rank)[self.axis], 1)
+        if not self.backwards(rank):
+            return [Slab(number, rank) for number in numbers]
+        rows = (range(start, start + row) for start in numbers[::row])
+        return [Slab(number, rank) for each in rows for number in reversed(each)]
 
     def numbers(self, rank: int) -> range:
-        """The numbers of the slabs of a rank, along the axis."""
-        region = self.region(rank)
-        return range(ceil_div(region.shape[self.axis], self.height) if region.size else 0)
+        """The numbers of the slabs of a rank."""
+        return range(math.prod(self.bands(rank)))
+
+    def bands(self, rank: int) -> tuple[int, ...]:
+        """Bands of a rank's region along each axis: a slab is one of each."""
+        place = unravel(rank, self.grid)
+        return tuple(self.along(axis).bands(region) for axis, region in enumerate(place))
 
     def backwards(self, rank: int) -> bool:
         """Whether a rank begins with its last slab: every second one does of those along the axis that have any."""
-        return _before(self.edges[self.axis])[unravel(rank, self.grid)[self.axis]] % 2 == 1
+        return self.turned(self.axis, unravel(rank, self.grid)[self.axis])
+
+    def turned(self, axis: int, region: int) -> bool:
+        """Whether the bands of a region are walked from the last one to the first."""
+        return axis == self.axis and self.ways[axis] != "kept" and regions_before(self.edges[axis])[region] % 2 == 1
 
     @property
     def count(self) -> int:
         """Slabs in all."""
-        runs = (ceil_div(b - a, self.height) for a, b in pairwise(self.edges[self.axis]))
-        return sum(runs) * self.ranks // self.grid[self.axis] if math.prod(self.shape) else 0
+        return math.prod(
+            sum(ceil_div(b - a, height) for a, b in pairwise(each))
+            for each, height in zip(self.edges, self.heights, strict=True)
+        )
+
+    def at(self, slab: Slab) -> list[tuple[Along, int, int]]:
+        """Each axis, the region there, and the band of the region, of which a slab is the product."""
+        regions, numbers = unravel(slab.rank, self.grid), self._bands_of(slab)
+        return [(self.along(axis), *each) for axis, each in enumerate(zip(regions, numbers, strict=True))]
+
+    def _bands_of(self, slab: Slab) -> tuple[int, ...]:
+        counts, order = self.bands(slab.rank), self.order
+        found = dict(zip(order, unravel(slab.number, tuple(counts[axis] for axis in order)), strict=True))
+        return tuple(found[axis] for axis in range(len(order)))
+
+    def slab_at(self, regions: Sequence[int], numbers: Sequence[int]) -> Slab:
+        """The slab that is the product of a band along each axis.
+
+        >>> example_plan(ranks=2).slab_at((1, 0), (1, 0))
+        Slab(number=1, rank=1)
+        """
+        rank = ravel(regions, self.grid)
+        counts = self.bands(rank)
+        return Slab(ravel([numbers[a] for a in self.order], [counts[a] for a in self.order]), rank)
 
     def core(self, slab: Slab) -> Section:
-        """The elements that a slab gives results for: its band."""
-        region, axis = self.region(slab.rank), self.axis
-        start = region.lower[axis] + slab.number * self.height
-        lower, upper = list(region.lower), list(region.upper)
-        lower[axis], upper[axis] = start, min(start + self.height, region.upper[axis])
-        return Section(tuple(lower), tuple(upper))
+        """The elements that a slab gives results for."""
+        return _box(along.core(region, number) for along, region, number in self.at(slab))
 
     def window(self, slab: Slab) -> Section:
-        """The band and its halo, also beyond the array's edges, where something stands there.
+        """The slab and its halo, also beyond the array's edges, where something stands there.
 
         >>> plan = example_plan()
         >>> [plan.window(slab).axes[0] for slab in plan.slabs(0)]
         [range(0, 3), range(1, 5), range(3, 7), range(5, 9), range(7, 9)]
         """
-        core = self.core(slab)
-        lower = tuple(l - d for l, d in zip(core.lower, self.depth, strict=True))
-        upper = tuple(u + d for u, d in zip(core.upper, self.depth, strict=True))
-        if self.boundary != "none":
-            return Section(lower, upper)
-        return Section(tuple(max(l, 0) for l in lower), tuple(map(min, upper, self.shape)))
+        return _box(along.window(region, number) for along, region, number in self.at(slab))
 
     def read(self, slab: Slab) -> Section:
-        """What is read into a window at once: its band, or without reuse all that can be read of it."""
-        if self.reuse:
-            return self.core(slab)
-        readable = Section((0,) * len(self.shape), self.shape) if self.shared else self.region(slab.rank)
-        part = self.window(slab).intersection(readable)
-        assert part is not None, "a window holds its band"
-        return part
+        """What is read into a window at once: the slab, or what only it has of its halo, or without reuse all that can
+        be read of it."""
+        return _box(along.read(region, number) for along, region, number in self.at(slab))
 
     def pieces(self, slab: Slab) -> tuple[Piece, ...]:
         """What is not read at once: each part of a window's halo, and where it comes from.
 
         >>> plan = example_plan(boundary="reflect")
-        >>> [(piece.owner, piece.elements[0].tolist()) for piece in plan.pieces(Slab(0, 0))]
-        [(Slab(number=0, rank=0), [0]), (Slab(number=1, rank=0), [2])]
+        >>> [(piece.owner, piece.elements[0]) for piece in plan.pieces(Slab(0, 0))]
+        [(Slab(number=0, rank=0), range(0, 1)), (Slab(number=1, rank=0), range(2, 3))]
         """
         return _pieces(self, slab)
 
     def _cut_up(self, slab: Slab) -> Iterator[Piece]:
-        window, there = self.window(slab), self.read(slab)
-        along = [list(self._stretches(axis, window, there)) for axis in range(len(self.shape))]
+        along = [list(each.stretches(region, number)) for each, region, number in self.at(slab)]
         for each in product(*along):
             if all(stretch.inside and not stretch.turn for stretch in each):
                 continue
             place, elements = tuple(stretch.place for stretch in each), tuple(stretch.elements for stretch in each)
-            met = self._meets(slab, each[self.axis])
-            yield Piece(place, self._owner(slab, each, met=met), elements, met)
+            met = all(stretch.met for stretch in each)
+            yield Piece(place, self._owner(each, met=met), elements, met)
 
-    def _meets(self, slab: Slab, along: Stretch) -> bool:
-        """Whether slabs are read at about the same time: round the array only the first ones of both ends are, where
-        the ranks there begin at the edge. Others would wait for each other in a ring."""
-        if along.inside or not along.turn or self.boundary != "periodic":
-            return True
-        before, mine = _before(self.edges[self.axis]), unravel(slab.rank, self.grid)[self.axis]
-        first, last = before.index(1) - 1, before.index(before[-1]) - 1
-        return before[-1] % 2 == 0 and (mine, along.region, along.turn) in ((first, last, -1), (last, first, 1))
-
-    def _owner(self, slab: Slab, along: tuple[Stretch, ...], *, met: bool) -> Slab | None:
-        if any(stretch.elements[0] < 0 for stretch in along):
+    def _owner(self, along: tuple[Stretch, ...], *, met: bool) -> Slab | None:
+        if any(stretch.elements[0] < 0 for stretch in along) or (self.shared and not met):
             return None
-        if all(stretch.inside for stretch in along):
-            return slab
-        rank = 0
-        for stretch, n in zip(along, self.grid, strict=True):
-            rank = rank * n + stretch.region
-        return None if self.shared and not (self.reuse and met) else Slab(along[self.axis].number, rank)
-
-    def _stretches(self, axis: int, window: Section, there: Section) -> Iterator[Stretch]:
-        """A window along one axis, cut where what stands there comes from elsewhere."""
-        lower, upper, extent = window.lower[axis], window.upper[axis], self.shape[axis]
-        stands = standing(self.boundary, extent, lower, upper)
-        regions = np.searchsorted(self.edges[axis], stands, "right") - 1
-        numbers = (stands - np.take(self.edges[axis], regions)) // self.height if axis == self.axis else 0 * stands
-        inside = (stands >= there.lower[axis]) & (stands < there.upper[axis])
-        beyond = np.arange(lower, upper) // max(extent, 1)
-        if self.shared and not self.reuse:
-            numbers, regions = 0 * numbers, 0 * regions  # who else reads it does not matter
-        changes = np.zeros(max(upper - lower - 1, 0), bool)
-        for marks in (regions, numbers, inside, beyond):
-            changes |= marks[1:] != marks[:-1]
-        ends = [0, *(np.flatnonzero(changes) + 1).tolist(), upper - lower]
-        for start, stop in pairwise(ends):
-            yield Stretch(
-                slice(start, stop),
-                stands[start:stop],
-                bool(inside[start]),
-                int(beyond[start]),
-                int(regions[start]),
-                int(numbers[start]),
-            )
+        return self.slab_at([stretch.region for stretch in along], [stretch.number for stretch in along])
 
     def givers(self, slab: Slab) -> list[Slab]:
         """The other slabs that have some of a window, in order: neighbours, and where it is wide those behind them.
@@ -248,14 +264,11 @@ class SlabGeometry(SlabTerms):
     @property
     def window_elements(self) -> int:
         """Elements of the largest window."""
-        return math.prod(self._largest(self.depth))
+        return math.prod(self.largest(self.depth))
 
-    def _largest(self, depth: Sequence[int]) -> tuple[int, ...]:
+    def largest(self, depth: Sequence[int]) -> tuple[int, ...]:
         """The longest that a window with such a halo is along each axis."""
-        across = [max(b - a for a, b in pairwise(each)) for each in self.edges]
-        across[self.axis] = min(self.height, across[self.axis])
-        wide = [n + 2 * d for n, d in zip(across, depth, strict=True)]
-        return tuple(wide if self.boundary != "none" else map(min, wide, self.shape))
+        return _largest(self.edges, self.heights, tuple(depth), self.boundary != "none")
 
     @property
     def held(self) -> int:
@@ -263,7 +276,8 @@ class SlabGeometry(SlabTerms):
 
         Where files are local, corners of it are in later slabs of other ranks, which then have as many.
         """
-        return 1 + (self.reach if self.reuse or not self.shared else 0) + self.prefetch
+        way = self.ways[self.axis]
+        return 1 + (self.reach if way == "handed" or (way == "again" and not self.shared) else 0) + self.prefetch
 
     @property
     def reach(self) -> int:
@@ -281,31 +295,22 @@ class SlabGeometry(SlabTerms):
             yield from self.slabs(rank)
 
 
-class Stretch(NamedTuple):
-    """Neighbouring places of a window along one axis, and what stands there."""
-
-    place: slice
-    """The places in the window."""
-    elements: np.ndarray
-    """Which elements of the axis stand there; -1 for the constant."""
-    inside: bool
-    """Whether they are among what is read for the window at once."""
-    turn: int
-    """How often they stand beyond the array's edges: 0 where they are in it."""
-    region: int
-    """The region that has them."""
-    number: int
-    """The slab of that region that has them."""
+def _box(ends: Iterable[tuple[int, int]]) -> Section:
+    lower, upper = zip(*ends, strict=True)
+    return Section(lower, upper)
 
 
-@lru_cache(64)
-def _before(edges: tuple[int, ...]) -> tuple[int, ...]:
-    """How many regions along an axis that are not empty lie before each, and in all.
+@lru_cache(256)
+def _largest(edges: Edges, heights: tuple[int, ...], depth: tuple[int, ...], beyond: bool) -> tuple[int, ...]:
+    """Kept, for each number of a plan is made of it."""
+    across = (min(height, longest(each)) for height, each in zip(heights, edges, strict=True))
+    wide = [n + 2 * d for n, d in zip(across, depth, strict=True)]
+    return tuple(wide if beyond else (min(n, each[-1]) for n, each in zip(wide, edges, strict=True)))
 
-    >>> _before((0, 2, 2, 5, 5))
-    (0, 1, 1, 2, 2)
-    """
-    return tuple(accumulate((a < b for a, b in pairwise(edges)), initial=0))
+
+@lru_cache(256)
+def _cut_axes(edges: Edges, heights: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axis for axis in order if heights[axis] < longest(edges[axis]))
 
 
 @lru_cache(32)
@@ -335,7 +340,8 @@ def example_plan(ranks: Literal[1, 2] = 1, boundary: Boundary = "none") -> SlabG
     return SlabGeometry(
         edges=((0, 9) if ranks == 1 else (0, 6, 9), (0, 4)),
         axis=0,
-        height=2,
+        heights=(2, 4),
+        ways=("handed", "handed"),
         depth=(1, 0),
         boundary=boundary,
         sources=(rows,),

@@ -10,6 +10,7 @@ Thakur 1995, section 5.4, is the sweep that is written each time.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import Any, Literal
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic
+from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.slabs.cuts import WORKSPACE, plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -60,8 +62,10 @@ class SweptPass:
         disk += self.nbytes * costs.stored_ratio(target) / costs.write_bandwidth
         count = max(sweeps.count, 1)
         _, cost = fitting_tile(sweeps.shape, count, sweeps.depth, source.itemsize, together=self.together)
-        depth = sweeps.depth[slabs.axis]
-        twice = 1 + max(sweeps.count - 1, 0) * depth / min(slabs.height, max(slabs.shape[slabs.axis], 1))
+        twice = math.prod(
+            1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
+            for axis in {*slabs.cut_axes, slabs.axis}
+        )
         copies = 2 + sweeps.count * cost * twice * SWEEP_COPIES
         compute = self.nbytes * copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
         turns = max(slabs.count // slabs.ranks, 1)
@@ -69,7 +73,7 @@ class SweptPass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IteratePlan:
+class IteratePlan(Holding):
     """How an array is swept many times."""
 
     fuse: int
@@ -118,10 +122,10 @@ class IteratePlan:
         return sum(each.nbytes for each in self.passes)
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that one process holds at one time, at most."""
+    def memory(self) -> Memory:
+        """Held by one process at one time, at most."""
         copy = [(self.copy, 1)] if self.copy else []
-        return max(each.slabs.peak_bytes for each, _ in [*alike(self.passes), *copy])
+        return largest(*(each.slabs.memory for each, _ in [*alike(self.passes), *copy]))
 
     @property
     def scratch_bytes(self) -> int:
@@ -233,7 +237,7 @@ class _Passes:
         counts = shares(sweeps, fuse)
         most = self._best(max(counts)).slabs
         above = self.options.past_cache_above / len(counts)  # the cache takes what all of them write
-        same = replace(self.options, **most.cut, past_cache_above=above)
+        same = self.options.cut_as(**most.cut, past_cache_above=above)
 
         @cache
         def one(count: int, first: bool, last: bool) -> SweptPass:
@@ -251,17 +255,28 @@ class _Passes:
     def _best(self, count: int) -> SweptPass:
         """Slabs twice as tall again and again, where a higher halo is worth it."""
         best = self._pass(count, self.source, self.target, self.options)
-        while self.options.height is None and best.slabs.height < max(best.slabs.shape[best.slabs.axis], 1):
-            axis, height, ranks = best.slabs.axis, 2 * best.slabs.height, best.slabs.ranks
-            try:
-                taller = replace(self.options, axis=axis, height=height, ranks=ranks)
-                other = self._pass(count, self.source, self.target, taller)
-            except BudgetError:
-                break
-            if other.slabs.ranks < best.slabs.ranks or other.seconds(self.costs) >= best.seconds(self.costs):
+        while self.options.height is None and self.options.heights is None:
+            taller = [other for other in self._taller(count, best) if other.slabs.ranks >= best.slabs.ranks]
+            other = min(taller, key=lambda each: each.seconds(self.costs), default=best)
+            if other.seconds(self.costs) >= best.seconds(self.costs):
                 break
             best = other
         return best
+
+    def _taller(self, count: int, best: SweptPass) -> Iterator[SweptPass]:
+        """The same slabs twice as tall along each axis along which they are cut."""
+        slabs = best.slabs
+        for axis in {*slabs.cut_axes, slabs.axis}:
+            heights = tuple(n * (1 + (a == axis)) for a, n in enumerate(slabs.heights))
+            if slabs.heights[axis] >= max(slabs.shape[axis], 1):
+                continue
+            same = {"axis": slabs.axis, "ranks": slabs.ranks}
+            with suppress(BudgetError):
+                if len(slabs.cut_axes) > 1:
+                    asked = self.options.cut_as(heights=heights, **same)
+                else:
+                    asked = replace(self.options, height=heights[axis], **same)
+                yield self._pass(count, self.source, self.target, asked)
 
     def _pass(self, count: int, source: Stored, target: Stored, options: SweepOptions) -> SweptPass:
         """One pass: where threads sweep together and what suits them is too large, in blocks as for one thread."""
@@ -276,20 +291,24 @@ class _Passes:
         shape, itemsize, edge = source.grid.shape, source.itemsize, options.boundary
         assert isinstance(options.depth, tuple), "options have been checked"
         sweeps = Sweeps.of(shape, count, options.depth, edge, itemsize, together=together)
-        held, beyond = threads * self._held(sweeps, itemsize), edge if edge == "periodic" else "none"
+        held, beyond = threads * self._held(sweeps, itemsize).nbytes, edge if edge == "periodic" else "none"
         asked = replace(options, depth=sweeps.reach, boundary=beyond, workspace=held)
         slabs = plan_slabs([source], [target], asked)
         idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle
-                same = replace(options, **slabs.cut)
+                same = options.cut_as(**slabs.cut)
                 return self._cut(count, source, target, same, idle, together=together)
         return SweptPass(slabs=slabs, sweeps=sweeps, threads=threads, together=together)
 
-    def _held(self, sweeps: Sweeps, itemsize: int) -> int:
-        """Bytes that sweeping a tile holds: buffers, a kernel's result and its workspace, residuals."""
+    def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
+        """Say what sweeping a tile holds: buffers, what a kernel does, residuals."""
         block = sweeps.block_bytes(itemsize)
         asked = self.options.workspace
         multiple = WORKSPACE if asked is None else asked
-        kernel = multiple if isinstance(multiple, int) else int(multiple * block)
-        return sweeps.held_bytes(itemsize) + kernel + (1 + 3 * self.options.watched) * block
+        return Memory.of(
+            buffers=sweeps.held_bytes(itemsize),
+            results=block,
+            kernel=multiple if isinstance(multiple, int) else int(multiple * block),
+            residuals=3 * self.options.watched * block,
+        )

@@ -1,22 +1,34 @@
 """Slabs that are alike: cut alike where they lie alike to chunks and edges.
 
-    slabs    │ a b │ c d c d c d c d c d │ e f │        near the ends of a region each for itself
+    bands    │ a b │ c d c d c d c d c d │ e f │        near the ends of a region each for itself
                      one period counts for all           between them as the chunks repeat
 
-What is read, written and handed on for a slab is asked of one of each kind, so that a plan of many slabs is as soon
-made as one of few.
+A slab is a band of each axis, and its kind is that of all of them. What is read, written and handed on for a slab is
+asked of one of each kind, so that a plan of many slabs is as soon made as one of few.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
 
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 
 Kind = tuple[int, ...]
+
+
+class Band(NamedTuple):
+    """A band of an axis that stands for all that are alike."""
+
+    region: int
+    """Its region."""
+    number: int
+    """Its number there."""
+    times: int
+    """How many are alike."""
 
 
 def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
@@ -26,45 +38,64 @@ def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
     >>> [(slab.number, times) for slab, times in alike(example_plan())]
     [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1)]
     """
-    many: Counter[Kind] = Counter()
-    example: dict[Kind, Slab] = {}
-    for slab, times in _counted(plan):
-        kind = _kind(plan, slab)
-        many[kind] += times
-        example.setdefault(kind, slab)
-    return [(slab, many[kind]) for kind, slab in example.items()]
+    along = [_bands(plan, axis) for axis in range(len(plan.shape))]
+    return [
+        (plan.slab_at([band.region for band in each], [band.number for band in each]), math.prod(b.times for b in each))
+        for each in product(*along)
+    ]
 
 
-def _counted(plan: SlabGeometry) -> Iterator[tuple[Slab, int]]:
-    """Slabs of which each stands for some in the middle of its region, and all of those near its ends."""
-    chunk = math.lcm(*_chunks(plan))
-    period = math.lcm(chunk, plan.height) // plan.height
-    ends = ceil_div(_near(plan), plan.height) + 1
-    for rank in range(plan.ranks):
-        count = len(plan.numbers(rank))
+def middle(plan: SlabGeometry) -> Slab:
+    """A slab that is like most.
+
+    >>> from oocarrays.plan.slabs.geometry import example_plan
+    >>> middle(example_plan()).number
+    2
+    """
+    regions = [max(range(len(e) - 1), key=lambda region, e=e: e[region + 1] - e[region]) for e in plan.edges]
+    return plan.slab_at(regions, [plan.along(axis).bands(region) // 2 for axis, region in enumerate(regions)])
+
+
+def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
+    """One band of each kind."""
+    found: dict[Kind, Band] = {}
+    for region, number, times in _counted(plan, axis):
+        kind = _kind(plan, axis, region, number)
+        known = found.get(kind, Band(region, number, 0))
+        found[kind] = known._replace(times=known.times + times)
+    return list(found.values())
+
+
+def _counted(plan: SlabGeometry, axis: int) -> Iterator[Band]:
+    """Bands of which each stands for some in the middle of its region, and all of those near its ends."""
+    along, chunk = plan.along(axis), math.lcm(*_chunks(plan, axis))
+    period = math.lcm(chunk, along.height) // along.height
+    ends = ceil_div(_near(plan, axis), along.height) + 1
+    for region in range(len(along.edges) - 1):
+        count = along.bands(region)
         first, last = (ends, count - ends) if plan.shared and count > 2 * ends + period else (count, count)
-        yield from ((Slab(number, rank), 1) for number in (*range(first), *range(last, count)))
+        yield from (Band(region, number, 1) for number in (*range(first), *range(last, count)))
         for number in range(first, min(first + period, last)):
-            yield Slab(number, rank), len(range(number, last, period))
+            yield Band(region, number, len(range(number, last, period)))
 
 
-def _kind(plan: SlabGeometry, slab: Slab) -> Kind:
-    """What all that is read and written for a slab depends on: where it lies to chunks, and to edges nearby."""
+def _kind(plan: SlabGeometry, axis: int, region: int, number: int) -> Kind:
+    """What all that is read and written along an axis depends on: where a band lies to chunks, and to edges nearby."""
     if not plan.shared:
-        return tuple(slab)
-    axis, core, region = plan.axis, plan.core(slab), plan.region(slab.rank)
-    start, stop = core.lower[axis], core.upper[axis]
-    near = _near(plan)
-    ends = (start, plan.shape[axis] - stop, start - region.lower[axis], region.upper[axis] - stop)
-    across = (*region.lower[:axis], *region.lower[axis + 1 :])
-    turned = plan.backwards(slab.rank)
-    return (start % math.lcm(*_chunks(plan)), stop - start, *(min(each, near) for each in ends), turned, *across)
+        return region, number
+    along = plan.along(axis)
+    (start, stop), (lower, upper) = along.core(region, number), along.edges[region : region + 2]
+    near = _near(plan, axis)
+    ends = (start, along.extent - stop, start - lower, upper - stop)
+    turned = plan.turned(axis, region)
+    return (start % math.lcm(*_chunks(plan, axis)), stop - start, *(min(each, near) for each in ends), turned)
 
 
-def _near(plan: SlabGeometry) -> int:
+def _near(plan: SlabGeometry, axis: int) -> int:
     """Elements from an edge within which it matters."""
-    return plan.depth[plan.axis] + 2 * plan.height + max(_chunks(plan))
+    reach = plan.depth[axis] * (2 if plan.ways[axis] == "kept" else 1)
+    return reach + 2 * plan.heights[axis] + max(_chunks(plan, axis))
 
 
-def _chunks(plan: SlabGeometry) -> list[int]:
-    return [stored.grid.chunks[plan.axis] for stored in (*plan.sources, *plan.targets)]
+def _chunks(plan: SlabGeometry, axis: int) -> list[int]:
+    return [stored.grid.chunks[axis] for stored in (*plan.sources, *plan.targets)]

@@ -30,8 +30,6 @@ class SlabTerms:
     """What stands beyond the edges."""
     prefetch: int = 1
     """Slabs that are read ahead of the one that is computed."""
-    reuse: bool = True
-    """Whether what two windows share is handed on in memory instead of being read again."""
     shared: bool = True
     """Whether a rank can read what is in the region of another: all are in one array file."""
     halos: tuple[tuple[int, ...], ...] = ()
@@ -52,10 +50,14 @@ class SlabOptions(SlabTerms):
 
     workspace: int | float | None = None
     """Bytes that the kernel holds beside its blocks and its results, or as a float multiples of its blocks."""
+    reuse: bool = True
+    """Whether what two windows share is handed on in memory instead of being read again."""
     axis: int | None = None
     """The axis along which slabs follow one another."""
     height: int | None = None
     """Elements of a slab along it."""
+    heights: Sequence[int | None] | None = None
+    """Elements of a slab along each axis; None, or -1, for all of it."""
     edges: Edges | None = None
     """Where the regions of ranks begin along each axis, and the extent, where they are given."""
     ranks: int | None = None
@@ -88,7 +90,28 @@ class SlabOptions(SlabTerms):
             raise InputError(f"axis={axis!r} is none of the {len(shape)} axes of shape {shape}")
         if height is not None and (not isinstance(height, int | np.integer) or height < 1):
             raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")
-        return replace(self, depth=tuple(map(int, depths)))
+        return replace(self, depth=tuple(map(int, depths)), heights=self._checked_heights(shape))
+
+    def cut_as(self, **cut: Any) -> Self:
+        """The same for slabs that have been cut before: those of one plan are those of another."""
+        return replace(self, **({"height": None} | cut))
+
+    def _checked_heights(self, shape: tuple[int, ...]) -> tuple[int | None, ...] | None:
+        """Of windows cut along any axes, where they are asked for: None for all of an axis."""
+        asked = self.heights
+        if asked is None:
+            return None
+        if self.height is not None:
+            raise InputError(f"height={self.height!r} and window={asked!r}: give the one or the other")
+        heights = list(asked) if isinstance(asked, Sequence | np.ndarray) and not isinstance(asked, str) else []
+        whole = [None if height in (None, -1) else height for height in heights]
+        good = all(h is None or (isinstance(h, int | np.integer) and not isinstance(h, bool) and h > 0) for h in whole)
+        if len(whole) != len(shape) or not good:
+            raise InputError(
+                f"window={asked!r} is not a whole number from 1 on for each of {len(shape)} axes; None or -1 is the "
+                "whole axis"
+            )
+        return tuple(None if h is None else int(h) for h in whole)
 
     @property
     def terms(self) -> dict[str, Any]:

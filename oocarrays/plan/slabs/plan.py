@@ -1,6 +1,6 @@
 """Passes over slabs as plans: what they hold, and what they read, write and send.
 
-Where slabs lie, and what each takes of others, stands in `slab_geometry`.
+Where slabs lie, and what each takes of others, stands in `oocarrays.plan.slabs.geometry`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
+from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.plan.slabs.geometry import SlabGeometry
 from oocarrays.plan.slabs.kinds import alike
@@ -19,17 +21,17 @@ from oocarrays.plan.slabs.reads import reading
 from oocarrays.plan.slabs.traffic import slab_tasks, slab_traffic
 
 SLAB_BYTES = 12 * 2**10
-"""Bytes of the tasks of a slab, as Dask keeps and orders them."""
+"""Bytes of the tasks of a slab, as Dask keeps and orders them; where it is cut along another axis, twice as many."""
 PROCESS_BYTES = 3 * 2**20
 """Bytes that a process takes to run any pass: stacks of threads, open arrays, the scheduler."""
-CUT = ("edges", "axis", "height")
+CUT = ("edges", "axis", "heights")
 """Fields of a plan that say which slab is which."""
 RESULTS = 2
 """Results that a rank has at one time: one is computed while the one before it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlabPlan(SlabGeometry):
+class SlabPlan(SlabGeometry, Holding):
     """How arrays of one shape pass through a window, and what that takes."""
 
     @property
@@ -38,25 +40,57 @@ class SlabPlan(SlabGeometry):
         return {name: getattr(self, name) for name in CUT}
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that one process holds at one time, at most: windows, what is handed on, results, what codecs and the
-        kernel need."""
-        return self.bare_bytes + self.ranks_here * self.coding_bytes
+    def memory(self) -> Memory:
+        """Held by one process at one time, at most: windows, what is handed on, results, what codecs and the kernel
+        need."""
+        return self.bare + self._coding
 
     @property
-    def bare_bytes(self) -> int:
+    def bare(self) -> Memory:
         """The same without what codecs need."""
+        tasks = self.count * SLAB_BYTES * 2 ** max(len(self.cut_axes) - 1, 0)
+        return self.of_rank * self.ranks_here + Memory.of(
+            given_last=max(self.window_bytes(), self.result_bytes),  # by the scheduler
+            graph=tasks,
+            stacks=PROCESS_BYTES,
+        )
+
+    @property
+    def of_rank(self) -> Memory:
+        """Held by each rank of that."""
         size = sum(source.itemsize for source in self.sources)
-        window, band = math.prod(self._largest(self.depth)), math.prod(self._largest([0] * len(self.shape)))
-        handed = 2 * self.held * max(window - band, 0) * size
-        each = self.held * window * size + handed + RESULTS * self.result_bytes + self.workspace
-        lingering = max(window * size, self.result_bytes)  # the scheduler holds what it was given last
-        return self.ranks_here * each + lingering + self.count * SLAB_BYTES + PROCESS_BYTES
+        return Memory.of(
+            windows=self.held * self.window_bytes(),
+            handed_on=(2 * self.held * self._lacking_elements + self._kept_elements) * size,
+            results=RESULTS * self.result_bytes,
+            kernel=self.workspace,
+        )
+
+    @property
+    def _lacking_elements(self) -> int:
+        """Elements of a window that its neighbours hand to it, at most."""
+        given = [0 if way == "handed" or not self.reuse else d for way, d in zip(self.ways, self.depth, strict=True)]
+        return max(math.prod(self.largest(self.depth)) - math.prod(self.largest(given)), 0)
+
+    @property
+    def _kept_elements(self) -> int:
+        """Elements that are kept for rows of windows to come, at most: of each window that has some of it."""
+        if "kept" not in self.ways:
+            return 0
+        order, wide, most = self.cut_axes, self.largest(self.depth), [self.along(a).most_bands for a in self.cut_axes]
+        kept, later = 0, self.held
+        for place, axis in reversed(list(enumerate(order))):
+            twice = 2 * self.depth[axis]
+            later += ceil_div(twice, self.heights[axis]) * math.prod(most[place + 1 :])
+            if self.ways[axis] == "kept":
+                kept += min(later, math.prod(most)) * math.prod(wide) // max(wide[axis], 1) * min(twice, wide[axis])
+        return kept
 
     @property
     def fits(self) -> bool:
         """Whether it keeps to its budget."""
-        return self.bare_bytes <= self.budget and self.peak_bytes <= self.budget
+        bare = self.bare.nbytes
+        return bare <= self.budget and bare + self._coding.nbytes <= self.budget
 
     @property
     def ranks_here(self) -> int:
@@ -66,15 +100,30 @@ class SlabPlan(SlabGeometry):
     @property
     def result_bytes(self) -> int:
         """Bytes of what the kernel gives for the largest window, for all targets together."""
-        return math.prod(self._largest(self.depth)) * sum(target.itemsize for target in self.targets)
+        return math.prod(self.largest(self.depth)) * sum(target.itemsize for target in self.targets)
 
     @property
-    def coding_bytes(self) -> int:
-        """Bytes that reading one slab and writing another hold beside them, at most."""
-        wide = self._largest([0] * len(self.shape) if self.reuse else self.depth)
-        reads = (reading(source, _longest(source, wide)).held_bytes for source in self.sources)
-        writes = (plan_section_write(target, _longest(target, wide)).held_bytes for target in self.targets)
-        return max(reads, default=0) + max(writes, default=0)
+    def _coding(self) -> Memory:
+        """Held beside slabs where one is read and another written, at most."""
+        wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
+        each = product(self.sources, self._starts)
+        reads = (reading(source, _longest(source, start, wide)).held_bytes for source, start in each)
+        first = (0,) * len(wide)
+        writes = (plan_section_write(target, _longest(target, first, wide)).held_bytes for target in self.targets)
+        return Memory.of(codecs=max(reads, default=0) + max(writes, default=0)) * self.ranks_here
+
+    @property
+    def _starts(self) -> list[tuple[int, ...]]:
+        """Where slabs are read from: the first one, and where they are cut along several axes one inside."""
+        first = (0,) * len(self.shape)
+        if len(self.cut_axes) < 2:
+            return [first]
+        by = {"handed": 0, "kept": 1, "again": -1}
+        inside = (
+            max(height + by[way] * d, 0) if axis in self.cut_axes else 0
+            for axis, (height, way, d) in enumerate(zip(self.heights, self.ways, self.depth, strict=True))
+        )
+        return [first, tuple(inside)]
 
     @property
     def source_bytes(self) -> int:
@@ -90,7 +139,14 @@ class SlabPlan(SlabGeometry):
     @property
     def saved_bytes(self) -> int:
         """Bytes that reuse saves from being read again."""
-        return replace(self, reuse=False).read_bytes - self.read_bytes
+        return replace(self, ways=("again",) * len(self.ways)).read_bytes - self.read_bytes
+
+    @property
+    def again_bytes(self) -> int:
+        """Bytes, decoded, that are read for one window when they have been read for another; whole chunks, where they
+        are coded."""
+        coded = sum(source.padded_bytes for source in self.sources if source.coded)
+        return max(self.read_bytes - self.source_bytes, self.traffic.decoded_bytes - coded if coded else 0)
 
     @property
     def traffic(self) -> Traffic:
@@ -103,6 +159,7 @@ class SlabPlan(SlabGeometry):
         return slab_tasks(self)
 
 
-def _longest(stored: Stored, wide: Sequence[int]) -> tuple[range, ...]:
+def _longest(stored: Stored, start: Sequence[int], wide: Sequence[int]) -> tuple[range, ...]:
     """What an array file has of a window, at most."""
-    return tuple(range(min(n, extent)) for n, extent in zip(wide, stored.grid.shape, strict=True))
+    extents = stored.grid.shape
+    return tuple(range(min(a, n), min(a + w, n)) for a, w, n in zip(start, wide, extents, strict=True))

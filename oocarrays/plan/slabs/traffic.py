@@ -16,7 +16,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, moved
+from oocarrays.mapping.selection import Axes, Taken, moved
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import plan_section_write
@@ -34,7 +34,7 @@ def slab_traffic(plan: SlabGeometry) -> Traffic:
     >>> traffic.read_requests, traffic.read_bytes
     (5, 288)
     """
-    return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
+    return reduce(add, (_times(traffic_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
 
 
 @lru_cache(8)
@@ -57,7 +57,7 @@ def _times(traffic: Traffic, n: int) -> Traffic:
     return Traffic(**{name: n * getattr(traffic, name) for name in Traffic.__dataclass_fields__})
 
 
-def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
+def traffic_of(plan: SlabGeometry, slab: Slab) -> Traffic:
     """What is read for one slab, and written."""
     tasks = Traffic(tasks=_tasks(plan, slab))
     reads = (_read(each) for each in _readings(plan, slab))
@@ -91,8 +91,8 @@ def _placed(plan: SlabGeometry, stored: Stored, halo: tuple[int, ...], rank: int
     return replace(stored, grid=ChunkGrid.of(shape, chunks)), tuple(map(moved, axes, by))
 
 
-def _taken(elements: np.ndarray) -> np.ndarray:
-    return np.unique(elements)
+def _taken(elements: Taken) -> Taken:
+    return elements if isinstance(elements, range) else np.unique(elements)
 
 
 def lies_packed(part: Section, whole: Section) -> bool:
@@ -113,28 +113,47 @@ def _written(plan: SlabGeometry, slab: Slab, target: Stored) -> Traffic:
     core = plan.core(slab)
     if not core.size:
         return Traffic()
-    stored, axes = _placed(plan, target, (), slab.rank, core.axes)
-    made = plan_section_write(stored, axes)
-    before = _begun(plan, slab, stored)
-    read = plan_section_write(*_placed(plan, target, (), slab.rank, before)) if all(map(len, before)) else None
+    made = plan_section_write(*_placed(plan, target, (), slab.rank, core.axes))
+    begun = [
+        plan_section_write(*_placed(plan, target, (), slab.rank, axes))
+        for axes in _begun(plan, slab, target)
+        if all(map(len, axes))
+    ]
     return Traffic(
-        read_requests=read.read_requests if read else 0,
-        read_bytes=read.read_bytes if read else 0,
-        decoded_bytes=read.decoded_bytes if read else 0,
+        read_requests=sum(each.read_requests for each in begun),
+        read_bytes=sum(each.read_bytes for each in begun),
+        decoded_bytes=sum(each.decoded_bytes for each in begun),
         write_requests=made.write_requests,
         written_bytes=made.written_bytes,
         encoded_bytes=made.encoded_bytes,
     )
 
 
-def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Axes:
-    """The elements of a slab that lie in chunks of which its rank has written a part before."""
-    axis, core, region, chunk = plan.axis, plan.core(slab), plan.region(slab.rank), target.grid.chunks[plan.axis]
-    start, stop, zero = core.lower[axis], core.upper[axis], 0 if plan.shared else region.lower[axis]
-    if plan.backwards(slab.rank):
-        edge = zero + (stop - zero) // chunk * chunk if stop < region.upper[axis] else stop
-        along = range(min(max(edge, start), stop), stop)
-    else:
-        edge = zero + ceil_div(start - zero, chunk) * chunk if start > region.lower[axis] else start
-        along = range(start, max(min(edge, stop), start))
-    return (*core.axes[:axis], along, *core.axes[axis + 1 :])
+def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Iterator[Axes]:
+    """The elements of a slab that lie in chunks of which its rank has written a part before, as a box an axis: those
+    that it shares with the slab before it along that one, and with none along the axes before."""
+    core, region = plan.core(slab), plan.region(slab.rank)
+    stored, _ = _placed(plan, target, (), slab.rank, core.axes)
+    parts = [
+        _split(core.axes[axis], region.axes[axis], 0 if plan.shared else region.lower[axis], chunk, backwards=turned)
+        for axis, chunk in enumerate(stored.grid.chunks)
+        for turned in [axis == plan.axis and plan.backwards(slab.rank)]
+    ]
+    for axis, (begun, _) in enumerate(parts):
+        yield (*(fresh for _, fresh in parts[:axis]), begun, *core.axes[axis + 1 :])
+
+
+def _split(core: range, region: range, zero: int, chunk: int, *, backwards: bool) -> tuple[range, range]:
+    """A band, less the elements in a chunk that reaches into the one before it: those, and the rest.
+
+    >>> _split(range(3, 6), range(0, 9), 0, 4, backwards=False), _split(range(3, 6), range(0, 9), 0, 4, backwards=True)
+    ((range(3, 4), range(4, 6)), (range(4, 6), range(3, 4)))
+    """
+    start, stop = core.start, core.stop
+    if backwards:
+        edge = zero + (stop - zero) // chunk * chunk if stop < region.stop else stop
+        edge = min(max(edge, start), stop)
+        return range(edge, stop), range(start, edge)
+    edge = zero + ceil_div(start - zero, chunk) * chunk if start > region.start else start
+    edge = max(min(edge, stop), start)
+    return range(start, edge), range(edge, stop)

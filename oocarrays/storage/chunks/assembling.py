@@ -1,6 +1,6 @@
 """Laying out pieces of chunks as they are stored, and placing them in unfinished chunks.
 
-    source chunks ─► stage: some rows of a piece, in the target's order and on sectors ─► its runs in the chunk's file
+    source chunks ─► stage: pieces of many chunks, or rows of a long one, as the target has them ─► their runs in files
 
 A piece of nothing but the fill value is not placed: a chunk of which nothing is placed is not stored at all. Where
 others place something in that chunk, the fill value is placed before it gets its name.
@@ -8,24 +8,26 @@ others place something in that chunk, the fill value is placed before it gets it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.orientation import inverse, turned
+from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.access import element_runs, fill_bits, is_fill
-from oocarrays.storage.chunks.turned import turned_section
+from oocarrays.storage.chunks.turned import chunk_major, turned_section
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.receipts import checksum
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
-from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
+from oocarrays.storage.stores.blobs import byte_view
 
 Index = tuple[int, ...]
 Take = Callable[[Section, np.ndarray], None]
-"""Fills an array with some elements of the source, of which the section is given."""
+"""Puts elements of the source, of which the section is given, in a buffer of ``counts + pieces``, as `scatter` does."""
 
 
 class Assembler:
@@ -42,78 +44,127 @@ class Assembler:
     def __init__(self, file: ArrayFile, meter: Meter, mark: str, *, past_cache: bool) -> None:
         assert file.folder is not None, "what is assembled is in local files"
         self.file, self.meter = file, meter
-        self._order = file.stored.order
-        self._lying = file.lying
-        self._grid = self._lying.stored.grid
+        self.grid, self.dtype, self._order = file.stored.grid, file.dtype, file.stored.order
         self.chunks = UnfinishedChunks(file.folder, mark, file.stored.chunk_bytes, past_cache=past_cache)
-        self._blobs = LocalBlobs(file.folder)
         self._fill = fill_bits(file)
         self.fill_is_zeros = not any(self._fill)
         """Whether what nobody has placed is the fill value."""
 
-    def place(self, index: Index, piece: Section, stage: np.ndarray, tile: Index, take: Take) -> bool:
-        """Place a piece of a chunk, unless it holds nothing but the fill value.
+    def place(
+        self,
+        first: Index,
+        counts: Index,
+        piece: Section,
+        stage: np.ndarray,
+        tile: Index,
+        take: Take,
+        kept: Collection[str] = (),
+    ) -> Iterator[tuple[Index, str, int | None]]:
+        """Place the same piece of some chunks side by side, unless it holds nothing but the fill value.
 
         Parameters
         ----------
         piece : Section
-            As it lies in the chunk, with what is beyond the array's edge.
+            As it lies in each chunk, with what is beyond the array's edge.
         stage : numpy.ndarray
-            Memory for ``tile`` elements.
+            Memory for all of them, or where it is one for ``tile`` elements.
         tile : tuple of int
-            How much of a piece is laid out at a time.
+            How much of a long piece is laid out at a time.
+        kept : collection of str
+            Keys of chunks that stay as they are.
 
-        Returns
-        -------
-        bool
-            Whether it was placed.
+        Yields
+        ------
+        tuple
+            Index and key of each chunk, and a checksum of what was placed, as of `sum_of`; None where nothing was.
         """
-        index, tile, piece = *(turned(each, self._order) for each in (index, tile)), turned_section(piece, self._order)
+        parts = list(_tiles(piece, tile)) if set(counts) <= {1} else [piece]
+        if len(parts) > 1:
+            key = self.file.chunk_key(first)
+            yield first, key, None if key in kept else self._place_long(first, key, parts, stage, take)
+            return
+        laid, starts = self._laid(first, counts, piece, stage, take), self._starts(piece)
+        for number in product(*map(range, counts)):
+            index = tuple(f + i for f, i in zip(first, number, strict=True))
+            key, data = self.file.chunk_key(index), laid[(*number, ...)]
+            if key in kept or is_fill(data, self._fill):
+                yield index, key, None
+                continue
+            elements = byte_view(data)
+            self.chunks.write_runs(key, starts, elements)
+            yield index, key, checksum(elements)
+
+    def _place_long(self, index: Index, key: str, parts: list[Section], stage: np.ndarray, take: Take) -> int | None:
+        """Place a long piece, some rows at a time; those of the fill value only where there are others."""
         before: list[Section] = []
-        placed = False
-        for part in _tiles(piece, tile):
-            laid = self._laid(index, part, stage, take)
-            if not placed and is_fill(laid, self._fill):
+        placed: int | None = None
+        for part in parts:
+            laid = self._laid(index, (1,) * len(index), part, stage, take)
+            if placed is None and is_fill(laid, self._fill):
                 before.append(part)
                 continue
             if before:  # for which the stage is used
-                self._put_fill(index, before, stage)
-                before, laid = [], self._laid(index, part, stage, take)
-            self._put(index, part, laid)
-            placed = True
+                self._put_fill(key, before, stage)
+                before, laid = [], self._laid(index, (1,) * len(index), part, stage, take)
+            self.chunks.write_runs(key, self._starts(part), byte_view(laid))
+            placed = (placed or 0) + self._sum(laid)
         return placed
 
     def place_fill(self, index: Index, piece: Section, stage: np.ndarray, tile: Index) -> None:
         """Place the fill value, whether or not anything else is in the chunk."""
-        parts = _tiles(turned_section(piece, self._order), turned(tile, self._order))
-        self._put_fill(turned(index, self._order), parts, stage)
+        self._put_fill(self.file.chunk_key(index), _tiles(piece, tile), stage)
 
-    def _put_fill(self, index: Index, parts: Iterable[Section], stage: np.ndarray) -> None:
+    def _put_fill(self, key: str, parts: Iterable[Section], stage: np.ndarray) -> None:
         for part in parts:
-            laid = shaped(stage, part.shape, self.file.dtype)
+            laid = shaped(stage, part.shape, self.dtype)
             laid[...] = self.file.fill_value
-            self._put(index, part, laid)
+            self.chunks.write_runs(key, self._starts(part), byte_view(laid))
 
-    def _laid(self, index: Index, part: Section, stage: np.ndarray, take: Take) -> np.ndarray:
-        """Some rows of a piece as the chunk has them; the fill value beyond the array's edge."""
-        laid = shaped(stage, part.shape, self.file.dtype)
-        origin = tuple(i * c for i, c in zip(index, self._grid.chunks, strict=True))
-        lower = tuple(o + l for o, l in zip(origin, part.lower, strict=True))
-        upper = tuple(min(o + u, n) for o, u, n in zip(origin, part.upper, self._grid.shape, strict=True))
-        there = tuple(u - l for l, u in zip(lower, upper, strict=True))
-        if there != part.shape:
+    def _starts(self, part: Section) -> list[int]:
+        """Where the runs of a part begin in a chunk's file."""
+        starts: list[int] = (
+            element_runs(turned_section(part, self._order), turned(self.grid.chunks, self._order))[0]
+            * self.dtype.itemsize
+        ).tolist()
+        return starts
+
+    def _laid(self, first: Index, counts: Index, part: Section, stage: np.ndarray, take: Take) -> np.ndarray:
+        """A part of some chunks as they have it, one behind another, axes as they lie; the fill value beyond the
+        array's edge."""
+        laid = chunk_major(stage, counts, part.shape, self.dtype, self._order)
+        lower = tuple(i * c + l for i, c, l in zip(first, self.grid.chunks, part.lower, strict=True))
+        ends = [l + k * m for l, k, m in zip(lower, counts, part.shape, strict=True)]
+        upper = tuple(map(min, ends, self.grid.shape))
+        if list(upper) != ends:
             laid[...] = self.file.fill_value
-        if min(there, default=1) > 0:
-            own = inverse(self._order or range(len(lower)))
-            take(turned_section(Section(lower, upper), own), laid[(*map(slice, there), ...)].transpose(own))
-        return laid
+        if all(l < u for l, u in zip(lower, upper, strict=True)):
+            take(Section(lower, upper), laid)
+        return self._lying(laid)
 
-    def _put(self, index: Index, part: Section, laid: np.ndarray) -> None:
-        starts, _ = element_runs(part, self._grid.chunks)
-        self.chunks.write_runs(self._lying.chunk_key(index), (starts * laid.itemsize).tolist(), byte_view(laid))
+    def _lying(self, laid: np.ndarray) -> np.ndarray:
+        """The same elements with a chunk's axes in the order in which they lie."""
+        others = laid.ndim - len(self.grid.chunks)
+        return laid.transpose([*range(others), *turned(range(others, laid.ndim), self._order)])
+
+    # ------------------------------------------------------------------ what is there
+
+    def _sum(self, laid: np.ndarray) -> int:
+        """A checksum of some elements, which is 0 of the fill value: it is there whether or not it was placed."""
+        return 0 if is_fill(laid, self._fill) else checksum(byte_view(laid))
+
+    def sum_of(self, chunk: np.ndarray, piece: Section, tile: Index) -> int:
+        """The checksum that `place` has given for a piece of a chunk, of what is there now."""
+        return sum(self._sum(np.ascontiguousarray(self._lying(chunk[part.slices]))) for part in _tiles(piece, tile))
+
+    def read(self, index: Index) -> np.ndarray | None:
+        """What is in a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
+        data = self.chunks.read(self.file.chunk_key(index))
+        return None if data is None else chunk_major(data, (), self.grid.chunks, self.dtype, self._order)
+
+    # ------------------------------------------------------------------ the end
 
     def finish(self, index: Index) -> bool:
-        """Give a chunk its name; whether it is stored: nothing is, where nothing was placed."""
+        """Give a chunk its name; whether it had none."""
         if not self.chunks.finish(self.file.chunk_key(index)):
             return False
         self.meter.add(write_requests=1, written_bytes=self.file.stored.chunk_bytes)
@@ -122,7 +173,7 @@ class Assembler:
     def skip(self, index: Index, *, fresh: bool) -> None:
         """Store nothing of a chunk: it holds nothing but the fill value."""
         if not fresh:
-            self._blobs.remove(self.file.chunk_key(index))
+            self.chunks.discard(self.file.chunk_key(index))
         self.meter.add(skipped_chunks=1)
 
 

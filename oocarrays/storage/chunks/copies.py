@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Callable, Container, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -38,27 +38,25 @@ KEYS_AT_ONCE = 1000
 def copy_part(
     source: zarr.Array,
     target: StoreLike,
-    part: int,
-    parts: int,
+    part: tuple[int, int],
     *,
     at_once: int,
     meter: Meter,
     receipts: Unkept = UNKEPT,
-    kept: Container[str] = (),
     fresh: bool = True,
 ) -> None:
-    """Copy one of ``parts`` of an array's objects; what is there already is replaced, each object at once.
+    """Copy a part of an array's objects; what is there already is replaced, each object at once.
 
     Parameters
     ----------
     target : path or Store
         Where the same array is to be.
+    part : tuple of two int
+        Which part, and of how many.
     at_once : int
         Objects under way at one time, where they are no local files.
     receipts : Unkept
-        Takes those of all objects of the part.
-    kept : container of str
-        Keys of objects that are there already, and are not copied again.
+        Takes those of all objects of the part, and says which are there already, and are not copied again.
     fresh : bool
         Whether there is nothing yet where they go; where there may be, what the source has not is removed.
 
@@ -73,7 +71,7 @@ def copy_part(
     here, there = local_folder(place.store, place.path), local_folder(target)
 
     def mine(key: str) -> bool:
-        return is_in_part(key, part, parts) and key not in kept
+        return is_in_part(key, *part) and not receipts.stays(key)
 
     if here is not None and there is not None:
         _copy_files(here, there, mine, meter, receipts)

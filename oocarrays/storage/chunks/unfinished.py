@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import hashlib
 import os
 import resource
 import threading
@@ -22,22 +21,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+import numpy as np
+
+from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.stores import durable
-from oocarrays.storage.stores.blobs import MOST_BYTES, make_below, open_past_cache
+from oocarrays.storage.stores.blobs import MOST_BYTES, LocalBlobs, make_below, open_past_cache
 from oocarrays.storage.stores.pages import libc
 from oocarrays.storage.stores.refused import write_error
 
 MOST_FILES = 4096
 """Files that a process has open at one time, at most; and no more than half of what the system allows it."""
-
-
-def mark_of_plan(run: str, beginning: str, number: int) -> str:
-    """What is in the names of the unfinished chunks of one pass of one plan of a run.
-
-    >>> mark_of_plan("c0ffee", "", 0) == mark_of_plan("c0ffee", "", 0) != mark_of_plan("c0ffee", "", 1)
-    True
-    """
-    return hashlib.sha256(f"{run} {beginning} {number}".encode()).hexdigest()[:32]
 
 
 @dataclass(slots=True)
@@ -196,6 +189,20 @@ class UnfinishedChunks:
                 os.replace(final, self.path(key))
                 durable.written(final)
 
+    def discard(self, key: str) -> None:
+        """Remove a chunk, whether or not it has its name."""
+        blobs = LocalBlobs(self.folder)
+        blobs.remove(key)
+        blobs.remove(unfinished_key(key, self.mark))
+
+    def read(self, key: str) -> np.ndarray | None:
+        """The bytes of a chunk, whether or not it has its name; None where it is not there as a whole."""
+        for path in (os.path.join(self.folder, key), self.path(key)):
+            with suppress(FileNotFoundError):
+                data = np.fromfile(path, np.uint8)
+                return data if len(data) == self.nbytes else None
+        return None
+
     def placed(self, key: str) -> None:
         """Say that something has been placed in a chunk, which has to be on the device before that is relied on."""
         durable.written(self.path(key))
@@ -204,15 +211,6 @@ class UnfinishedChunks:
         """Close all files."""
         with self._lock:
             _close(self._files)
-
-
-def unfinished_key(key: str, mark: str) -> str:
-    """The key under which a chunk is while it is unfinished: no chunk's.
-
-    >>> unfinished_key("c/0/3", "0123456789abcdef" * 2)
-    'c/0/3.0123456789abcdef0123456789abcdef.partial'
-    """
-    return f"{key}.{mark}.partial"
 
 
 def allowed_files() -> int:

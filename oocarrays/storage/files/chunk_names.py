@@ -6,6 +6,7 @@ store     one listing: of what lies right below the array, or of all where that 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -108,3 +109,21 @@ def _files(folder: str) -> Iterator[str]:
         return
     except OSError as error:
         raise StoreFailure(f"cannot list {folder}: {error.strerror}") from error
+
+
+def mark_of_plan(run: str, beginning: str, number: int) -> str:
+    """What is in the names of the unfinished chunks of one pass of one plan of a run.
+
+    >>> mark_of_plan("c0ffee", "", 0) == mark_of_plan("c0ffee", "", 0) != mark_of_plan("c0ffee", "", 1)
+    True
+    """
+    return hashlib.sha256(f"{run} {beginning} {number}".encode()).hexdigest()[:32]
+
+
+def unfinished_key(key: str, mark: str) -> str:
+    """The key under which a chunk is while it is unfinished: no chunk's.
+
+    >>> unfinished_key("c/0/3", "0123456789abcdef" * 2)
+    'c/0/3.0123456789abcdef0123456789abcdef.partial'
+    """
+    return f"{key}.{mark}.partial"

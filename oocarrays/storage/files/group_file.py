@@ -39,6 +39,7 @@ from oocarrays.storage.files.array_file import (
     said,
     store_path,
 )
+from oocarrays.storage.files.making_room import replace_group
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.refused import write_error
@@ -232,16 +233,30 @@ def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bo
         Where it cannot be made.
     """
     format: Any = source.zarr.metadata.zarr_format
-    marked = dict(source.zarr.attrs.asdict()) | {MARK: run}
+    settings = {"zarr_format": format, "attributes": dict(source.zarr.attrs.asdict()) | {MARK: run}}
+    folder = local_folder(store)
     try:
         place: Any = document_store(store, durable=durable)
-        group = zarr.create_group(place, zarr_format=format, attributes=marked, overwrite=overwrite)
+        if overwrite and folder is not None and _is_group(folder):
+            replace_group(folder, MARK, f"{run}-makes-room", settings, durable=durable)
+            group = zarr.open_group(place, mode="r+", use_consolidated=False)
+        else:
+            group = zarr.create_group(place, **settings, overwrite=overwrite)
         for name, attributes in source.groups.items():
             group.create_group(name, attributes=attributes)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
         raise write_error(str(store), error) from error
+
+
+def _is_group(folder: str) -> bool:
+    """Return whether a folder holds a group that can be opened, finished or not."""
+    try:
+        open_group(folder, unfinished=True)
+    except (NotFoundError, StoreFailure):
+        return False
+    return True
 
 
 def finish_group(store: StoreLike, consolidated: tuple[str, ...], *, durable: bool = True) -> str:

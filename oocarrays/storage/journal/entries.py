@@ -44,7 +44,7 @@ class LocalEntries:
         return os.path.join(self.root, key)
 
     def get(self, key: str) -> bytes | None:
-        """What is under ``key``, or None."""
+        """Read what is under ``key``; None where there is nothing."""
         try:
             with open(self._path(key), "rb") as file:
                 return file.read()
@@ -149,7 +149,7 @@ class StoreEntries:
         self.root = f"{place.path}/{folder}" if place.path else folder
 
     def get(self, key: str) -> bytes | None:
-        """What is under ``key``, or None."""
+        """Read what is under ``key``; None where there is nothing."""
         return sync(self._get(key))
 
     async def _get(self, key: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What a run has finished, kept beside its target, so that the next process can go on where it stopped.
+"""The parts that a run has finished, kept beside its target, so that the next process can go on where it stopped.
 
     target/  zarr.json  c/ …               the array
              .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
@@ -41,11 +41,13 @@ FOLDER = ".oocarrays"
 PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
 Kept = Mapping[str, Mapping[str, Receipt]]
 """Receipts of chunks, by the name of the place where they are."""
+BEGINNING = "again"
+"""Where what a run was asked to do has what tells the beginning of its plan from all others of the same run."""
 NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
 
 
 class Journal:
-    """What the run that writes one target has finished.
+    """A journal: the parts that the run that writes one target has finished.
 
     It can be pickled where its store can; the hold on the lock stays behind.
 
@@ -278,7 +280,7 @@ class Journal:
         return set(self._done)
 
     def stored(self) -> dict[tuple[int, ...], dict[str, dict[str, Receipt]] | None]:
-        """What each part that is finished has stored; None of those that were written down without receipts.
+        """Read what each finished part has stored; None of those that were written down without receipts.
 
         Raises
         ------
@@ -346,6 +348,21 @@ class Journal:
                 self._entries.delete([LOCK])
         self._digest, self._folder, self._done = None, DONE, set()
 
+    def sweep(self) -> None:
+        """Remove what a run that has finished its target could not remove; its word that it ended stays.
+
+        Raises
+        ------
+        TargetError
+            Where a run is at work.
+        """
+        if self.is_there():
+            self.claim()
+            try:
+                self.remove(ended="")
+            finally:
+                self.release()
+
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
         with self._writing():
@@ -353,7 +370,7 @@ class Journal:
             self._entries.create(f"{ENDED}{run}", json.dumps([gives]).encode())
 
     def ended(self, run: str) -> list[Any] | None:
-        """What ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
+        """Read what ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
         with self._reading():
             text = self._entries.get(f"{ENDED}{run}")
         return None if text is None else list(json.loads(text))

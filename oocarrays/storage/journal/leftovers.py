@@ -1,4 +1,4 @@
-"""What runs that died have left on a disk, and what of it may go.
+"""Leftovers of runs that died, on a disk, and what of it may go.
 
     data/  .oocarrays-0123456789ab/     scratch          of a run
            .oocarrays-calibrate-…/      calibration      its work folder
@@ -23,7 +23,8 @@ from typing import Literal
 
 from zarr.core.sync import sync
 
-from oocarrays.errors import NotFoundError, StoreFailure, TargetError
+from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError
+from oocarrays.plan.rechunk.plan import STAGES
 from oocarrays.storage.files.array_file import (
     METADATA,
     PARTIAL,
@@ -33,7 +34,8 @@ from oocarrays.storage.files.array_file import (
     store_path,
     unfinished_run,
 )
-from oocarrays.storage.journal.journal import FOLDER, LOCK
+from oocarrays.storage.files.chunk_names import mark_of_plan
+from oocarrays.storage.journal.journal import BEGINNING, FOLDER, LOCK, Journal
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.scratch import NAME, is_scratch_folder
 from oocarrays.storage.stores.blobs import remove_tree
@@ -159,6 +161,8 @@ class _Array:
     """Whether it carries the mark."""
     held: bool | None
     """Whether a living run holds it; None where there is no lock to ask."""
+    marks: frozenset[str] = frozenset()
+    """What is in the names of chunks that its run has not finished, and goes on with where it is resumed."""
 
 
 def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
@@ -188,7 +192,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _kind(name: str) -> Kind | None:
-    """What a folder of this name is.
+    """Tell what a folder of this name is.
 
     >>> _kind(".oocarrays-0123456789ab"), _kind(".oocarrays-calibrate-x1"), _kind(".oocarrays-mine")
     ('scratch', 'calibration', None)
@@ -203,7 +207,17 @@ def _array_at(folder: str, names: set[str]) -> _Array | None:
     if kind is None:
         return None
     held = _held(os.path.join(folder, FOLDER, LOCK))
-    return _Array(folder=folder, group=kind == "group", unfinished=unfinished_run(folder) is not None, held=held)
+    unfinished = unfinished_run(folder) is not None
+    marks = _marks(folder) if unfinished else frozenset()
+    return _Array(folder=folder, group=kind == "group", unfinished=unfinished, held=held, marks=marks)
+
+
+def _marks(folder: str) -> frozenset[str]:
+    """What is in the names of chunks that the run in the journal of an array has not finished."""
+    with suppress(OocError):
+        run, content = Journal(folder).read()
+        return frozenset(mark_of_plan(run, content.get(BEGINNING, ""), number) for number in range(STAGES.stop))
+    return frozenset()
 
 
 def _node_kind(folder: str, names: set[str]) -> str | None:
@@ -261,6 +275,8 @@ def _partials(folder: str, array: _Array) -> Iterator[Leftover]:
 def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover]:
     """The file, where it is partial and nobody seems to write it: a dead run does not, and others write on."""
     if array is None or not PARTIAL.search(entry.name) or not entry.is_file(follow_symlinks=False):
+        return
+    if entry.name.split(".")[-2] in array.marks:  # they go with the array
         return
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)

@@ -9,7 +9,7 @@ c/0/3   null                   not stored: it holds nothing but the fill value
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -80,12 +80,27 @@ class Unkept:
     def absent(self, key: str) -> None:
         """Nothing is stored under ``key``."""
 
+    def stays(self, key: str) -> bool:
+        """Return whether what is stored under ``key`` is not stored again."""
+        return False
+
 
 class Receipts(Unkept):
-    """Keeps receipts, of many threads at once."""
+    """Keeps receipts, of many threads at once.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    there : container of str
+        Keys of what is stored already, and stays as it is.
+    """
+
+    def __init__(self, there: Container[str] = ()) -> None:
         self.kept: dict[str, Receipt] = {}
+        self._there = there
+
+    def stays(self, key: str) -> bool:
+        """Return whether what is stored under ``key`` is not stored again."""
+        return key in self._there
 
     def put(self, key: str, data: Any) -> None:
         """Bytes were stored under ``key``."""
@@ -104,7 +119,7 @@ UNKEPT = Unkept()
 
 
 class Store:
-    """What is stored below one place now, to be held against receipts."""
+    """A place as it is now: what is stored below it is held against receipts."""
 
     def __init__(self, place: StoreLike) -> None:
         self._folder = local_folder(place)

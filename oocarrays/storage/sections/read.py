@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -34,6 +34,23 @@ KEPT_PLANS = 16
 KEPT_ELEMENTS = 2**14
 """... of up to so many elements: a range of one element takes 24 bytes in a plan."""
 
+REQUESTS = 16
+"""Requests that are under way at one time, where nothing is said."""
+
+
+class HowToRead(TypedDict, total=False):
+    """Ways to read a section."""
+
+    method: Method
+    """``"direct"`` asks for each contiguous run, ``"sieve"`` for all from the first to the last that is wanted,
+    ``"auto"`` for what costs least. Coded chunks are read whole."""
+    buffer_bytes: int | None
+    """Bytes of one buffer, of which there are four at most."""
+    requests: int
+    """Requests that are under way at one time, in stores that are not local files."""
+    costs: Costs | None
+    """What work costs, where holes may be read."""
+
 
 def read_section(
     file: ArrayFile,
@@ -41,12 +58,9 @@ def read_section(
     out: np.ndarray | None = None,
     *,
     meter: Meter | None = None,
-    method: Method = "auto",
-    buffer_bytes: int | None = None,
-    requests: int = 16,
     threads: int = 2,
     past_cache: bool = False,
-    costs: Costs | None = None,
+    **how: Unpack[HowToRead],
 ) -> np.ndarray:
     """Read a section of an array file: ``result.shape == lengths(axes)``.
 
@@ -56,23 +70,19 @@ def read_section(
         What is taken along each axis, as `oocarrays.mapping.selection.Selection` has it.
     out : numpy.ndarray, optional
         What is filled and returned.
-    method : str
-        ``"direct"`` asks for each contiguous run, ``"sieve"`` for all from the first to the last that is wanted,
-        ``"auto"`` for what costs least. Coded chunks are read whole.
-    buffer_bytes : int
-        Bytes of one buffer, of which there are four at most.
-    requests : int
-        Requests that are under way at one time, in stores that are not local files.
     threads : int
         Threads that read local files, and decode.
     past_cache : bool
         Whether what the system's cache lacks of plain local chunks is read past it.
+    how
+        As `section_plan` takes it.
     """
     order, file, axes = file.stored.order, file.lying, turned(axes, file.stored.order)
     room = _room(lengths(axes), file.dtype) if out is None else out if order is None else out.transpose(order)
     meter = meter or Meter()
-    plan = section_plan(file, axes, room, method=method, buffer_bytes=buffer_bytes, requests=requests, costs=costs)
+    plan = section_plan(file, axes, room, **how)
     if plan.chunks:
+        requests = how.get("requests", REQUESTS)
         _fill(file, plan, room, meter, requests=requests, threads=threads, past_cache=past_cache)
     if out is not None:
         return out
@@ -100,7 +110,7 @@ def section_plan(
     *,
     method: Method = "auto",
     buffer_bytes: int | None = None,
-    requests: int = 16,
+    requests: int = REQUESTS,
     costs: Costs | None = None,
 ) -> SectionPlan:
     """Return how `read_section` reads a section: a plan of the array with its axes as elements lie."""

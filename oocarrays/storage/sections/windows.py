@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes
+from oocarrays.mapping.selection import Axes, Taken, index_of, moved
 from oocarrays.plan.slabs.geometry import Piece, Slab
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.plan.slabs.reads import REQUESTS, buffer_bytes
@@ -69,7 +69,7 @@ class Windows:
 
     def _apart(self, source: ArrayFile | RankFiles, rank: int, piece: Piece) -> np.ndarray:
         """Return what stands beyond an edge and is read for one window alone."""
-        axes, back = zip(*(np.unique(each, return_inverse=True) for each in piece.elements), strict=True)
+        axes, back = zip(*map(_distinct, piece.elements), strict=True)
         part: np.ndarray = self._section(*placed(source, rank, axes))[np.ix_(*back)]
         return part
 
@@ -131,17 +131,21 @@ def within(part: Section, whole: Section) -> Any:
 
 def _taken(blocks: Blocks, piece: Piece, window: Section) -> Blocks:
     """Return a copy of a piece out of each window that holds its elements."""
-    places = [each - start for each, start in zip(piece.elements, window.lower, strict=True)]
-    index = tuple(map(_straight, places))
-    if all(isinstance(each, slice) for each in index):
-        return [block[index].copy() for block in blocks]
-    return [block[np.ix_(*places)] for block in blocks]
+    places = [moved(each, -start) for each, start in zip(piece.elements, window.lower, strict=True)]
+    index, straight = index_of(places), all(isinstance(each, range) for each in places)
+    return [block[index].copy() if straight else block[index] for block in blocks]
 
 
-def _straight(places: np.ndarray) -> Any:
-    """Places as a slice, where they follow one another."""
-    first, last = int(places[0]), int(places[-1])
-    return slice(first, last + 1) if last - first == len(places) - 1 else places
+def _distinct(elements: Taken) -> tuple[Taken, np.ndarray]:
+    """Elements in order, each once, and where each of those that were given is among them.
+
+    >>> _distinct(np.array([1, 0, 0])), _distinct(range(3, 5))
+    ((array([0, 1]), array([1, 0, 0])), (range(3, 5), array([0, 1])))
+    """
+    if isinstance(elements, range):
+        return elements, np.arange(len(elements))
+    distinct, places = np.unique(elements, return_inverse=True)
+    return distinct, places
 
 
 def _put(blocks: Blocks, piece: Piece, parts: Blocks) -> None:

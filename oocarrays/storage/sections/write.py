@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 
@@ -38,18 +38,26 @@ from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob, P
 from oocarrays.storage.stores.pages import allocate
 
 
+class HowToWrite(TypedDict, total=False):
+    """Ways to write a section."""
+
+    method: WriteMethod
+    """``"auto"`` and ``"sieve"`` replace each chunk at once; ``"direct"`` writes runs where they are."""
+    buffer_bytes: int | None
+    """Bytes to hold at most, beside the values."""
+    requests: int
+    """Chunks to have under way at one time, as far as the buffer goes."""
+
+
 def write_section(
     file: ArrayFile,
     axes: Axes,
     values: np.ndarray,
     *,
     meter: Meter | None = None,
-    method: WriteMethod = "auto",
-    buffer_bytes: int | None = None,
-    requests: int = 1,
     past_cache: bool = False,
     receipts: Unkept = UNKEPT,
-    kept: Container[str] = (),
+    **how: Unpack[HowToWrite],
 ) -> SectionWritePlan:
     """Write what is taken of an array file, and leave the rest as it is.
 
@@ -62,18 +70,12 @@ def write_section(
         Described as written: the unit is a shard, where there are any.
     values : numpy.ndarray
         ``values.shape == lengths(axes)``; of another type they are cast, as numpy's assignment does.
-    method : str
-        ``"auto"`` and ``"sieve"`` replace each chunk at once; ``"direct"`` writes runs where they are.
-    buffer_bytes : int, optional
-        Bytes to hold at most, beside the values.
-    requests : int
-        Chunks to have under way at one time, as far as the buffer goes.
     past_cache : bool
         Whether plain local chunks are written past the system's cache.
     receipts : Unkept
-        Takes those of all chunks of which something is written.
-    kept : container of str
-        Keys of chunks that stay as they are.
+        Takes those of all chunks of which something is written, and says which stay as they are.
+    how
+        As `plan_section_write` takes it: ``method``, ``buffer_bytes`` and ``requests``.
 
     Returns
     -------
@@ -94,10 +96,8 @@ def write_section(
     if values.shape != lengths(axes):
         raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
     file, axes, values = replacing(file).lying, turned(axes, order), values.transpose(order or range(values.ndim))
-    plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
-    units: Iterable[Unit] = _units(file, plan, axes, values)
-    if kept:
-        units = (unit for unit in units if file.chunk_key(unit.index) not in kept)
+    plan = plan_section_write(file.stored, axes, **how)
+    units = (each for each in _units(file, plan, axes, values) if not receipts.stays(file.chunk_key(each.index)))
     each_of(_writer(file, plan, meter or Meter(), past_cache, receipts), units, plan.at_once)
     return plan
 

@@ -1,0 +1,171 @@
+"""Kinds of jobs, and how each goes on: what a journal must say to be planned again.
+
+    journal ─► the function that was called ─► KINDS ─► the same job, less what is done
+
+A new kind of job writes `call_content` into its journal, and one function here that calls it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oocarrays.arrays.creating import open_array
+from oocarrays.errors import InputError, JournalError, NotFoundError
+from oocarrays.graphs.files.resume import FilesLeft
+from oocarrays.graphs.rechunk.resume import resumed
+from oocarrays.graphs.run.looking import Trust
+from oocarrays.graphs.settings import setting
+from oocarrays.jobs.converting import resume_files
+from oocarrays.jobs.group import resume_group
+from oocarrays.jobs.iterating import iterate
+from oocarrays.jobs.job import Job
+from oocarrays.jobs.rechunking import rechunk_job
+from oocarrays.jobs.slabs import map_slabs
+from oocarrays.options.asked import Means, resources_of
+from oocarrays.plan.resources import Resources
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
+from oocarrays.storage.stores.remote import RemoteStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A job that stopped, and how a person wants to go on with it."""
+
+    target: StoreLike
+    """Where it was writing."""
+    content: Mapping[str, Any]
+    """What its journal keeps."""
+    given: Sequence[Any] | None
+    """Its sources, where they are named anew."""
+    functions: Sequence[Callable[..., Any]]
+    """Its functions, where they are given again."""
+    trust: Trust
+    """How far what is left is trusted."""
+    place: Callable[[Any], Any]
+    """Makes stores of URLs."""
+    scratch: str | RemoteStore
+    """Where scratch goes that is not where it was."""
+    missing: str | None
+    """What is made of chunks that sources lack, where it is said again."""
+    means: Callable[..., Means]
+    """Where it goes on, of the workers that it was planned for, its memory and its ranks."""
+
+    @property
+    def call(self) -> Mapping[str, Any]:
+        """The call, as the journal keeps it; of one of version 0.5.0 as much as it says."""
+        if CALL in self.content:
+            found: Mapping[str, Any] = self.content[CALL]
+            return found
+        name = self.content["asked"]["kernel"]
+        module, _, last = name.rpartition(".")
+        kernel = {NAME: f"{module}:{last}", CODE: None}
+        sources = [None] * len(self.content["asked"]["source"])
+        return {
+            "function": self.content["pass"], "source": sources, "functions": [kernel], "memory": None,
+            "processes": None, "options": {},
+        }  # fmt: skip
+
+    def sources(self, missing: str | None = None) -> list[Any]:
+        """Open what it reads.
+
+        Raises
+        ------
+        NotFoundError
+            Where one has no name, and is not given.
+        InputError
+            Where there are too many.
+        """
+        known = self.call["source"]
+        places = known if self.given is None else self.given
+        if len(places) != len(known):
+            raise InputError(f"{len(places)} sources are given; the run in {self.target} had {len(known)}")
+        if None in places:
+            raise NotFoundError(f"the source of {self.target} is no path or URL: give source=")
+        scheduler = self.arranged.scheduler
+        return [open_array(self.place(each), scheduler=scheduler, missing=missing) for each in places]  # type: ignore[arg-type]
+
+    @property
+    def arranged(self) -> Means:
+        """Where it goes on."""
+        return self.means(self.call["processes"], self.call["memory"])
+
+    def kernels(self) -> list[Callable[..., Any] | None]:
+        """Its functions."""
+        as_is = self.trust.as_is or bool(self.trust.again)
+        return given_again(self.call, self.functions, str(self.target), as_is=as_is)
+
+    def slabs(self) -> dict[str, Any]:
+        """Collect what every pass over slabs is asked for again."""
+        options, means, asked = dict(self.call["options"]), self.arranged, self.content["asked"]
+        before = {name: options.pop(name, None) for name in ("ranks", "missing")}
+        ranks = before["ranks"] if means.ranks is None else means.ranks
+        missing = before["missing"] if self.missing is None else self.missing
+        return options | {
+            "depth": tuple(asked["depth"]), "boundary": asked["boundary"], "memory": means.memory, "ranks": ranks,
+            "missing": missing, "scheduler": means.scheduler, "workers": means.workers, "resume": self.trust,
+        }  # fmt: skip
+
+
+def _ranks(means: Means) -> int | None:
+    ranks: int | None = setting("ranks") if means.ranks is None else means.ranks
+    return ranks
+
+
+def _rechunk(asked: Asked) -> Job[Any, Any]:
+    def terms(plan: Any) -> tuple[Any, Resources | None]:
+        means = asked.means(plan.processes, plan.budget, plan.ranks)
+        return means.cluster, None if means.same else resources_of(means.cluster, means.memory, ranks=_ranks(means))
+
+    given = None if asked.given is None else asked.given[0]
+    how = (asked.target, given, asked.place, asked.scratch, terms, asked.missing, asked.trust)
+    return resume_group(*how) if "members" in asked.content else rechunk_job(*resumed(*how))
+
+
+def _map_slabs(asked: Asked) -> Job[Any, Any]:
+    (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
+    single = slabs.pop("single", len(was["target"]) == 1)
+    targets = [asked.target, *map(asked.place, was["target"][1:])]
+    how = slabs | {"dtype": was["dtype"], "chunks": tuple(was["chunks"][0])}
+    job: Job[Any, Any] = map_slabs(kernel, asked.sources(), asked.target if single else targets, **how)  # type: ignore[arg-type]
+    return job
+
+
+def _iterate(asked: Asked) -> Job[Any, Any]:
+    (kernel, *watched), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
+    if was["residual"] and not watched:
+        raise JournalError(f"{asked.target} was being written with residual={was['residual']}: call iterate again")
+    how = slabs | {"sweeps": was["sweeps"], "until": was["until"], "residual": watched[0] if watched else None}
+    return iterate(kernel, asked.sources()[0], asked.target, **how)  # type: ignore[arg-type]
+
+
+def _files(asked: Asked) -> Job[Any, Any]:
+    left = FilesLeft.at(asked.target, asked.trust)
+    missing = asked.missing or asked.call["options"].get("missing")
+    (source,) = asked.sources(missing)
+    return resume_files(left, source, asked.arranged, moved=asked.given is not None)
+
+
+KINDS: dict[str, Callable[[Asked], Job[Any, Any]]] = {
+    "rechunk": _rechunk,
+    "map_slabs": _map_slabs,
+    "iterate": _iterate,
+    "scatter_files": _files,
+    "gather_files": _files,
+}
+"""How each kind of job goes on, by the function that was called."""
+
+
+def kind_of(content: Mapping[str, Any]) -> str:
+    """Name the function that was called, as a journal of any version says it.
+
+    >>> kind_of({"call": {"function": "iterate"}}), kind_of({"pass": "map_slabs"}), kind_of({"plan": {}})
+    ('iterate', 'map_slabs', 'rechunk')
+    """
+    if CALL in content:
+        return str(content[CALL]["function"])
+    if "files" in content:
+        return f"{content['files']}_files"
+    return str(content.get("pass", "rechunk"))

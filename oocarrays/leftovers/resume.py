@@ -1,0 +1,250 @@
+"""Going on with what any job has left: what its journal says is read, and the same is planned again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+from oocarrays.arrays.array import OutOfCoreArray
+from oocarrays.arrays.groups import OutOfCoreGroup
+from oocarrays.arrays.local_array import LocalArrays
+from oocarrays.errors import InputError, JournalError, PlacementError
+from oocarrays.graphs import settings
+from oocarrays.graphs.run.looking import Trust
+from oocarrays.graphs.run.remains import journal_of
+from oocarrays.jobs.converting import FilesJob
+from oocarrays.jobs.group import GroupJob
+from oocarrays.jobs.iterating import IterateJob
+from oocarrays.jobs.rechunking import RechunkJob
+from oocarrays.jobs.slabs import SlabJob
+from oocarrays.leftovers.kinds import KINDS, Asked, kind_of
+from oocarrays.options.asked import Means, cluster_of, scratch_of
+from oocarrays.options.keywords import ResumeKeywords
+from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.journal.calls import imported
+from oocarrays.storage.stores.urls import check_replaces
+from oocarrays.stored.array import placer
+
+if TYPE_CHECKING:
+    import zarr
+    from distributed import Client
+
+Kind = Literal["rechunk", "map_slabs", "iterate", "scatter_files", "gather_files"]
+Resumed = RechunkJob | GroupJob | SlabJob[Any] | IterateJob | FilesJob[Any]
+
+
+@overload
+def resume(
+    target: StoreLike,
+    *,
+    source: zarr.Group | OutOfCoreGroup,
+    kind: Literal["rechunk"] | None = None,
+    **keywords: Unpack[ResumeKeywords],
+) -> GroupJob: ...
+
+
+@overload
+def resume(
+    target: StoreLike,
+    *,
+    source: zarr.Array | OutOfCoreArray,
+    kind: Literal["rechunk"],
+    **keywords: Unpack[ResumeKeywords],
+) -> RechunkJob: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["rechunk"], **keywords: Unpack[ResumeKeywords]
+) -> RechunkJob | GroupJob: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["map_slabs"], **keywords: Unpack[ResumeKeywords]
+) -> SlabJob[Any]: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["iterate"], **keywords: Unpack[ResumeKeywords]
+) -> IterateJob: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["scatter_files"], **keywords: Unpack[ResumeKeywords]
+) -> FilesJob[LocalArrays]: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["gather_files"], **keywords: Unpack[ResumeKeywords]
+) -> FilesJob[OutOfCoreArray]: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: None = None, **keywords: Unpack[ResumeKeywords]
+) -> Resumed: ...
+
+
+def resume(
+    target: StoreLike,
+    *,
+    source: Any = None,
+    kind: Kind | None = None,
+    kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None = None,
+    memory: int | float | str | None = None,
+    ranks: int | None = None,
+    again: bool = False,
+    as_is: bool = False,
+    verify: bool = False,
+    missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> Any:
+    """Plan to go on with a run that stopped, from what its journal says is done. Reads no data, unless to ``verify``.
+
+    The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
+    Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
+    ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
+    planned: `rechunk`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`.
+
+    Parameters
+    ----------
+    target : path, URL or Zarr store
+        Where the run was writing.
+    source : path, URL, Zarr store, array or group, or a list of them
+        What it was reading; needed where that was no path or URL, or has been moved or copied since. Chunks of a copy
+        must have the same sizes and times, or ETags: copies made by ``cp -a`` and ``rsync -a`` have.
+    kernel : callable, str, or a list of them
+        The function of a pass over slabs, or its name as ``"module:name"``, which no journal keeps; of `iterate` its
+        residual, too, where one was given. It must be of the same name and code; the functions that it calls are not
+        looked at. Functions of numpy and ``oocarrays.kernels`` need not be given.
+    kind : str
+        The function by which the run was planned, such as ``"iterate"``, where any other is to be refused; type
+        checkers take from it what is returned.
+    memory, ranks
+        As in `rechunk`; by default as the run was planned. Where other memory, ranks or workers make another plan,
+        chunks that have been written stay; what was on its way in scratch is done again. Ranks of local array files
+        are those of their layout.
+    again : bool
+        Whether to start over: with the same plan, and with the source as it is now.
+    as_is : bool
+        Whether to go on though chunks of the source, or the code of the kernel, have changed: what was written before
+        stays as it is.
+    verify : bool
+        Whether what was written is read, too, and held against the checksums in the journal; chunks of which it has
+        none are written again.
+    missing : str
+        What is made of chunks that the source lacks, as in `open_array`; by default as the run was asked.
+    storage_options : mapping
+        As in `rechunk`: how URLs are opened is not written down.
+    scheduler, workers
+        As in `rechunk`. By default a run goes on on threads that was planned for threads, and on the workers of the
+        active client one that was planned for workers. Where there are fewer workers, it is planned anew.
+
+    Returns
+    -------
+    RechunkJob, GroupJob, SlabJob, IterateJob or FilesJob
+        With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
+        ``job.run()`` does what is missing, ``job.left`` says how much that is.
+
+    Raises
+    ------
+    NotFoundError
+        Where nothing was left there.
+    BudgetError, PlacementError
+        Where the memory is too little, or there are no workers.
+    JournalError
+        Where the journal belongs to another plan or another source, or the source has changed; where a kernel is
+        needed that is not given, or is another one.
+    InputError
+        Where both ``again`` and ``as_is`` are asked for.
+
+    Examples
+    --------
+    >>> resume("/no/such.zarr")
+    Traceback (most recent call last):
+        ...
+    oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in /no/such.zarr
+    """
+    if again and as_is:
+        raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
+    place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
+    target = place(target)
+    check_replaces(target)
+    content = _content(target)
+    found = kind_of(content)
+    if found not in KINDS or kind not in (None, found):
+        wanted = "a version that has it goes on with that" if kind is None else f"not by {kind}"
+        raise JournalError(f"{target} was being written by {found}: {wanted}")
+    asked = Asked(
+        target=target, content=content, given=source if source is None else _listed(source),
+        functions=[] if kernel is None else list(map(imported, _listed(kernel))), trust=trust, place=place,
+        scratch=scratch_of(place(settings.setting("scratch")), target), missing=missing,
+        means=partial(_means, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers),
+    )  # fmt: skip
+    return KINDS[found](asked)
+
+
+def kind_left(target: StoreLike) -> str:
+    """Name the function by which the run was planned that was writing a target.
+
+    Raises
+    ------
+    NotFoundError, JournalError
+        As `resume`.
+    """
+    return kind_of(_content(target))
+
+
+def _content(target: StoreLike) -> dict[str, Any]:
+    return journal_of(target, "group" if holds_group(target) else "array")[2]
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _means(
+    processes: int | None,
+    budget: int | None,
+    planned_ranks: int | None = None,
+    *,
+    memory: Any,
+    ranks: int | None,
+    scheduler: Client | str | None,
+    workers: Sequence[str] | None,
+) -> Means:
+    """Arrange where a plan that was made before is to go on, and with what, where it is not to stay.
+
+    Raises
+    ------
+    PlacementError
+        Where it was made for workers, and there are none.
+    """
+    on_threads = processes is None
+    asked = scheduler is not None or workers is not None
+    cluster = cluster_of(scheduler, workers) if asked or not on_threads else None
+    if cluster is None and not on_threads and scheduler is None:
+        raise PlacementError(
+            f"the run was planned for {processes} workers: give scheduler=, or make a client; "
+            "scheduler='threads' plans it anew for threads"
+        )
+    moved = (cluster is None) is not on_threads
+    most = min(processes or 0, processes or 0 if planned_ranks is None else planned_ranks)
+    fewer = cluster is not None and len(cluster.workers()) < most
+    return Means(
+        cluster=cluster,
+        scheduler="threads" if cluster is None else cluster.client,
+        workers=workers,
+        memory=budget if memory is None and not moved else memory,
+        ranks=ranks,
+        same=memory is ranks is None and not (moved or fewer),
+    )

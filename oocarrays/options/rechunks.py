@@ -1,0 +1,91 @@
+"""Rechunks as they are asked for: the same terms for one array, or for each of a group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import zarr
+
+from oocarrays.errors import ChunksError
+from oocarrays.graphs import settings
+from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.mapping.orientation import chunks_along
+from oocarrays.mapping.section import axis_order
+from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.plan.limits import check_priced
+from oocarrays.plan.rechunk.plan import RechunkPlan, Strategy, plan_rechunk
+from oocarrays.plan.resources import Resources
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.presence import Policy
+from oocarrays.storage.stores.remote import RemoteStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """Terms of a rechunk, by which arrays are planned."""
+
+    orientation: Any
+    """The order of axes in a chunk; None for that of the source."""
+    method: Strategy | Literal["auto"]
+    """The strategy."""
+    shards: ChunksLike | None
+    """Lengths of shards, in elements; None for none."""
+    zarr_format: Literal[2, 3] | None
+    """By default that of the source."""
+    compressors: Any
+    """Codecs of the target, as Zarr takes them; None for those of the source."""
+    filters: Any
+    """The same of its filters."""
+    overwrite: bool
+    """Whether a target that is there may be replaced."""
+    scratch: str | RemoteStore
+    """Where scratch arrays are made."""
+    missing: Policy
+    """What is made of chunks that the source lacks."""
+    resources: Resources
+    """Memory, processors and requests that plans may use."""
+
+    def planned(self, opened: zarr.Array, target: StoreLike, chunks: Any) -> tuple[RechunkPlan, ArrayFile, Destination]:
+        """Plan what is to be done with one array, and where."""
+        file = array_file.describe_source(opened, self.missing)
+        order = None if self.orientation is None else axis_order(self.orientation, opened.ndim)
+        shape = _chunks(chunks, order, file)
+        made = target_settings(
+            opened,
+            shape,
+            shards=regular_shards(self.shards, shape, file.stored.grid.shape, file.dtype, dimension_names(opened)),
+            zarr_format=self.zarr_format,
+            compressors=self.compressors,
+            filters=self.filters,
+            order=order,
+        )
+        made_of = array_file.preview(made, target)
+        check_priced(made_of, "the target")
+        plan = plan_rechunk(
+            file.stored,
+            made_of,
+            self.resources,
+            method=self.method,
+            remote_scratch=not isinstance(self.scratch, str),
+        )
+        destination = Destination(
+            store=target,
+            settings=made,
+            overwrite=self.overwrite,
+            scratch=self.scratch,
+            past_cache_above=settings.past_cache_above(),
+        )
+        return plan, file, destination
+
+
+def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
+    """The target's chunks, checked."""
+    grid = file.stored.grid
+    if chunks is not None:
+        return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr))
+    if order is None:
+        raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
+    return chunks_along(order, grid.shape, grid.chunk_size)

@@ -1,0 +1,109 @@
+"""Windows cut along several axes: the shapes that are looked at, how their neighbours share, and what they take.
+
+┌────┬────┬────┐      bands of each axis in multiples of the chunks of targets, doubled again and again,
+│    │    │    │      or without targets also in halves of the chunks of sources;
+├────┼────┼────┤      rows keep what the next ones need, from the innermost on outwards, or it is read again
+└────┴────┴────┘
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from oocarrays.mapping.grid import Stored
+from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.slabs.bands import Way
+from oocarrays.plan.slabs.kinds import middle
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.plan.slabs.traffic import traffic_of
+
+SHAPES = 600
+"""Shapes that are looked at, about: the more axes there are, the fewer along each."""
+KERNEL_COPIES = 8
+"""Copies of its block that one core makes in the time of a kernel: a guess, for any."""
+
+
+def shapes(extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Stored]) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of windows that are looked at.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> rows = Stored(grid=ChunkGrid((8, 6), (2, 6)), itemsize=1, local=True)
+    >>> list(shapes((8, 6), [rows], [rows]))
+    [(2, 6), (4, 6), (6, 6), (8, 6)]
+    """
+    along = [
+        heights(n, [each.grid.chunks[axis] for each in sources], [each.grid.chunks[axis] for each in targets])
+        for axis, n in enumerate(extents)
+    ]
+    cut = sum(len(each) > 1 for each in along)
+    most = max(int(SHAPES ** (1 / max(cut, 1))), 2)
+    yield from product(*(_thinned(each, most) for each in along))
+
+
+def heights(extent: int, sources: Sequence[int], targets: Sequence[int]) -> list[int]:
+    """Heights along an axis: no target chunk lies in two bands.
+
+    >>> heights(40, [4], [6]), heights(10, [4], [])
+    ([6, 12, 18, 24, 36, 40], [1, 2, 4, 8, 10])
+    """
+    bases = {math.lcm(*targets), math.lcm(*sources, *targets)} if targets else {math.lcm(*sources), *sources}
+    found = {base * times * 2**power for base in bases for times in (1, 3) for power in range(extent.bit_length())}
+    if not targets:
+        found |= {-(-chunk // 2**power) for chunk in sources for power in range(chunk.bit_length())}
+    return [*sorted(height for height in found if height < extent), extent]
+
+
+def _thinned(listed: Sequence[int], most: int) -> list[int]:
+    """So many of them at most, the first and the last among them.
+
+    >>> _thinned(range(10), 4), _thinned(range(2), 4)
+    ([0, 3, 6, 9], [0, 1])
+    """
+    if len(listed) <= most:
+        return list(listed)
+    return [listed[round(place * (len(listed) - 1) / (most - 1))] for place in range(most)]
+
+
+def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterator[tuple[Way, ...]]:
+    """Yield the ways in which windows can come by what they share, where they are ``cut`` so, in the order of the walk.
+
+    >>> for ways in ways_of([0, 1], (1, 1), reuse=True): print(ways)
+    ('kept', 'handed')
+    ('again', 'handed')
+    ('kept', 'kept')
+    ('again', 'kept')
+    >>> list(ways_of([0, 1], (0, 2), reuse=False))
+    [('again', 'again')]
+    """
+    if not reuse:
+        yield ("again",) * len(depth)
+        return
+    sharing = [axis for axis in cut if depth[axis]]
+    closest: list[Way] = ["handed", "kept"] if cut and depth[cut[-1]] else ["handed"]
+    outer = [axis for axis in sharing if axis != cut[-1]]
+    for last, read in product(closest, range(len(outer) + 1)):
+        found: list[Way] = ["handed"] * len(depth)
+        if cut:
+            found[cut[-1]] = last
+        for place, axis in enumerate(outer):
+            found[axis] = "again" if place < read else "kept"
+        yield tuple(found)
+
+
+def seconds(plan: SlabPlan) -> float:
+    """Predicted seconds of a pass, by a slab that is like most: to tell which of two takes more."""
+    if not plan.count:
+        return 0.0
+    costs, traffic, ranks = Costs(), traffic_of(plan, middle(plan)), max(plan.ranks, 1)
+    device = traffic.read_bytes / costs.read_bandwidth + traffic.written_bytes / costs.write_bandwidth
+    compute = KERNEL_COPIES * plan.window_bytes() / costs.copy_bandwidth
+    codecs = [source.codec for source in plan.sources if source.codec]
+    if codecs:
+        compute += traffic.decoded_bytes / min(speed(costs.decode_bandwidth, codec) for codec in codecs)
+    local = all(source.local for source in plan.sources)
+    compute += traffic.read_requests * (costs.range_seconds if local else costs.store_request_seconds)
+    device, compute = plan.count * device, plan.count * compute / min(ranks, costs.cores)
+    hidden = min(device, compute) / max(plan.count // ranks, 1)
+    return max(device, compute) + hidden + plan.count * traffic.tasks * costs.task_seconds

@@ -1,0 +1,33 @@
+"""Slabs and windows as a person reads them."""
+
+from __future__ import annotations
+
+from dask.utils import format_bytes
+
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.show.report import shape_text
+
+
+def slabs_text(plan: SlabPlan, name: str = "") -> str:
+    """How many there are, and how they are cut.
+
+    >>> from oocarrays.plan.slabs.cuts import plan_slabs
+    >>> from oocarrays.plan.slabs.geometry import example_plan
+    >>> from oocarrays.plan.slabs.options import SlabOptions
+    >>> for cut in ({"height": 4}, {"heights": (4, 3)}):
+    ...     print(slabs_text(plan_slabs(example_plan().sources, (), SlabOptions(budget=2**24, **cut)), "slabs"))
+    3 slabs of height 4 along axis 0
+    6 slabs of 4 × 3
+    """
+    count = f"{plan.count} {name}".strip()
+    if len(plan.cut_axes) > 1:
+        return f"{count} of {shape_text(plan.heights)}"
+    return f"{count} of height {plan.height} along axis {plan.axis}"
+
+
+def reuse_text(plan: SlabPlan) -> str:
+    """How windows come by what they share with others."""
+    if not plan.reuse:
+        return "none: slabs are read with their halo"
+    again = plan.again_bytes
+    return f"saves {format_bytes(plan.saved_bytes)}" + (f", {format_bytes(again)} are read again" if again else "")
