@@ -22,6 +22,7 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.blobs import byte_view
 
 MOST_CHUNKS = 4
 """Of more chunks a plan is made: the device is asked for all of them before any is waited for."""
@@ -32,8 +33,8 @@ MOST_BYTES = 2**18
 class Run(NamedTuple):
     """What is taken of a chunk, in bytes."""
 
-    index: tuple[int, ...]
-    """The chunk, with the array's own axes."""
+    chunk: tuple[int, ...]
+    """Its index, with the array's own axes."""
     start: int
     """Where it begins in the chunk."""
     nbytes: int
@@ -61,19 +62,19 @@ def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
     if not stored.local or stored.made or stored.shards or not file.in_folder:
         return None
     own = turned(range(len(axes)), stored.order)
-    found = _runs(file, [axes[axis] for axis in own], own)
+    found = _runs(file, turned(axes, stored.order), own)
     if found is None:
         return None
     shape, runs = found
     out = np.empty(shape, file.dtype)
-    data, lacking = memoryview(out.reshape(-1).view(np.uint8)), Missing(file.presence, meter)
+    data, lacking = byte_view(out), Missing(file.presence, meter)
     with lacking:
         for run in runs:
             into = data[run.place : run.place + run.nbytes]
             if _read(file, run, into):
                 meter.add(read_requests=1, read_bytes=run.nbytes)
             else:
-                lacking.add(run.index)
+                lacking.add(run.chunk)
                 np.frombuffer(into, file.dtype)[...] = file.fill_value
     return out if stored.order is None else out.transpose(inverse(stored.order))
 
@@ -127,7 +128,7 @@ def _each(along: tuple[int, range, int], chunk: int, index: list[int], start: in
 
 def _read(file: ArrayFile, run: Run, into: memoryview) -> bool:
     """Read a run of a chunk; whether there is that chunk."""
-    path = f"{file.presence.place}/{file.zarr.metadata.encode_chunk_key(run.index)}"
+    path = f"{file.presence.place}/{file.zarr.metadata.encode_chunk_key(run.chunk)}"
     try:
         chunk = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
