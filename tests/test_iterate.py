@@ -42,7 +42,14 @@ def iterate(source: Any, target: Any, **options: Any) -> ooc.IterateJob:
     return ooc.iterate(given.pop("kernel"), source, target, **given)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def cuts_of(axes: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Heights, or windows of any shape."""
+    heights = st.none() | st.integers(1, 9)
+    windows = st.fixed_dictionaries({"height": st.none(), "window": st.tuples(*[heights] * axes)})
+    return st.fixed_dictionaries({"height": heights}) | windows
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(most=2000), st.data())
 def test_iterated_passes_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps = case["array"], case["sweeps"]
@@ -52,7 +59,7 @@ def test_iterated_passes_are_plain_sweeps(case: dict[str, Any], data: st.DataObj
     options = {
         "ranks": data.draw(st.integers(1, 3)),
         "prefetch": data.draw(st.integers(0, 2)),
-        "height": data.draw(st.none() | st.integers(1, 9)),
+        **data.draw(cuts_of(array.ndim)),
         "until": data.draw(st.none() | st.just(-1.0)),
     }
     job = iterate(source, target, kernel=case["kernel"], sweeps=sweeps, fuse=fuse,

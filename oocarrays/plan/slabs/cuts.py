@@ -10,9 +10,9 @@ Thakur 1995, section 5.4: the memory of a process, shared out to its slabs, deci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
@@ -29,11 +29,14 @@ MOST = 2**12
 """Slabs in all, at most, where they can be had so tall: each has some tasks."""
 WORKSPACE = 2.0
 """What a kernel is taken to hold beside its blocks and its results, in multiples of its blocks."""
-PRICED = 48
-"""Cuts of which the seconds are looked at: those with the fewest slabs."""
+
+Price = Callable[[SlabPlan], float]
+"""Seconds of a plan, to tell which of two takes more."""
 
 
-def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions) -> SlabPlan:
+def plan_slabs(
+    sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions, price: Price = seconds
+) -> SlabPlan:
     """Choose the axis and the height of slabs, cut on chunk boundaries of sources and targets, within a budget.
 
     Where none fits, and no axis or height is asked for, they are cut along as many axes as it takes: on chunk
@@ -43,6 +46,8 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
     ----------
     sources, targets : sequence of Stored
         All of one shape; where each rank has files of its own, the largest ones.
+    price : callable
+        Which windows are best: those of the least.
 
     Raises
     ------
@@ -59,7 +64,7 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
         if plan.fits:
             return plan
         tried.append(plan)
-    found = cut.windows(tried)
+    found = cut.windows(tried, price)
     if found is None:
         raise BudgetError(asked.budget, _least(tried), "one slab")
     return found
@@ -209,7 +214,7 @@ class _Cut:
 
     # ------------------------------------------------------------------ along any axes
 
-    def windows(self, tried: list[SlabPlan]) -> SlabPlan | None:
+    def windows(self, tried: list[SlabPlan], price: Price) -> SlabPlan | None:
         """The windows that are asked for, or best, of as many ranks as have room; those that do not fit are put
         among those that were ``tried``."""
         if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
@@ -219,10 +224,10 @@ class _Cut:
         for count in self.counts:
             if count <= most:
                 here = least if count == self.counts[-1] else self._windows(count)
-                few = sorted((plan for plan in here if plan.bare_bytes <= plan.budget), key=lambda plan: plan.count)
-                fitting = list(islice((plan for plan in few if plan.fits), PRICED))
-                if fitting:
-                    return min(fitting, key=seconds)
+                priced = sorted((plan for plan in here if plan.bare_bytes <= plan.budget), key=price)
+                found = next((plan for plan in priced if plan.fits), None)
+                if found is not None:
+                    return found
         tried += least
         return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.plan.slabs.geometry import SlabGeometry
-from oocarrays.plan.slabs.kinds import alike
+from oocarrays.plan.slabs.kinds import read_elements
 from oocarrays.plan.slabs.reads import reading
 from oocarrays.plan.slabs.traffic import slab_tasks, slab_traffic
 
@@ -98,10 +99,10 @@ class SlabPlan(SlabGeometry):
     def coding_bytes(self) -> int:
         """Bytes that reading one slab and writing another hold beside them, at most."""
         wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
-        each = product(self.sources, self._starts)
-        reads = (reading(source, _longest(source, start, wide)).held_bytes for source, start in each)
-        first = (0,) * len(wide)
-        writes = (plan_section_write(target, _longest(target, first, wide)).held_bytes for target in self.targets)
+        each = product({*self.sources, *self.among}, self._starts)
+        reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
+        targets, first = {*self.targets, *self.among}, (0,) * len(wide)
+        writes = (plan_section_write(target, _longest(target, first, wide)).held_bytes for target in targets)
         return max(reads, default=0) + max(writes, default=0)
 
     @property
@@ -125,8 +126,7 @@ class SlabPlan(SlabGeometry):
     @property
     def read_bytes(self) -> int:
         """Bytes, decoded, that are read of all sources: with reuse all that is stored, once."""
-        elements = sum(self.read_elements(slab) * times for slab, times in alike(self))
-        return elements * sum(source.itemsize for source in self.sources)
+        return read_elements(self) * sum(source.itemsize for source in self.sources)
 
     @property
     def saved_bytes(self) -> int:
@@ -149,6 +149,12 @@ class SlabPlan(SlabGeometry):
     def tasks(self) -> int:
         """Tasks of a run."""
         return slab_tasks(self)
+
+
+@lru_cache(2**12)
+def _reading_bytes(stored: Stored, axes: tuple[range, ...]) -> int:
+    """Kept, for cuts are looked at by the thousand, and many are alike in what a slab has of an array."""
+    return reading(stored, axes).held_bytes
 
 
 def _longest(stored: Stored, start: Sequence[int], wide: Sequence[int]) -> tuple[range, ...]:
