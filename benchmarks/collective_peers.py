@@ -225,10 +225,10 @@ def _add_counts(found: Run, made: Made) -> None:
     plan = getattr(made, "plan", None)
     if not isinstance(plan, CollectivePlan) or plan.price is None:
         return
-    price = plan.price
-    found.predicted = {name: getattr(price, name) for name in COUNTED}
+    planned = plan.price.traffic
+    found.predicted = {name: getattr(planned, name) for name in COUNTED}
     deadline = time.monotonic() + PATIENCE
-    while made.meter.read_requests < price.read_requests and time.monotonic() < deadline:
+    while made.meter.read_requests < planned.read_requests and time.monotonic() < deadline:
         time.sleep(0.01)
     found.metered = {name: getattr(made.meter, name) for name in COUNTED}
 

@@ -122,7 +122,7 @@ def ways() -> Ways:
 
 
 def missing(asked: str | None) -> Policy:
-    """What is made of chunks that a source lacks: as it is asked for, or as it is set.
+    """Return how missing chunks of a source are read: as it is asked for, or as it is set.
 
     Raises
     ------

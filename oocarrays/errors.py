@@ -38,7 +38,7 @@ class OocError(Exception):
 
 
 class InputError(OocError, ValueError):
-    """What was asked for cannot be done; raised before any work starts."""
+    """Request that cannot be met; raised before any work starts."""
 
 
 class ChunksError(InputError):

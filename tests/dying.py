@@ -34,6 +34,7 @@ from oocarrays.plan.rechunk import candidates
 from oocarrays.storage.chunks import copies
 from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.shard_writes import Sharded
+from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import MemoryWatch
@@ -41,6 +42,8 @@ from oocarrays.storage.sections.write import InWindows
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.blobs import LocalBlobs
 
+PIECES = {"chunk": (UnfinishedChunks, "write_runs", "before"), "partial": (UnfinishedChunks, "write_runs", "after")}
+"""The same points where chunks are assembled: a piece is written."""
 POINTS: dict[str, tuple[Any, str, str]] = {
     "journal": (Journal, "begin", "before"),  # the target is made, and has no journal yet
     "begun": (Journal, "begin", "after"),
@@ -50,6 +53,7 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "window": (InWindows, "_window", "after"),  # some of a chunk of which a part is written has been read and changed
     "shard": (Sharded, "_read", "after"),
     "pieces": (LocalBlobs, "put_pieces", "after"),
+    "named": (UnfinishedChunks, "finish", "after"),
     "unrecorded": (Journal, "prepare", "before"),
     "entry": (Journal, "_publish", "after"),
     "message": (KeptMessages, "_write", "after"),
@@ -302,20 +306,23 @@ def interrupted(folder: Path) -> None:
 
 def stop_at(point: str, after: int, stop: Callable[[], None]) -> None:
     """Call ``stop`` where a run comes to a point for the ``after``-th time."""
-    owner, name, when = POINTS[point]
-    real, lock, calls = getattr(owner, name), threading.Lock(), [0]
+    lock, calls = threading.Lock(), [0]
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        if when == "after":
-            result = real(*args, **kwargs)
-        with lock:
-            calls[0] += 1
-            mine = calls[0] == after
-        if mine:
-            stop()
-        return result if when == "after" else real(*args, **kwargs)
+    def counting(real: Callable[..., Any], when: str) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            if when == "after":
+                result = real(*args, **kwargs)
+            with lock:
+                calls[0] += 1
+                mine = calls[0] == after
+            if mine:
+                stop()
+            return result if when == "after" else real(*args, **kwargs)
 
-    setattr(owner, name, counted)
+        return counted
+
+    for owner, name, when in filter(None, (POINTS[point], PIECES.get(point))):
+        setattr(owner, name, counting(getattr(owner, name), when))
 
 
 def die() -> None:

@@ -65,6 +65,8 @@ WRITES(pwrite64, (int file, const void *data, size_t size, off64_t at), data, si
 WRITES(writev, (int file, const struct iovec *data, int count), data, count)
 WRITES(pwritev, (int file, const struct iovec *data, int count, off_t at), data, count, at)
 WRITES(pwritev64, (int file, const struct iovec *data, int count, off64_t at), data, count, at)
+int fallocate(int file, int mode, off_t at, off_t size) {
+    return refused_file(file, 0) ? -1 : REAL(fallocate)(file, mode, at, size); }
 SYNCS(fsync)
 SYNCS(fdatasync)
 SYNCS(syncfs)

@@ -33,7 +33,7 @@ Made = Callable[..., Any]
 
 def rechunk(method: str) -> Made:
     def made(source: Path, target: Path, **options: Any) -> Any:
-        scratch = {"scratch": target.parent} if method == "staged" else {}
+        scratch = {"scratch": target.parent} if method in ("staged", "assembled") else {}
         return ooc.rechunk(source, target, chunks=(16, 4), method=method, **GIVEN, **scratch, **options)
 
     return made

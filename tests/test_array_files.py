@@ -322,7 +322,7 @@ def test_conversions_refuse_in_one_line(tmp_path: Path) -> None:
         (BudgetError, lambda: ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=2, memory=10)),
         (
             ScheduleError,
-            lambda: ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=2, schedule="rex"),
+            lambda: ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=3, schedule="rex"),
         ),
         (InputError, lambda: ooc.gather_files(tmp_path / "a", tmp_path / "g")),
     ):

@@ -91,12 +91,12 @@ def test_a_stored_chunk_is_read_and_decoded_once_whoever_wants_it(name: str, cod
             touched[i // 8, j // 12] = True
         assert y.meter.decoded_bytes == (codec == "zstd") * touched.sum() * 8 * 12 * 4
         assert y.plan.price is not None
-        assert y.plan.price.decoded_bytes == y.meter.decoded_bytes
-        assert y.plan.price.read_requests == y.meter.read_requests
+        assert y.plan.price.traffic.decoded_bytes == y.meter.decoded_bytes
+        assert y.plan.price.traffic.read_requests == y.meter.read_requests
         if codec == "zstd":
             assert y.meter.read_requests == touched.sum()
         else:
-            assert y.plan.price.read_bytes == y.meter.read_bytes
+            assert y.plan.price.traffic.read_bytes == y.meter.read_bytes
 
 
 def test_overlapping_tiles_are_decoded_once_together_and_once_each_alone() -> None:

@@ -184,6 +184,8 @@ def spoil(target: Path, plan: Any, fault: str, number: int | None = None) -> Pat
     part = min(part for part in recorded(target) if part[0] == last)
     folder = target if number is None else next(target.parent.glob(f".oocarrays-*/{number}"))
     path = folder.joinpath("c", *map(str, chunks_of(plan, part)[0]))
+    if plan.passes[last].assembled and not path.exists():
+        (path,) = path.parent.glob(f"{path.name}.*.partial")
     do_to(path, fault)
     return path
 
@@ -211,9 +213,11 @@ def test_a_chunk_that_is_not_as_it_was_is_written_again(
     job.run()
     check_finished(target)
     after = stamps(target)
-    assert after[str(path)] != before.get(str(path))
+    if path.suffix != ".partial":
+        assert after[str(path)] != before.get(str(path))
     stayed = [name for name, stamp in before.items() if after[name] == stamp]
-    assert len(stayed) >= kept - 2, "nothing is written again of what is recorded but that part"
+    if not plan.passes[last].assembled:  # of which every part has written to that chunk
+        assert len(stayed) >= kept - 2, "nothing is written again of what is recorded but that part"
 
 
 @pytest.mark.parametrize("fault", [REMOVED, FLIPPED])

@@ -145,7 +145,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (LayoutError, r"have halos of depth \(1, 0\): leave depth out", a, {"depth": 2}),
         (InputError, "have no halo: create_array and scatter_files take depth=", flat, {}),
         (TargetError, "open it with mode='r\\+'", ooc.open_array(tmp_path / "a"), {}),
-        (ScheduleError, "threads take from each other in place", a, {"schedule": "rex"}),
+        (ScheduleError, "schedule='hex' is unknown", a, {"schedule": "hex"}),
         (BudgetError, "is too small: this shift needs at least", a, {"memory": 1}),
         (InputError, "boundary='mirror' is not 'none'", a, {"boundary": "mirror"}),
     ]

@@ -15,6 +15,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
 from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.journal.journal import FOLDER, Journal
 from oocarrays.storage.stores.blobs import LocalBlobs
 from oocarrays.storage.stores.store_blobs import StoreBlobs
@@ -70,8 +71,9 @@ def missing(plan: RechunkPlan, target: Path) -> set[Part]:
 def chunks_of(plan: RechunkPlan, part: Part) -> list[tuple[int, ...]]:
     """The chunks that are written when a part is done."""
     step, (_, first, rank) = plan.passes[part[0]], part
-    shared = step.method != "independent"
-    boxes = [step.share(first, rank)] if shared else map(step.chunk_box, step.batch_units(first, rank))
+    if step.assembled:
+        return [index for unit in step.batch_units(first, rank) for index, _ in step.places(unit)]
+    boxes = map(step.chunk_box, step.batch_units(first, rank)) if step.alone else [step.share(first, rank)]
     return [index for box in boxes if box for index in itertools.product(*map(range, *box))]
 
 
@@ -107,15 +109,16 @@ def break_disk(patch: pytest.MonkeyPatch, after: int) -> None:
     calls = itertools.count()
 
     def full(put: Any) -> Any:
-        def checked(self: Any, key: str, data: memoryview) -> None:
+        def checked(self: Any, key: str, *data: Any) -> None:
             if next(calls) >= after:
                 raise DiskFullError(f"no room left on the device for {key}")
-            put(self, key, data)
+            put(self, key, *data)
 
         return checked
 
     for kind in (LocalBlobs, StoreBlobs, Putting):
         patch.setattr(kind, "put", full(kind.put))
+    patch.setattr(UnfinishedChunks, "write_runs", full(UnfinishedChunks.write_runs))
 
 
 def fail(job: ooc.RechunkJob, after: int) -> None:

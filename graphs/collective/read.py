@@ -15,7 +15,6 @@ What the tasks do is in `oocarrays.graphs.collective.read_tasks`. Thakur 1995, s
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ import numpy as np
 from dask.task_spec import Task
 
 from oocarrays.graphs.collective.read_tasks import Reading
-from oocarrays.graphs.run.builder import Builder
+from oocarrays.graphs.run.builder import Builder, Rounds
 from oocarrays.graphs.run.steps import Exchange, Key
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Selection
@@ -102,9 +101,11 @@ def _at_one_time(builder: _Builder) -> list[Key]:
     parts = [builder.add("begin", rank) for rank in ranks]
     begun = tuple(parts)
     some = np.asarray(plan.all_sizes.any(axis=1))
+    taken = Rounds[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
         sizes = plan.sizes(number)
-        read = builder.reads(number, begun)
+        read = builder.reads(number, begun, taken.before)
+        now: list[list[Key]] = [[] for _ in ranks]
         for rank in ranks:
             others = [source for source in ranks if source != rank and sizes[source, rank]]
             own = read[rank] if sizes[rank, rank] else None
@@ -116,7 +117,8 @@ def _at_one_time(builder: _Builder) -> list[Key]:
             if number + AHEAD < len(plan.rounds):
                 took = builder.add("took", number, rank, after=[parts[rank]])
                 for source in (*others, rank):
-                    builder.taken[number, source].append(took)
+                    now[source].append(took)
+        taken.add(now)
     return [parts[r] if some[:, r].any() else builder.add("end", r, buffers=(parts[r],)) for r in ranks]
 
 
@@ -128,9 +130,10 @@ def _in_steps(builder: _Builder) -> list[Key]:
     parts: list[Key] = [builder.add("begin", rank) for rank in ranks]
     begun = tuple(parts)
     pad = [None] * (plan.schedule.ranks - plan.ranks)
+    taken = Rounds[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
         sizes = plan.sizes(number)
-        read = builder.reads(number, begun)
+        read = builder.reads(number, begun, taken.before)
         kept = [builder.add("keep", number, r, buffers=(parts[r], read[r])) if sizes[r, r] else parts[r] for r in ranks]
         made = exchange.build(
             number,
@@ -139,8 +142,7 @@ def _in_steps(builder: _Builder) -> list[Key]:
             wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
         )
         parts = [part for part in made if part is not None]
-        for rank in ranks:
-            builder.taken[number, rank] += [*exchange.before(rank), kept[rank]]
+        taken.add([[*exchange.before(rank), kept[rank]] for rank in ranks])
     return [builder.add("end", rank, buffers=(parts[rank],)) for rank in ranks]
 
 
@@ -151,15 +153,10 @@ class _Builder(Builder):
         super().__init__(reading.id, Reading.task, reading)
         self.share("reading")
         self.reading, self.plan = reading, reading.plan
-        self.taken: defaultdict[tuple[int, int], list[Key]] = defaultdict(list)
-        """Of a round and an aggregator: what says that all has been taken that it read."""
 
-    def reads(self, number: int, begun: Sequence[Key]) -> list[Key | None]:
-        """What each rank reads in a round, its own into its part: when all has been taken of what it read before that
-        which is still being taken."""
+    def reads(self, number: int, begun: Sequence[Key], taken: Sequence[Sequence[Key]]) -> list[Key | None]:
+        """Add what each rank reads in a round, its own into its part: when all has been taken of an earlier round."""
         return [
-            self.add("read", number, rank, buffers=(begun[rank],), after=self.taken.get((number - AHEAD, rank), ()))
-            if boxes
-            else None
+            self.add("read", number, rank, buffers=(begun[rank],), after=taken[rank]) if boxes else None
             for rank, boxes in enumerate(self.plan.rounds[number])
         ]

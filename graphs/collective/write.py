@@ -15,8 +15,9 @@ again, after a worker was lost or in another run, and makes the same. Thakur 199
 
 from __future__ import annotations
 
+import math
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,8 @@ from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.rechunk.run import ONE_PROCESS
-from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.steps import Exchange, Key
+from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
+from oocarrays.graphs.run.steps import Exchange, Key, Taking
 from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.run.work import SUFFIX, Work
 from oocarrays.mapping.section import Section
@@ -172,40 +173,32 @@ class WritingRun(Messages, Work):
 
     # ------------------------------------------------------------------ writing
 
-    def _pieces(self, box: Section, owns: dict[int, np.ndarray]) -> Iterator[Piece]:
-        """What some ranks have of a box that stays, lowest rank first."""
+    def _pieces(
+        self, box: Section, held: Mapping[int, np.ndarray], messages: dict[int, np.ndarray] | None = None
+    ) -> Iterator[Piece]:
+        """Yield what ranks have of a box that stays, lowest rank first: of parts, and the next elements of messages.
+
+        Parameters
+        ----------
+        messages : dict
+            Of all others; by default these are left out.
+        """
         for rank, axes in self.plan.standing(box):
-            if rank in owns:
+            if rank in held:
                 there, _ = places(self.plan.requests[rank], box, axes)
-                yield axes, selected(owns[rank], there)
-
-    def _write(self, number: int, rank: int, *given: Any) -> None:
-        """Write what an aggregator writes in a round: of ranks' parts on threads, of messages and its own part else."""
-        if self.processes is None:
-            owns = dict(zip(self.plan.sources(number, rank), given, strict=True))
-            self.meter.add(messages=len(owns) - (rank in owns))
-            pieces = [list(self._pieces(box, owns)) for box in self.plan.rounds[number][rank]]
-        else:
-            pieces = self._unpacked(number, rank, *given)
-        for each in pieces:
-            write_box(self.file, self.plan, each, meter=self.meter)
-
-    def _unpacked(self, number: int, rank: int, own: np.ndarray | None, came: Came | None) -> list[list[Piece]]:
-        """Of each box what ranks have of it, lowest first."""
-        messages = {} if came is None else {r: part.view(self.file.dtype) for r, part in came.messages.items()}
-        boxes: list[list[Piece]] = []
-        for box in self.plan.rounds[number][rank]:
-            boxes.append([])
-            for source, axes in self.plan.standing(box):
-                if source == rank:
-                    assert own is not None, "who writes what is its own has it"
-                    boxes[-1] += self._pieces(box, {rank: own})
-                    continue
+                yield axes, selected(held[rank], there)
+            elif messages is not None:
                 shape = lengths(axes)
-                size = int(np.prod(shape, dtype=np.int64))
-                boxes[-1].append((axes, messages[source][:size].reshape(shape)))
-                messages[source] = messages[source][size:]
-        return boxes
+                here, messages[rank] = np.split(messages[rank], [math.prod(shape)])
+                yield axes, here.reshape(shape)
+
+    def _write(self, number: int, rank: int, *inputs: Any) -> None:
+        """Write what an aggregator writes in a round: of ranks' parts in place, and of messages."""
+        held, came = self.available(rank, inputs)
+        self.meter.add(messages=len(held.keys() - {rank}))
+        messages = {source: part.view(self.file.dtype) for source, part in came.items()}
+        for box in self.plan.rounds[number][rank]:
+            write_box(self.file, self.plan, [*self._pieces(box, held, messages)], meter=self.meter)
 
     def _done(self, rank: int) -> str:
         """Say that all is written, to an array that is there."""
@@ -238,38 +231,32 @@ class WritingBuilder(Builder):
         there = [self.add("there", rank, buffers=(own,)) for rank, own in enumerate(owns)]
         begin = self.add("begin", 0, after=there)
         given = [self.add("given", rank, buffers=(own,), after=[begin]) for rank, own in enumerate(owns)]
-        together = self._between_threads if self.run.processes is None else self._between_workers
-        return self.add("done", 0, after=[begin, *together(given)])
+        return self.add("done", 0, after=[begin, *self._rounds(given)])
 
-    def _between_threads(self, given: Sequence[Key]) -> Iterator[Key]:
-        """A task a round of an aggregator: none waits for another's."""
-        for number, each in enumerate(self.plan.rounds):
-            for rank in (rank for rank, boxes in enumerate(each) if boxes):
-                owns = tuple(given[source] for source in self.plan.sources(number, rank))
-                yield self.add("write", number, rank, buffers=owns)
-
-    def _between_workers(self, given: Sequence[Key]) -> list[Key]:
-        """An exchange a round, one after the other."""
-        plan, ranks = self.plan, range(self.plan.ranks)
-        assert plan.schedule is not None, "workers send messages"
-        exchange = Exchange(plan.schedule, self.add)
-        written: list[list[Key]] = [[] for _ in ranks]
+    def _rounds(self, given: Sequence[Key]) -> Iterator[Key]:
+        """A task a round of an aggregator: of threads none waits for another's, workers have an exchange a round."""
+        plan, workers = self.plan, self.run.processes is not None
+        exchange = Exchange(plan.schedule, self.add) if plan.schedule else Taking()
+        written = [Rounds[list[Key]](AHEAD, []) for _ in given]
         for number, each in enumerate(plan.rounds):
             sizes = plan.all_sizes[number]
-            comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
-            waits = [written[rank][-AHEAD] if len(written[rank]) >= AHEAD else None for rank in ranks]
-            room = [self._room(number, rank, waits[rank]) if comes[rank] else None for rank in ranks]
-            came = exchange.build(
+            inputs = exchange.inputs(
                 number,
-                outboxes=given,
-                regions=room,
+                held=given,
                 wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
+                regions=self._rooms(number, written) if workers else (),
             )
-            for rank in (rank for rank in ranks if each[rank]):
-                own = given[rank] if sizes[rank, rank] else None
-                after = written[rank][-1:]
-                written[rank].append(self.add("write", number, rank, buffers=(own, came[rank]), after=after))
-        return [key for keys in written for key in keys]
+            for rank in (rank for rank, boxes in enumerate(each) if boxes):
+                key = self.add("write", number, rank, buffers=inputs[rank], after=written[rank].last)
+                if workers:
+                    written[rank].add([key])
+                yield key
 
-    def _room(self, number: int, rank: int, written: Key | None) -> Key:
-        return self.add("room", number, rank, after=[] if written is None else [written])
+    def _rooms(self, number: int, written: Sequence[Rounds[list[Key]]]) -> list[Key | None]:
+        """Where what comes in a round is kept, for those to whom any comes: when an earlier round has been written."""
+        sizes = self.plan.all_sizes[number]
+        comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
+        return [
+            self.add("room", number, rank, after=written[rank].before) if some else None
+            for rank, some in enumerate(comes)
+        ]

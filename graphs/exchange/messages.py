@@ -1,20 +1,22 @@
-"""The tasks of every exchange between workers: what is sent, carried, received and taken, counted and forwarded.
+"""The tasks of every exchange, counted and forwarded: messages between workers, and copies in place between threads.
 
-    what a rank holds ─► packed ─► send ─╳─► receive ─► placed      a kind of exchange says what is packed and placed,
-                                         ╳─► carry ─► send …        and nothing else
+    between workers    what a rank holds ─► packed ─► send ─╳─► receive ─► placed      a kind of exchange says what is
+                                                            ╳─► carry ─► send …        packed, placed and copied, and
+    between threads    what ranks hold ─► exchange ─► copied                           nothing else
 
-A kind may keep what comes until it has all: then each part is kept as it came, but for one that rode with others,
-which would keep all of them. Thakur 1995, sections 4.2 and 4.3.
+A kind may keep what comes until it has all, and take it with what it holds itself: then each part is kept as it came,
+but for one that rode with others, which would keep all of them. Thakur 1995, sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from oocarrays.graphs.run.steps import Carried, arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import Tasks
 from oocarrays.plan.exchange.schedule import Schedule
 
@@ -23,20 +25,23 @@ if TYPE_CHECKING:
 
 Round = tuple[int, ...]
 """Which of a graph's exchanges: its plain arguments, none where there is only one."""
-VERBS = ("send", "carry", "receive", "taken")
+VERBS = ("send", "carry", "receive", "taken", "exchange")
 """What ranks do in an exchange: the last arguments are its stage, from 1, and the rank."""
 
 
 @dataclass(slots=True)
 class Came:
-    """What has come for a rank so far; it does not tell Dask how large it is, as the plan has counted it."""
+    """Messages that have come for a rank so far; it does not tell Dask how large it is, as the plan has counted it."""
 
     messages: dict[int, np.ndarray]
     """Bytes by the rank that packed them."""
 
 
 class Messages(Tasks):
-    """The tasks of exchanges between workers."""
+    """The tasks of exchanges: those between threads make no messages."""
+
+    phases: ClassVar[Mapping[str, str]] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
+    """The phase of a plan in which the seconds of each verb count."""
 
     # ------------------------------------------------------------------ what a kind of exchange says
 
@@ -46,14 +51,26 @@ class Messages(Tasks):
         return schedule
 
     def packed(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
-        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. Asked when a message goes."""
-        raise NotImplementedError
+        """Pack what ``rank`` holds for another, contiguous; None where that is nothing. By default it has been.
+
+        Asked when a message goes.
+        """
+        message: np.ndarray | None = held.messages[final]
+        return message
 
     def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
         """Put what has come, by the rank that packed it, where it belongs; by default it is kept until all has come."""
         if self.order(round).forwards:
             came = {origin: part.copy() for origin, part in came.items()}
         return Came((there.messages if there else {}) | came)
+
+    def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
+        """Name the ranks of which one takes in a stage, between threads: before the first step itself."""
+        return arriving(self.order(round), stage, rank) if stage else (rank,)
+
+    def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, Any]) -> Any:
+        """Put what a rank takes where it belongs, straight from what other ranks hold: between threads."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------ the tasks
 
@@ -64,7 +81,7 @@ class Messages(Tasks):
         return getattr(self, f"_{verb}")(tuple(round), stage, rank, *inputs)
 
     def _send(self, round: Round, stage: int, rank: int, held: Any, carried: Carried | None) -> Message | None:
-        """The message of a step, packed when it goes."""
+        """Make the message of a step, packed when it goes."""
 
         def own(final: int) -> np.ndarray | None:
             data = None if held is None else self.packed(round, rank, held, final)
@@ -78,12 +95,39 @@ class Messages(Tasks):
     def _carry(
         self, round: Round, stage: int, rank: int, carried: Carried | None, *messages: Message | None
     ) -> Carried:
-        """What this rank holds for others."""
+        """Keep what this rank holds for others."""
         return carried_parts(self.order(round), stage, rank, carried, messages, self.rooms)
 
     def _receive(self, round: Round, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
-        """What has come for this rank, placed or kept."""
+        """Place or keep what has come for this rank."""
         return self.placed(round, stage, rank, there, arrived_parts(rank, messages))
 
     def _taken(self, round: Round, stage: int, rank: int) -> None:
         """Say that a step's message has been received."""
+
+    def _exchange(self, round: Round, stage: int, rank: int, there: Any, *held: Any) -> Any:
+        """Take a rank's share of what others hold, in place: each take of another's counts as a message."""
+        taken = dict(zip(self.sources(round, stage, rank), held, strict=True))
+        self.meter.add(messages=len(taken.keys() - {rank}))
+        return self.copied(round, stage, rank, there, taken)
+
+    # ------------------------------------------------------------------ what has come, in the task that uses all of it
+
+    def available(self, rank: int, inputs: Sequence[Any]) -> tuple[dict[int, Any], dict[int, np.ndarray]]:
+        """Sort a task's inputs: what ranks hold of which it takes in place, and bytes that came; both by rank.
+
+        Parameters
+        ----------
+        inputs : sequence
+            As `inputs` of an exchange has them: see `oocarrays.graphs.run.steps`.
+        """
+        if not self.on_workers:
+            return {origin: held for origin, held in enumerate(inputs) if held is not None}, {}
+        own, came = inputs
+        return {} if own is None else {rank: own}, dict(came.messages) if came else {}
+
+    def parts_for(self, round: Round, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
+        """Gather what all have packed for a rank, by the rank that packed it, of a task's inputs."""
+        held, came = self.available(rank, inputs)
+        packed = {origin: self.packed(round, origin, each, rank) for origin, each in held.items()}
+        return {origin: part for origin, part in packed.items() if part is not None} | came

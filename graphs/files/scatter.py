@@ -21,11 +21,11 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.exchange.messages import Came, Messages, Round
+from oocarrays.graphs.exchange.messages import Came, Messages
 from oocarrays.graphs.run.buffers import Outbox
-from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
 from oocarrays.graphs.run.journaled import JournaledRun
-from oocarrays.graphs.run.steps import Exchange, Key
+from oocarrays.graphs.run.steps import Exchange, Key, Taking
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
@@ -193,19 +193,15 @@ class FilesRun(Messages, JournaledRun):
 
     # ------------------------------------------------------------------ one round
 
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
-
     def _read(self, number: int, rank: int) -> Outbox:
         """What a rank reads in a round, packed for each that it is for."""
         return (self._read_domain if self.plan.way == "scatter" else self._read_part)(number, rank)
 
-    def _write(self, number: int, rank: int, *came: Outbox | Came | None) -> None:
-        """What a rank writes in a round, of what all have packed for it."""
+    def _write(self, number: int, rank: int, *inputs: Outbox | Came | None) -> None:
+        """Write a rank's own of a round, of what all have packed for it."""
         if self.is_done((number, rank)):
             return
-        messages = self._messages(rank, came)
+        messages = self._messages(number, rank, inputs)
         (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages)
         self.record((number, rank))
 
@@ -219,14 +215,9 @@ class FilesRun(Messages, JournaledRun):
         if came != wanted:
             raise RunError(f"rank {rank} got {came} of {wanted} elements in round {number}")
 
-    def _messages(self, rank: int, came: Sequence[Any]) -> dict[int, np.ndarray]:
-        """Elements by the rank that packed them: of everyone's outbox on threads, else of its own and what came."""
-        if self.processes is None:
-            found = {source: box.messages[rank] for source, box in enumerate(came) if box is not None}
-        else:
-            own, arrived = came
-            found = {rank: own.messages[rank] if own else None, **(arrived.messages if arrived else {})}
-        return {source: data.view(self._dtype) for source, data in found.items() if data is not None}
+    def _messages(self, number: int, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
+        """Elements by the rank that packed them."""
+        return {source: data.view(self._dtype) for source, data in self.parts_for((number,), rank, inputs).items()}
 
     @property
     def _dtype(self) -> np.dtype:
@@ -365,31 +356,20 @@ class _Builder(Builder):
 
     def build(self) -> Key:
         """Add every task; returns the key of the last one."""
-        exchange = Exchange(self.plan.schedule, self.add)
-        written = [self._made] * UNDER_WAY
+        exchange = Exchange(self.plan.schedule, self.add) if self.plan.processes else Taking()
+        written = Rounds(UNDER_WAY, self._made)
         for number in range(len(self.plan.rounds)):
-            before, last = written[-UNDER_WAY], written[-1]
-            read = [self.add("read", number, rank, after=before) for rank in self._ranks]
-            came = self._came(exchange, number, read)
-            written.append(
+            read = [self.add("read", number, rank, after=written.before) for rank in self._ranks]
+            sends = self._sends(number)
+            inputs = exchange.inputs(number, held=read, wants=lambda a, b, sends=sends: b in sends[a])  # type: ignore[misc]
+            written.add(
                 [
-                    self.add("write", number, rank, buffers=came[rank], after=[last[rank]])
+                    self.add("write", number, rank, buffers=inputs[rank], after=[written.last[rank]])
                     for rank in self._ranks
                 ]
             )  # fmt: skip
-        closed = [self.add("close", rank, after=[written[-1][rank]]) for rank in self._ranks]
+        closed = [self.add("close", rank, after=[written.last[rank]]) for rank in self._ranks]
         return self.add("finish", after=closed, rank=0)
-
-    def _came(self, exchange: Exchange, number: int, read: list[Key]) -> list[tuple[Key | None, ...]]:
-        """What each rank writes of: everyone's outbox on threads, else its own and what came in messages."""
-        sends = self._sends(number)
-        if self.plan.processes is None:
-            return [
-                tuple(key if rank in sends[source] else None for source, key in enumerate(read)) for rank in self._ranks
-            ]
-        nothing: list[Key | None] = [None] * len(read)
-        regions = exchange.build(number, outboxes=read, regions=nothing, wants=lambda a, b: b in sends[a])
-        return [(read[rank], regions[rank]) for rank in self._ranks]
 
     def _sends(self, number: int) -> list[set[int]]:
         """For whom each rank has something in a round."""

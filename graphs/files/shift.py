@@ -19,10 +19,10 @@ from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.collective.write import InPlace
-from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.exchange.messages import Messages
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.steps import Exchange, Key
+from oocarrays.graphs.run.steps import Exchange, Key, Taking
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
@@ -84,10 +84,6 @@ class ShiftRun(Messages, Work):
 
     # ------------------------------------------------------------------ what a rank reads
 
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
-
     def _read(self, rank: int) -> Outbox:
         """A rank's borders, each read once, packed for all that see any of them."""
         dtype = self.files.open(rank).dtype
@@ -123,28 +119,20 @@ class ShiftRun(Messages, Work):
 
     # ------------------------------------------------------------------ what a rank writes
 
-    def _write(self, rank: int, *came: Any) -> None:
-        """A rank's halo, of what all have packed for it."""
+    def _write(self, rank: int, *inputs: Any) -> None:
+        """Write a rank's halo, of what all have packed for it."""
         boxes = self.plan.halo(rank)
         if not boxes:
             return
         file = self.files.file(rank, written=True)
-        stands = [*self._standing(rank, self._messages(rank, came, file.dtype))]
+        came = {source: data.view(file.dtype) for source, data in self.parts_for((), rank, inputs).items()}
+        stands = [*self._standing(rank, came)]
         pieces = [(there.axes, self._filled(rank, box, stands, file.dtype)) for box, there in boxes]
         if self.plan.way(rank) == "direct":
             for axes, values in pieces:
                 write_section(file, axes, values, meter=self.meter, method="direct")
         else:
             write_pieces(file, pieces, self.plan.coverage(rank), self.plan.inner(rank), meter=self.meter)
-
-    def _messages(self, rank: int, came: Sequence[Any], dtype: np.dtype) -> dict[int, np.ndarray]:
-        """Elements by the rank that packed them: of lenders' outboxes on threads, else of its own and what came."""
-        if self.processes is None:
-            found = {source: box.messages[rank] for source, box in zip(self.plan.lenders(rank), came, strict=True)}
-        else:
-            own, arrived = came
-            found = {rank: own.messages[rank], **(arrived.messages if arrived else {})}
-        return {source: data.view(dtype) for source, data in found.items() if data is not None}
 
     def _standing(self, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
         """What stands where in what a rank sees."""
@@ -193,13 +181,7 @@ def build_graph(run: ShiftRun, addresses: Sequence[str] = ()) -> tuple[dict[Key,
     builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
     created = builder.create(addresses)
     read = [builder.add("read", rank, after=[created]) for rank in ranks]
-    came: list[tuple[Key | None, ...]]
-    if plan.processes is None:
-        came = [tuple(read[source] for source in plan.lenders(rank)) for rank in ranks]
-    else:
-        exchange = Exchange(plan.schedule, builder.add)
-        nothing: list[Key | None] = [None] * len(read)
-        regions = exchange.build(0, outboxes=read, regions=nothing, wants=lambda a, b: b in plan.takers[a])
-        came = [(read[rank], regions[rank]) for rank in ranks]
-    written = [builder.add("write", rank, buffers=came[rank], after=[read[rank]]) for rank in ranks]
+    exchange = Exchange(plan.schedule, builder.add) if plan.processes else Taking()
+    inputs = exchange.inputs(0, held=read, wants=lambda a, b: b in plan.takers[a])
+    written = [builder.add("write", rank, buffers=inputs[rank], after=[read[rank]]) for rank in ranks]
     return builder.graph, builder.add("finish", after=written, rank=0)

@@ -1,5 +1,8 @@
 """Parts that are made anew of what every rank holds, by one exchange: a task for each thing that a rank does.
 
+    between threads    part ─┬─► exchange ─► part              a rank's new part is filled straight from the others'
+                       part ─┴─► exchange ─► part
+
     between workers    part ─┬─► begin ─► receive 1 ─► receive 2 ─► part        asynchronous: each unpacked as it comes
                              └─► send 1 ─╳──► receive 1 …                      (a message is packed when it is sent)
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +30,7 @@ from oocarrays.graphs.run.steps import Exchange, Key, arrived_parts
 from oocarrays.mapping.layouts.placing import sides
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Assembly
+from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
@@ -36,10 +41,10 @@ SENDING = ("send", "lend")
 
 @dataclass(eq=False, kw_only=True)
 class Exchanging(Messages):
-    """The tasks of an exchange between workers; each kind says what is packed, kept and unpacked."""
+    """The tasks of one exchange of parts; each kind says who has how much for whom, and what is made of it."""
 
-    schedule: Schedule
-    """Who sends to whom in which step."""
+    schedule: Schedule | None
+    """Who sends to whom in which step; None between threads, which take what they need from each other's parts."""
     assembly: Assembly
     """When messages are unpacked."""
     dtype: np.dtype
@@ -51,13 +56,21 @@ class Exchanging(Messages):
 
     @property
     def on_workers(self) -> bool:
-        """Whether ranks are workers: threads take what they need without an exchange."""
-        return True
+        """Whether ranks are workers, which tell a cluster what they did."""
+        return self.schedule is not None
 
     # ------------------------------------------------------------------ what a kind says
 
-    def keep(self, rank: int, part: np.ndarray | None) -> np.ndarray:
-        """The new part, and in it what stays with this rank."""
+    def sizes(self) -> np.ndarray:
+        """Count the elements that each origin has for each final rank: a square matrix."""
+        raise NotImplementedError
+
+    def made(self, rank: int) -> np.ndarray:
+        """Make the new part of a rank, still empty."""
+        raise NotImplementedError
+
+    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
+        """Put what a rank takes of the old part of another, or its own, where it belongs."""
         raise NotImplementedError
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
@@ -68,29 +81,48 @@ class Exchanging(Messages):
 
     def order(self, round: Round) -> Schedule:
         """Who sends to whom in which step."""
+        assert self.schedule is not None, "workers send messages"
         return self.schedule
 
+    @cached_property
+    def _wants(self) -> np.ndarray:
+        """Whether each origin has something for each final rank: asked by threads, whose exchange does not travel."""
+        return self.sizes() > 0
+
+    def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
+        """Name all ranks that have something for one: itself first, so that not all begin with the same."""
+        ranks = len(self._wants)
+        return [source % ranks for source in range(rank, rank + ranks) if self._wants[source % ranks, rank]]
+
+    def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, np.ndarray]) -> np.ndarray:
+        """Make a rank's new part, straight from what others hold."""
+        made = self.made(rank)
+        for source, part in held.items():
+            if part.size:
+                self.take(source, part, rank, made)
+        return made
+
     def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
-        """What has come, unpacked or kept for later."""
+        """Unpack what has come, or keep it for later."""
         if self.assembly == "asynchronous":
             return self._unpacked(rank, there, came)
         return super().placed(round, stage, rank, there, came)
 
     def _lend(self, rank: int, part: np.ndarray) -> Message | None:
-        """What a rank has for itself, where it is on another worker from now on."""
+        """Pack what a rank has for itself, where it is on another worker from now on."""
         from oocarrays.graphs.cluster.nearby import Message
 
         own = self.packed((), rank, part, rank)
         return None if own is None else Message([own.view(np.uint8)], [(rank, rank)])
 
     def _begin(self, rank: int, held: np.ndarray | Message | None) -> np.ndarray:
-        """The new part, and in it what this rank has for itself: of what it holds, or lent by where it was."""
+        """Make the new part, and in it what this rank has for itself: of what it holds, or lent by where it was."""
         if held is None or isinstance(held, np.ndarray):
-            return self.keep(rank, held)
-        return self._unpacked(rank, self.keep(rank, None), arrived_parts(rank, [held]))
+            return self.copied((), 0, rank, None, {} if held is None else {rank: held})
+        return self._unpacked(rank, self.made(rank), arrived_parts(rank, [held]))
 
     def _assemble(self, rank: int, held: np.ndarray | Message | None, came: Came | None) -> np.ndarray:
-        """The new part, of all that has come."""
+        """Make the new part, of all that has come."""
         return self._unpacked(rank, self._begin(rank, held), came.messages if came else {})
 
     def _unpacked(self, rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
@@ -110,7 +142,7 @@ class Exchanged:
     keys: list[Key]
     """The new part of each rank."""
     homes: Mapping[str, Sequence[str]]
-    """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+    """The worker of each rank, by what is in the keys of the tasks that are to be there; none on threads."""
 
 
 class _Builder(Builder):
@@ -141,26 +173,33 @@ def exchange_tasks(
     exchanging: Exchanging,
     old: Sequence[Key],
     ranks: int,
-    wants: Callable[[int, int], bool],
     workers: Sequence[str],
     *,
     ordered: bool = True,
+    meter: Meter | None = None,
 ) -> Exchanged:
-    """The tasks of one exchange, after which there are so many ``ranks``.
+    """Add the tasks of one exchange, after which there are so many ``ranks``.
 
     Parameters
     ----------
     old : sequence of keys
         What each rank holds before.
-    wants : callable
-        Whether an origin has something for a final rank.
     workers : sequence of str
         Where ranks are put.
     ordered : bool
         Whether a step waits for the one before.
+    meter : Meter, optional
+        Counts what threads do.
     """
+    if exchanging.schedule is None:
+        exchanging.meter = meter or exchanging.meter
+        return _between_threads(exchanging, old, ranks)
     builder = _Builder(exchanging, sides(len(old), ranks, workers))
-    every, waits = exchanging.schedule.ranks, exchanging.assembly == "synchronous"
+    sizes, every, waits = exchanging.sizes(), exchanging.schedule.ranks, exchanging.assembly == "synchronous"
+
+    def wants(origin: int, final: int) -> bool:
+        return bool(sizes[origin, final])
+
     before = _padded(old, every)
     own = [builder.held(rank, before[rank], wants) for rank in range(ranks)]
     new = [] if waits else [builder.add("begin", rank, buffers=(own[rank],)) for rank in range(ranks)]
@@ -170,6 +209,15 @@ def exchange_tasks(
         there = [builder.add("assemble", rank, buffers=(own[rank], there[rank])) for rank in range(ranks)]
     keys = [key for key in there[:ranks] if key is not None]
     return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
+
+
+def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> Exchanged:
+    """One task a rank: it takes from all who have something for it."""
+    builder = Builder(exchanging.id, Exchanging.task, exchanging)
+    sources = (exchanging.sources((), 0, rank) for rank in range(ranks))
+    held = [tuple(old[source] for source in each) for each in sources]
+    keys = [builder.add("exchange", 0, rank, buffers=(None, *held[rank])) for rank in range(ranks)]
+    return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes={})
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:

@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import zarr
@@ -51,7 +51,7 @@ SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
 
 
 def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
-    """What the tasks of a block made, checked against what the lazy array said of it.
+    """Check what the tasks of a block made against what the lazy array said of it.
 
     Raises
     ------
@@ -74,6 +74,8 @@ class LazyRun(RechunkRun):
     topic : str, optional
         The name under which a cluster tells what happens in it, and in others with it.
     """
+
+    phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "put": "write"}
 
     def __init__(
         self, blocks: BlocksPlan, destination: Destination, content: dict[str, Any], topic: str | None = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 from dask.core import flatten
@@ -44,6 +44,7 @@ class DatasetRun(EndingRun):
         Those of the lazy arrays, which tell under this run's topic.
     """
 
+    phases: ClassVar[Mapping[str, str]] = LazyRun.phases
     plan: DatasetPlan
 
     def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:

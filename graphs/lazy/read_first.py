@@ -32,7 +32,7 @@ Axes = tuple[range, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What a task reads, or writes, of a stored array."""
+    """Elements that a task reads, or writes, of a stored array."""
 
     key: Key
     """Of the task."""
@@ -50,7 +50,7 @@ def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is read of targets before they are overwritten."""
+    """Order in which targets are read before they are overwritten."""
 
     late: ArrayFile | None
     """A target of which something may be overwritten before it is read."""
@@ -95,7 +95,7 @@ def _ones(bits: int) -> Iterator[int]:
 def _overwritten(
     reads: Sequence[Access], bits: Mapping[Key, int], writes: Iterable[Access], targets: Sequence[ArrayFile]
 ) -> dict[Key, int]:
-    """What reads elements that each write overwrites, as bits."""
+    """Find the reads of elements that each write overwrites, as bits."""
     owners, found = defaultdict(list), {}
     for write in writes:
         found[write.key] = 0
@@ -176,7 +176,7 @@ def _held(node: Any) -> Iterator[StoredPart | zarr.Array]:
 
 
 def _alone(node: Any) -> StoredPart | zarr.Array | None:
-    """What can be read, as it is or in what has it."""
+    """Return what can be read, as it is or in what has it."""
     thing = node.value if isinstance(node, DataNode) else node
     if isinstance(thing, StoredPart | zarr.Array):
         return thing
@@ -185,7 +185,7 @@ def _alone(node: Any) -> StoredPart | zarr.Array | None:
 
 
 def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[Access]:
-    """What each task reads of the targets."""
+    """Yield what each task reads of the targets."""
     named = {key: thing for key, node in graph.items() if (thing := _alone(node)) is not None}
     for key, task in graph.items():
         if key in named or _is_no_read(task):
@@ -217,7 +217,7 @@ def _taken(task: Any, thing: StoredPart | zarr.Array, named: Mapping[Key, Any]) 
 
 
 def _resolved(node: Any, known: Mapping[Key, Any]) -> Any:
-    """What an argument of a fused task stands for."""
+    """Resolve an argument of a fused task."""
     value = known.get(node.key, node) if isinstance(node, TaskRef) else node
     return value.value if isinstance(value, DataNode) else value
 

@@ -144,7 +144,7 @@ def read_group(part: StoredPart, edges: tuple[tuple[int, ...], ...], tile: Index
 
 
 def tiles(axes: Sequence[range], span: Iterable[tuple[int, int]], tile: Index) -> Iterator[Spans]:
-    """What lies between some elements, cut where tiles of the stored array end.
+    """Cut what lies between some elements where tiles of the stored array end.
 
     >>> list(tiles([range(2, 20, 2)], [(1, 6)], (8,)))
     [((1, 3),), ((3, 6),)]

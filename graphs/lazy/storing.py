@@ -56,7 +56,7 @@ class Storing:
         return [(0, *accumulate(lengths)) for lengths in self.blocks]
 
     def owned(self) -> Iterator[Spans]:
-        """What each task writes, in elements of the lazy array: no chunk has elements of two of them."""
+        """Yield the elements of the lazy array that each task writes: no chunk has elements of two of them."""
         along = [self._cut(axis, length) for axis, length in enumerate(self.file.stored.grid.chunks)]
         per_axis = list(zip(along, self.edges, strict=True))
         if all(_one_block(edges, span) for spans, edges in per_axis for span in spans):
@@ -166,7 +166,7 @@ def store_graph(storings: Sequence[Storing], blocks: Mapping[Any, Any]) -> tuple
 
 
 def writes(graph: Mapping[Key, Any], key: Key) -> Iterator[Access]:
-    """What is written by the tasks that the last one waits for, named by its ``key``."""
+    """Yield what is written by the tasks that the last one waits for, named by its ``key``."""
     for each in graph[key].dependencies:
         yield Access(key=each, number=each[1], axes=graph[each].args[2])
 
@@ -178,7 +178,7 @@ def _chunks(storing: Storing, axes: tuple[range, ...]) -> Iterator[tuple[int, ..
 def _tasks(
     key: Key, storing: Storing, span: Spans, axes: tuple[range, ...], suffix: str, before: set[Key]
 ) -> Iterator[tuple[Key, Task]]:
-    """What writes some chunks, after others that write to them, and what cuts its parts out of blocks."""
+    """Yield the task that writes some chunks after others that do, and those that cut its parts out of blocks."""
     parts, after = list(storing.parts(span)), tuple(map(TaskRef, before))
     if len(parts) == 1:
         block, there, _ = parts[0]

@@ -6,6 +6,9 @@
     read ──┬─► exchange step 0 ─► step 1 ─► … ─► write        two-phase: in each round of a partition every rank reads
     read ──┴─► exchange step 0 ─► step 1 ─► … ─► write        its slab, then takes from one partner a step
 
+                          ┌─► assemble ─► assemble ──┬─► name ─► …             assembled: a chain a rank, too
+                          └─► assemble ─► assemble ──┘
+
     kept: as above for the first partition, whose exchange keeps messages for the others; then
 
     take ─► write ─► take ─► write …                            each rank's own messages, in their order
@@ -21,13 +24,13 @@ Every key ends with the rank whose work it is: `placement` pins by it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from dask.task_spec import Task
 
+from oocarrays.graphs.exchange.messages import Round
 from oocarrays.graphs.rechunk.tasks import RechunkRun
-from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
 from oocarrays.graphs.run.steps import Exchange, Key, Order
 from oocarrays.plan.rechunk.passes import Pass
 
@@ -57,48 +60,50 @@ class GraphBuilder(Builder):
         return self.add("finish", after=done, rank=0)
 
     def _pass(self, number: int, step: Pass, start: Key) -> list[Key]:
-        if step.method == "independent":
-            return self._independent(number, step, start)
+        if step.assembled:
+            ends = self._chains("assemble", number, step, start)
+            return [self.add("name", number, after=ends or [start], rank=0)]
+        if step.alone:
+            return self._chains("copy", number, step, start)
         return self._packed(number, step, start) if step.packed else self._two_phase(number, step, start)
 
-    def _independent(self, number: int, step: Pass, start: Key) -> list[Key]:
+    def _chains(self, verb: str, number: int, step: Pass, start: Key) -> list[Key]:
+        """The batches of each rank, one after the other; returns the last ones."""
         ends = []
         for rank in range(step.ranks):
             last = None
             for batch in step.batches(rank):
                 if (number, batch, rank) not in self.run.done:
                     after = [start] if last is None else []
-                    last = self.add("copy", number, batch, rank, buffers=(last,), after=after)
+                    last = self.add(verb, number, batch, rank, buffers=(last,), after=after)
             ends += [] if last is None else [last]
         return ends
 
     def _two_phase(self, number: int, step: Pass, start: Key) -> list[Key]:
         """Partitions between threads."""
         ranks, order = range(step.ranks), Order(step.ranks)
-        regions: deque[Sequence[Key | None]] = deque([[None] * step.ranks] * step.depth)
-        slabs: deque[tuple[list[Key | None], list[list[Key]]]] = deque(
-            [([None] * step.ranks, [[start]] * step.ranks)] * step.slabs
-        )
+        nothing: list[Key | None] = [None] * step.ranks
+        regions = Rounds[Sequence[Key | None]](step.depth, nothing)
+        slabs = Rounds[tuple[Sequence[Key | None], list[list[Key]]]](step.slabs, (nothing, [[start]] * step.ranks))
         keepers: Sequence[Key | None] = []
         for unit in self.run.units(number):
-            filled, first = list(regions.popleft()), not keepers
+            filled, first = list(regions.before), not keepers
             for turn in range(step.rounds(unit) if first or not step.kept else 0):
-                former, takers = slabs.popleft()
+                former, takers = slabs.before
                 reads = [
                     self.add("read", number, unit, turn, rank, buffers=(former[rank],), after=takers[rank])
                     for rank in ranks
                 ]
                 takers = [[] for _ in ranks]
-                for stage, pairs in enumerate(_stages(step)):
-                    now = self._exchange((number, unit, turn, stage), pairs, filled, reads, order)
-                    for source, destination in pairs:
-                        takers[source].append(now[destination])
-                slabs.append((list(reads), takers))
+                for stage in range(len(step.schedule) + 1):
+                    for source, taker in self._exchange((number, unit, turn), stage, filled, reads, order):
+                        takers[source].append(taker)
+                slabs.add((reads, takers))
             if first:
                 keepers = filled
             elif step.kept:
                 filled = self._take(number, unit, filled, keepers)
-            regions.append([self.add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
+            regions.add([self.add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
         return [key for keys in regions for key in keys if key is not None]
 
     def _take(
@@ -111,61 +116,49 @@ class GraphBuilder(Builder):
         ]
 
     def _exchange(
-        self,
-        args: tuple[int, ...],
-        pairs: Iterable[tuple[int, int]],
-        filled: list[Key | None],
-        reads: Sequence[Key],
-        order: Order,
-    ) -> dict[int, Key]:
-        """One step: every rank takes from its partners, once it has received and been taken from in the step before."""
-        sources: dict[int, list[int]] = {}
-        for source, destination in pairs:
-            sources.setdefault(destination, []).append(source)
+        self, round: Round, stage: int, filled: list[Key | None], reads: Sequence[Key], order: Order
+    ) -> Iterator[tuple[int, Key]]:
+        """One step: every rank takes from its partners, once it has received and been taken from in the step before.
+
+        Each rank that is taken from is yielded, with the task that does it.
+        """
+        sources = {rank: partners for rank in range(len(reads)) if (partners := self.run.sources(round, stage, rank))}
         now = {}
         for rank, partners in sources.items():
             now[rank] = self.add(
                 "exchange",
-                *args,
+                *round,
+                stage,
                 rank,
-                name=f"exchange step {args[-1]}",
+                name=f"exchange step {stage}",
                 buffers=(filled[rank], *(reads[source] for source in partners)),
                 after=[key for key in order.before(rank) if key != filled[rank]],
             )
         for rank, key in now.items():
             filled[rank] = key
+        pairs = [(source, rank) for rank, partners in sources.items() for source in partners]
         order.went(pairs, now)
-        return now
+        yield from ((source, now[rank]) for source, rank in pairs)
 
     def _packed(self, number: int, step: Pass, start: Key) -> list[Key]:
         """Partitions between workers."""
         ranks = range(step.ranks)
         exchange = Exchange(step.schedule, self.add, synchronous=step.synchronous)
-        freed: deque[list[Key]] = deque([[start] * step.ranks] * step.slabs)
-        written: deque[list[Key]] = deque([[start] * step.ranks] * step.depth)
+        freed, written = Rounds(step.slabs, [start] * step.ranks), Rounds(step.depth, [start] * step.ranks)
         for unit in self.run.units(number):
-            before, free_regions = freed.popleft(), written.popleft()
-            outboxes = [self.add("read", number, unit, rank, after=[before[rank]]) for rank in ranks]
+            outboxes = [self.add("read", number, unit, rank, after=[freed.before[rank]]) for rank in ranks]
             own = [
                 self.add(
                     "receive", number, unit, 0, rank, name="receive step 0",
-                    buffers=(None, outboxes[rank]), after=[free_regions[rank]],
+                    buffers=(None, outboxes[rank]), after=[written.before[rank]],
                 )
                 for rank in ranks
             ]  # fmt: skip
             regions = exchange.build(number, unit, outboxes=outboxes, regions=own)
             writes = [self.add("write", number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
-            written.append(writes)
-            freed.append(
-                [self.add("free", number, unit, rank, buffers=(outboxes[rank],), after=writes) for rank in ranks]
-            )
+            written.add(writes)
+            freed.add([self.add("free", number, unit, rank, buffers=(outboxes[rank],), after=writes) for rank in ranks])
         return [key for keys in freed for key in keys if key != start]
-
-
-def _stages(step: Pass) -> Iterator[list[tuple[int, int]]]:
-    """Sources and destinations of each step; before the first, every rank takes from itself."""
-    yield [(rank, rank) for rank in range(step.ranks)]
-    yield from (each.pairs for each in step.schedule)
 
 
 def build_graph(run: RechunkRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 
@@ -110,6 +110,7 @@ class GroupRun(KeptRun):
         Bytes of the arrays that were rewritten before.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
     plan: GroupPlan
     destination: TargetSpec
 
@@ -255,7 +256,7 @@ class GroupRun(KeptRun):
 
     def _tidy(self, members: Sequence[MemberRun]) -> None:
         """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
-        array_file.remove_partials(self.destination.store)
+        array_file.remove_partials(self.destination.store, set().union(*(member.marks for member in members)))
         for name in self.content["members"]:
             store = member_store(self.destination.store, name)
             if array_file.is_finished(store):

@@ -1,11 +1,11 @@
-"""What ranks that are threads do together: they take from each other's slabs in place.
+"""The work that ranks do together between threads: they take from each other's slabs in place.
 
 A slab is handed from round to round, a region from partition to partition: both are filled anew where they lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -35,17 +35,16 @@ def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former
     return slab
 
 
-def exchange(
-    run: RechunkState, number: int, unit: int, turn: int, stage: int, rank: int, buffer: np.ndarray | None, *slabs: Slab
+def copied(
+    run: RechunkState, round: tuple[int, ...], stage: int, rank: int, buffer: np.ndarray | None, slabs: Iterable[Slab]
 ) -> np.ndarray:
     """Take from partners' slabs what this rank's target chunks need: a view there, a copy here."""
+    number, unit, turn = round
     step = run.plan.passes[number]
     buffer = _rank_buffer(step) if buffer is None else buffer
     if step.kept:
         for slab in slabs:
             _keep(run, number, rank, slab, _message_pages(step, buffer))
-    if stage:
-        run.meter.add(messages=len(slabs))
     box = step.share(unit, rank)
     if box is None:
         return buffer
@@ -134,5 +133,5 @@ def _elements(message: list[Part]) -> int:
     return sum(part.size for _, part in message)
 
 
-VERBS = {"read": read, "exchange": exchange, "take": take, "write": write}
-"""What tasks of threads do in two phases."""
+VERBS = {"read": read, "take": take, "write": write}
+"""Tasks of threads in two phases, beside exchanging."""

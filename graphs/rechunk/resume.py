@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Any, TypeVar
 
 import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.graphs.rechunk.placed import as_named_now
 from oocarrays.graphs.rechunk.run import Destination, Part, usable_parts
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.looking import (
@@ -32,12 +33,22 @@ from oocarrays.graphs.run.looking import (
     look,
     metadata_digest,
 )
-from oocarrays.graphs.run.remains import KEPT, Remains, check_known, journal_of, remaining, whole_chunks, with_kept
+from oocarrays.graphs.run.remains import (
+    BEGINNING,
+    KEPT,
+    Remains,
+    check_known,
+    journal_of,
+    remaining,
+    whole_chunks,
+    with_kept,
+)
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
+from oocarrays.storage.chunks.unfinished import mark_of_plan
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.target import written_file
@@ -118,7 +129,8 @@ def resumed(
     )
     where, resources = terms(before)
     plan = before if resources is None else replanned(before, file, destination, resources)
-    there = _there(journal, before, target, scratch_below(destination.scratch, id), trust)
+    mark = partial(mark_of_plan, id, content.get(BEGINNING, ""))
+    there = _there(journal, before, target, scratch_below(destination.scratch, id), trust, mark)
     remains = there.remaining(plan, written, content, trust, id=id, moved=moved, notices=tuple(notices))
     if remains.anew:
         kept = {name: each for name, each in content.items() if name != CHUNKS_READ or not trust.again}
@@ -176,8 +188,12 @@ class _There:
         """All chunks that are stored, whichever plan did it."""
         last, odd = len(self.plan.passes) - 1, self.found.odd.get(str(self.target), ())
         parts = [part for part in self.stored if part[0] == last]
-        sections = {part: map(written.stored.grid.section, self.plan.passes[last].written(*part[1:])) for part in parts}
-        return whole_chunks(written, self.stored, "", sections, odd, self.kept)
+        sections = {part: self.plan.passes[last].sections(*part[1:]) for part in parts}
+        whole = whole_chunks(written, self.stored, "", sections, odd, self.kept)
+        if not (self.plan.passes and self.plan.passes[last].assembled):
+            return whole
+        folder = written.folder or ""
+        return {key: told for key, told in whole.items() if (told is None) != os.path.exists(os.path.join(folder, key))}
 
     def _of_another(self, plan: RechunkPlan, kept: Mapping[str, Receipt]) -> Iterator[str]:
         """What a person is to know of a plan that is another one."""
@@ -187,10 +203,24 @@ class _There:
             yield "what was staged in scratch is of another plan: it is done again"
 
 
-def _there(journal: Journal, plan: RechunkPlan, target: StoreLike, scratch: str | RemoteStore, trust: Trust) -> _There:
+def _there(
+    journal: Journal,
+    plan: RechunkPlan,
+    target: StoreLike,
+    scratch: str | RemoteStore,
+    trust: Trust,
+    mark: Callable[[int], str],
+) -> _There:
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
     check_known(stored, chain.from_iterable(step.parts(number) for number, step in enumerate(plan.passes)), target)
-    found = _looked(plan, with_kept(stored, kept), target, scratch, verify=trust.verify)
+    last = len(plan.passes) - 1
+
+    def opened(number: int) -> ArrayFile | None:
+        folder: Any = target if number == last else place_below(scratch, str(number))
+        return written_file(folder) if number == last or array_file.is_scratch(folder) else None
+
+    now = as_named_now(plan, stored, opened, mark, trust.verify)
+    found = _looked(plan, with_kept(now, kept), target, scratch, verify=trust.verify)
     return _There(plan=plan, stored=stored, kept=kept.get("", {}), target=target, scratch=scratch, found=found)
 
 

@@ -21,13 +21,17 @@ import zarr
 
 from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.rechunk.assembly import Assembly
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import STAGES, RechunkPlan
 from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, common
+from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.kept import KeptMessages
+from oocarrays.storage.chunks.unfinished import mark_of_plan
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.presence import Presence
@@ -63,6 +67,7 @@ class Opened:
     reader: ChunkReader
     writer: ChunkWriter
     kept: KeptMessages | None
+    assembly: Assembly | None
 
 
 class RechunkState(JournaledRun):
@@ -270,7 +275,32 @@ class RechunkState(JournaledRun):
                 fresh=self.made,
             ),
             kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
+            assembly=self._assembly_of(number, writes, past_cache=past_cache) if step.assembled else None,
         )
+
+    def _assembly_of(self, number: int, file: ArrayFile, *, past_cache: bool) -> Assembly:
+        step = self.plan.passes[number]
+        assembler = Assembler(file, self.meter, self.mark(number), past_cache=past_cache and on_sectors(step))
+        counts = self.processes is None
+        return Assembly(step, assembler, counts=counts, fresh=self.made, kept=self._kept(number))
+
+    def assembly(self, number: int) -> Assembly:
+        """What ranks of this process share that assemble the target of a pass."""
+        assembly = self.opened(number).assembly
+        assert assembly is not None, "chunks are assembled in passes of that method"
+        return assembly
+
+    def mark(self, number: int) -> str:
+        """What is in the names of chunks that a pass has not finished."""
+        return mark_of_plan(self.id, self.remains.beginning, number)
+
+    def _remove_partials(self) -> None:
+        array_file.remove_partials(self.destination.store, self.marks)
+
+    @property
+    def marks(self) -> set[str]:
+        """Those of all passes."""
+        return set(map(self.mark, range(len(self.plan.passes))))
 
     @property
     def target(self) -> ArrayFile:
@@ -319,7 +349,7 @@ class RechunkState(JournaledRun):
     def left_of(self, number: int) -> float:
         """The share of a pass's chunks that is still to be written."""
         done = sum(self._chunks_of(part) for part in self.done if part[0] == number)
-        count = self.plan.passes[number].target.grid.count
+        count = self.plan.passes[number].writes
         if self._kept(number):
             rest = (part for part in self.plan.passes[number].parts(number) if part not in self.done)
             return sum(map(self._left_of, rest)) / count

@@ -1,18 +1,20 @@
 """The tasks of a rechunk: regions that a rank builds for itself stand here.
 
-What ranks do together stands in `in_place` (threads) and `exchange` (workers).
+Target chunks that are assembled stand in `assembled`, work that ranks do together in `in_place` (threads) and
+`exchange` (workers).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from oocarrays.graphs.exchange.messages import Messages, Round
-from oocarrays.graphs.rechunk import exchange, in_place
+from oocarrays.graphs.rechunk import assembled, exchange, in_place
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import Holding, Outbox, Region
+from oocarrays.graphs.run.buffers import Holding, Region, Slab
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import ChunkBox
@@ -24,22 +26,32 @@ from oocarrays.storage.stores.pages import allocate
 class RechunkRun(Messages, RechunkState):
     """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
 
+    phases: ClassVar[Mapping[str, str]] = {**Messages.phases, "take": "exchange"}
+
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
-        together = (in_place if self.processes is None else exchange).VERBS
+        together = assembled.VERBS | (in_place if self.processes is None else exchange).VERBS
         return together[verb](self, *args, *inputs) if verb in together else super()._do(verb, args, inputs)
+
+    def _start(self, number: int) -> None:
+        """Begin a pass; where its target is assembled go on with what is in it."""
+        super()._start(number)
+        if self.plan.passes[number].assembled and not self.made:
+            assembled.go_on(self, number)
 
     def order(self, round: Round) -> Schedule:
         """Who sends to whom in a partition of a pass."""
         return self.plan.passes[round[0]].schedule
 
-    def packed(self, round: Round, rank: int, held: Outbox, final: int) -> np.ndarray | None:
-        """What a rank has read for another."""
-        return held.messages[final]
-
     def placed(self, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]) -> Region:
         """A rank's region, and in it what is to come in a stage."""
         due = {origin: came.get(origin) for origin in arriving(self.order(round), stage, rank)}
         return exchange.unpack(self, round, rank, there, due, blank=False)
+
+    def copied(
+        self, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, Slab]
+    ) -> np.ndarray:
+        """Take from partners' slabs what this rank's target chunks need."""
+        return in_place.copied(self, round, stage, rank, there, held.values())
 
     def _receive(self, round: Round, stage: int, rank: int, there: Region | None, *messages: Any) -> Region:
         """A rank's region, and in it what has come; in stage 0 what it packed for itself."""

@@ -16,7 +16,7 @@ from oocarrays.storage.stores.pages import allocate
 
 @dataclass(slots=True)
 class Holding:
-    """What one rank holds while it builds regions for itself."""
+    """Buffers of one rank while it builds regions for itself."""
 
     region: np.ndarray
     """Bytes of the target chunks that it builds."""
@@ -34,7 +34,7 @@ class Holding:
 
 @dataclass(slots=True)
 class Slab:
-    """What one rank has read in one round of a partition."""
+    """Chunks that one rank has read in one round of a partition."""
 
     buffer: np.ndarray
     """Bytes, chunk after chunk."""
@@ -44,7 +44,7 @@ class Slab:
 
 @dataclass(slots=True)
 class Outbox:
-    """What one rank has packed of a partition."""
+    """Messages that one rank has packed of a partition."""
 
     messages: list[np.ndarray | None]
     """Bytes for each rank; None where it needs nothing."""

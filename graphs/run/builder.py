@@ -7,8 +7,9 @@ task     do(shared, verb, arguments, …)           takes buffers, and waits for
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from dask.task_spec import Task, TaskRef
 
@@ -18,13 +19,54 @@ T = TypeVar("T")
 
 
 def itself(given: T) -> T:
-    """What a task holds that was given to it."""
+    """Return an argument as it was given: a task that holds a value."""
     return given
 
 
 def new_suffix() -> str:
     """Make what is in every key of one graph, and of no other."""
     return uuid.uuid4().hex[:12]
+
+
+class Rounds(Generic[T]):
+    """Rounds of which so many are under way at one time: one begins when that so many before is done.
+
+    Parameters
+    ----------
+    ahead : int
+        How many may be under way.
+    start : object
+        What the first ones wait for.
+
+    >>> rounds = Rounds(2, "start")
+    >>> for number in range(4):
+    ...     print(rounds.before)
+    ...     rounds.add(f"round {number}")
+    start
+    start
+    round 0
+    round 1
+    """
+
+    def __init__(self, ahead: int, start: T) -> None:
+        self._last = deque([start] * ahead, maxlen=ahead)
+
+    @property
+    def before(self) -> T:
+        """The end of the round that the next one waits for."""
+        return self._last[0]
+
+    @property
+    def last(self) -> T:
+        """The end of the last round."""
+        return self._last[-1]
+
+    def add(self, end: T) -> None:
+        """Add a round by its end."""
+        self._last.append(end)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._last)
 
 
 class Builder:
@@ -91,5 +133,5 @@ class Builder:
         return key
 
     def _suffix_of(self, verb: str) -> str:
-        """What is in the key of a task: it says where ranks are."""
+        """Return the part of a task's key that says where ranks are."""
         return self.suffix

@@ -154,7 +154,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
 
     @property
     def meter(self) -> Meter:
-        """What the last run really read and wrote."""
+        """Return the meter of what the last run really read and wrote."""
         return self._run.meter
 
     @property
@@ -179,7 +179,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return self._ended(name)
 
     def _ended(self, name: str) -> Any:
-        """What a person gets, when they have been told what was missing."""
+        """Return the result, once missing chunks have been told of."""
         warn_of_missing(self.meter, self._warned_of())
         return self._result(name)
 
@@ -188,7 +188,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         return " and ".join(each.name for each in self._sources() if each.missing == "warn")
 
     def _sources(self) -> Sequence[Presence]:
-        """What is read, and not made by the run."""
+        """Return the sources: what is read, and not made by the run."""
         return tuple(self._run.reads())
 
     def _on_threads(self) -> str:
@@ -392,7 +392,7 @@ def _resumable(error: BaseException) -> bool:
 
 
 def _explained(error: BaseException, client: Client, run: Work, *, taken_away: bool = False) -> BaseException:
-    """What a person is told where a cluster, and not the work, was what failed.
+    """Explain a failure of the cluster, and not of the work, to a person.
 
     Parameters
     ----------

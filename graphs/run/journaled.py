@@ -91,7 +91,7 @@ class KeptRun(EndingRun):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What a person is to know of what was left."""
+        """Return notices about what was left by an earlier run."""
         return self.remains.notices
 
     @property
@@ -104,7 +104,7 @@ class KeptRun(EndingRun):
         return fingerprints(self.read_from)
 
     def _content_now(self) -> dict[str, Any]:
-        """What the journal keeps, with how that was which is read when the run began."""
+        """Return the journal's content, with the state of the sources when the run began."""
         read = {CHUNKS_READ: self._read_now()} if CHUNKS_READ not in self.content else {}
         return self.content | read | {BEGINNING: self.remains.beginning}
 
@@ -162,7 +162,7 @@ class KeptRun(EndingRun):
             raise RunError(str(refused))
 
     def _begun_with(self) -> dict[str, Any] | None:
-        """What the journal says, where this run has begun and cares for what it read."""
+        """Return the journal's content, where this run has begun and cares for what it read."""
         mine = unfinished_run(self.destination.store) == self.id
         return self.journal.read()[1] if mine and not self.remains.trust.as_is and self.journal.is_there() else None
 

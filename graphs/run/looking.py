@@ -41,7 +41,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What looking at the target has shown."""
+    """Findings of a look at the target."""
 
     lost: frozenset[Part] = frozenset()
     """The parts of which something is not as it was stored."""
@@ -119,7 +119,7 @@ WAYS_OUT = "start over (again=True, --again), or go on all the same (as_is=True,
 
 
 def metadata_digest(file: ArrayFile, name: str | None = None) -> str:
-    """What tells one source from another: its metadata; with where it is, as versions before 0.6 kept it."""
+    """Return a digest of a source's metadata; with where it is, as versions before 0.6 kept it."""
     told = file.zarr.metadata.to_dict()
     metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
     return hashlib.sha256(metadata.encode()).hexdigest()
@@ -175,6 +175,6 @@ def look(
 
 
 def at_least(file: ArrayFile, indices: Iterable[tuple[int, ...]]) -> dict[str, Receipt]:
-    """What chunks must be of which no receipt was kept: there, and of their size where nothing codes them."""
+    """Return the least that chunks without receipts must be: there, and of their size where nothing codes them."""
     exact = [file.stored.chunk_bytes] if file.chain.pipeline == "plain" and file.chain.shard is None else []
     return {file.chunk_key(index): list(exact) for index in indices}

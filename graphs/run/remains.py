@@ -28,7 +28,7 @@ KEPT: Part = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """What a run that stopped has left; of a run that has not begun nothing."""
+    """Remains of a run that stopped; of a run that has not begun nothing."""
 
     id: str | None = None
     """Of the run; None of a new one."""
@@ -71,12 +71,12 @@ NOTHING_LEFT = Remains()
 
 
 def new_beginning() -> str:
-    """What tells one beginning from all others."""
+    """Return a name that no other beginning has."""
     return uuid.uuid4().hex
 
 
 def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: Any) -> Remains:
-    """What is left of a run, of which the journal says ``content``; ``anew``, where it is planned otherwise now."""
+    """Return a run's remains, of which the journal says ``content``; ``anew``, where it is planned otherwise now."""
     found = content.get(BEGINNING, "")
     beginning = trust.again or (new_beginning() if anew else found)
     return Remains(found=found, beginning=beginning, trust=trust, **left)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -47,7 +47,7 @@ class Add(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """What one rank sends another in a step."""
+    """Message that one rank sends another in a step."""
 
     source: int
     """The rank that sends."""
@@ -87,7 +87,7 @@ def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = N
 
 
 class Order:
-    """What a rank waits for before its next step: "I have received" and "mine was taken" (DESIGN, promise 4)."""
+    """Order of a rank's steps: before the next, "I have received" and "mine was taken" (DESIGN, promise 4)."""
 
     def __init__(self, ranks: int) -> None:
         self._received: list[Key | None] = [None] * ranks
@@ -152,8 +152,25 @@ class Exchange:
             self._step((*args, stage), messages, outboxes, filled, carried)
         return filled
 
+    def inputs(
+        self,
+        *args: Any,
+        held: Sequence[Key | None],
+        wants: Callable[[int, int], bool],
+        regions: Sequence[Key | None] = (),
+    ) -> list[tuple[Key | None, ...]]:
+        """Add one all-to-all; returns what each rank's task takes that uses all: what it holds itself, and what came.
+
+        Parameters
+        ----------
+        held, regions : sequence of keys
+            As ``outboxes`` and ``regions`` of `build`; by default no rank has begun to receive.
+        """
+        came = self.build(*args, outboxes=held, regions=regions or [None] * len(held), wants=wants)
+        return [(own if wants(rank, rank) else None, came[rank]) for rank, own in enumerate(held)]
+
     def before(self, rank: int) -> list[Key]:
-        """What says that all has been taken that a rank has sent so far, and received that has come."""
+        """Return the keys that say: all that a rank has sent so far was taken, and all that has come was received."""
         return self._order.before(rank)
 
     def _step(
@@ -200,12 +217,31 @@ class Exchange:
         return self._add(verb, *args, rank, name=f"{verb} step {args[-1]}", buffers=buffers, after=after)
 
 
+class Taking:
+    """An all-to-all between threads: ranks take from what others hold, and nothing is sent."""
+
+    def inputs(
+        self,
+        *args: Any,
+        held: Sequence[Key | None],
+        wants: Callable[[int, int], bool],
+        regions: Sequence[Key | None] = (),
+    ) -> list[tuple[Key | None, ...]]:
+        """Return what each rank's task takes that uses all: what every rank holds that has any for it; adds no task.
+
+        >>> Taking().inputs(held=[("a", 0), ("b", 1)], wants=lambda origin, final: origin == 0)
+        [(('a', 0), None), (('a', 0), None)]
+        """
+        ranks = range(len(held))
+        return [tuple(key if wants(origin, rank) else None for origin, key in enumerate(held)) for rank in ranks]
+
+
 # ---------------------------------------------------------------------- what the tasks do
 
 
 @dataclass(slots=True)
 class Carried:
-    """What a rank holds for others; it does not tell Dask how large it is, as all that the plan has counted."""
+    """Parts that a rank holds for others; it does not tell Dask how large it is, as all that the plan has counted."""
 
     parts: dict[Pair, np.ndarray]
     """Contiguous bytes by origin and final rank."""
@@ -240,7 +276,7 @@ def carried_parts(
     messages: Iterable[Message | None],
     rooms: Rooms,
 ) -> Carried:
-    """What ``rank`` holds for others after a stage: what it held and did not send, and what came to go on."""
+    """Return the parts that ``rank`` holds for others after a stage: held and not sent, or come to go on."""
     step = schedule.step(stage - 1)
     gone = set(schedule.ride(stage - 1, rank).pairs) if rank in step.senders else set()
     kept = {pair: part for pair, part in (carried.parts if carried else {}).items() if pair not in gone}
@@ -248,7 +284,7 @@ def carried_parts(
 
 
 def arrived_parts(rank: int, messages: Iterable[Message | None]) -> dict[int, np.ndarray]:
-    """What came for ``rank`` itself, by the rank that packed it."""
+    """Return the parts that came for ``rank`` itself, by the rank that packed them."""
     return {origin: part for (origin, final), part in _parts(messages) if final == rank}
 
 
@@ -258,12 +294,13 @@ def _parts(messages: Iterable[Message | None]) -> Iterator[tuple[Pair, np.ndarra
             yield from zip(message.labels, message.arrays, strict=True)
 
 
-def arriving(schedule: Schedule, stage: int, rank: int) -> list[int]:
-    """The ranks whose parts come for ``rank`` in a stage.
+@lru_cache(maxsize=4096)
+def arriving(schedule: Schedule, stage: int, rank: int) -> tuple[int, ...]:
+    """Name the ranks whose parts come for ``rank`` in a stage.
 
     >>> arriving(Schedule.of("rex", 4), 2, 0)
-    [1, 3]
+    (1, 3)
     """
     sources = schedule.step(stage - 1).sources(rank)
     pairs = [pair for source in sources for pair in schedule.ride(stage - 1, source).pairs]
-    return [origin for origin, final in pairs if final == rank]
+    return tuple(origin for origin, final in pairs if final == rank)

@@ -30,7 +30,7 @@ OF_PROCESS = ("meter", "rooms", "failure", "_running", "_idle")
 
 
 class Tasks:
-    """What the tasks of one graph share: each of them is a method, named by its verb."""
+    """State that the tasks of one graph share: each of them is a method, named by its verb."""
 
     id: str
     """What its topic is called by, and what is in the keys of its graph where it has only one."""

@@ -46,7 +46,7 @@ def write_down(last: Any, name: str, value: Any) -> None:
 
 
 def noted(last: Any, name: str) -> Any:
-    """What is kept under a name; None where nothing is."""
+    """Return what is kept under a name; None where nothing is."""
     return _ask_scheduler("get_metadata", keys=[last, name], default=None)
 
 

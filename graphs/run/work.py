@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
 from oocarrays.graphs.cluster.placement import known_workers
@@ -27,6 +27,8 @@ from oocarrays.storage.stores.durable import Syncer
 
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
+TIMED = ("copy", "assemble", "name")
+"""What says itself how long it read and wrote."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """What is in every key of a graph; Dask may append to it."""
 
@@ -44,6 +46,8 @@ class Work(Tasks):
         The id of the run that is resumed.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
+    """The phase of a plan in which the seconds of each verb count; others count as beginning and end."""
     plan: Any
     """What it will do: frozen data."""
     destination: Any
@@ -56,7 +60,7 @@ class Work(Tasks):
         self._here()
 
     def _here(self) -> None:
-        """What belongs to this process."""
+        """Begin the state that belongs to this process."""
         super()._here()
         there = weakref.ref(self)
         patience = durable.GROUP_SECONDS if self.processes is None else 0.0
@@ -97,7 +101,7 @@ class Work(Tasks):
 
     @property
     def leaves(self) -> str:
-        """What a run that was cut short leaves."""
+        """Describe what a run that was cut short leaves."""
         begun = unfinished_run(self.destination.store) == self.id
         return f"{self.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
 
@@ -114,7 +118,7 @@ class Work(Tasks):
         try:
             if verb in LOOKS:
                 self.look()
-            with nullcontext() if verb == "copy" else self.meter.phase(verb, args), _found(verb):
+            with nullcontext() if verb in TIMED else self.meter.phase(verb, args), _found(verb):
                 yield
         except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
             if verb == "create":
@@ -133,7 +137,7 @@ class Work(Tasks):
             presence.check()
 
     def reads(self) -> Iterable[Presence]:
-        """What is read and not made by this run."""
+        """Return what is read and not made by this run."""
         return ()
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
@@ -186,7 +190,7 @@ class Work(Tasks):
 
 @contextmanager
 def _found(verb: str) -> Iterator[None]:
-    """What is not found by a run that has begun was there when it was asked for: that is no fault of who asked."""
+    """Raise as a fault of the run what a run that has begun does not find: it was there when it was asked for."""
     try:
         yield
     except (NotFoundError, DescriptorError) as error:

@@ -7,11 +7,11 @@ opens there what it needs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -59,6 +59,7 @@ class SlabRun(JournaledRun):
         What the run that is resumed has left, if one is; of local array files also which rank's are made.
     """
 
+    phases: ClassVar[Mapping[str, str]] = {verb: verb for verb in ("read", "fetch", "give", "compute", "write")}
     plan: SlabPlan
     destination: TargetSpec
 

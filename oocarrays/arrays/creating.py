@@ -199,7 +199,7 @@ def create_array(
 def described(
     shape: tuple[int, ...], layout: Any, ranks: Any, grid: Any, placement: Placement, depth: Any
 ) -> Descriptor:
-    """What is asked for, checked."""
+    """Check what is asked for, and describe it."""
     chosen(placement, "placement", ("global", "local"), error=LayoutError)
     if layout is None and (placement == "local" or ranks is not None or grid is not None):
         raise LayoutError(f"placement={placement!r} over ranks needs a layout, such as layout='(block, *)'")

@@ -58,7 +58,7 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
 
     @property
     def missing(self) -> Policy:
-        """What is made of chunks that its arrays lack: as `open_group` was told."""
+        """Return how missing chunks are read: as `open_group` was told."""
         return self._missing
 
     @property

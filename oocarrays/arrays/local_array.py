@@ -296,7 +296,7 @@ class LocalArrays:
 
 
 def _common(wanted: Axes, held: Axes, start: tuple[int, ...]) -> Iterator[tuple[Any, Axes]]:
-    """What a file has of what is wanted, if anything: its place in the result, and in the file."""
+    """Yield where the wanted part of a file lies in the result and in the file, if it has any."""
     along = [shared(w, h) for w, h in zip(wanted, held, strict=True)]
     if all(len(among) for among, _ in along):
         among = np.ix_(*(np.asarray(taken) for taken, _ in along))

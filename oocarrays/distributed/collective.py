@@ -60,7 +60,7 @@ def read_sections(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> Any:
-    """What every rank wants of an array on disk, each stored chunk read and decoded once for all. Lazy.
+    """Read what every rank wants of an array on disk, each stored chunk read and decoded once for all. Lazy.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def read_sections(
 
 
 def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
-    """What says which disk a chunk is on, if that is known.
+    """Return a function that gives the disk of a chunk, if that is known.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What every rank wants, as it was asked for."""
+    """Selections of all ranks, as they were asked for."""
 
     requests: tuple[Any, ...]
     """What is read for each rank."""
@@ -201,7 +201,7 @@ def wanted_by_ranks(
     within: Section | None,
     about: int,
 ) -> Wanted:
-    """What every rank wants, checked."""
+    """Check the selections of all ranks."""
     if _is_layout(sections):
         whole = _inside(within, shape)
         layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ def _past(section: Section, shape: tuple[int, ...]) -> bool:
 
 
 def _selection(section: Any, shape: tuple[int, ...], rank: int) -> Selection:
-    """What a rank wants."""
+    """Return the selection of a rank."""
     if section is None:
         return Selection.of(np.s_[(slice(0, 0),) * len(shape)], shape)
     try:

@@ -118,7 +118,7 @@ class DistributedArray(RankArrays[Parts]):
         """The most bytes that one rank holds, at any moment of the redistribution that this comes from; of a read those
         of the process that holds most."""
         if self._read and self._read.price:
-            return self._read.price.held_bytes
+            return self._read.price.peak_bytes
         if self._plan is None or self._messaging is None:
             return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
         return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
@@ -170,14 +170,16 @@ class DistributedArray(RankArrays[Parts]):
             assembly=assembly,
             costs=costs if self._cluster else None,
         )
+        meter = Meter()
         return DistributedArray(
             target,
             self.dtype,
-            lambda: moved(self._parts, plan.transfers, messaging, self._workers),
+            lambda: moved(self._parts, plan.transfers, messaging, self._workers, meter),
             cluster=self._cluster,
             workers=self._workers,
             plan=plan,
             messaging=messaging,
+            meter=meter,
         )
 
     def compute(self, **kwargs: Any) -> np.ndarray:
@@ -225,7 +227,7 @@ class DistributedArray(RankArrays[Parts]):
         ]
 
     def explain(self) -> str:
-        """What each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
+        """Say what each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
         text = report.table(self._rows())
         if self._read:
             return f"{text}\n\n{plan_text(self._read)}"

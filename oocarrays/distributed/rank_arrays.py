@@ -111,7 +111,7 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
 
     @property
     def meter(self) -> Meter:
-        """Counts of what all ranks have read of stored arrays so far; nothing where the data came from elsewhere."""
+        """Counts of what all ranks have read of stored arrays so far, and of what they have given each other."""
         return self._meter
 
     def local(self, rank: int) -> da.Array:

@@ -54,7 +54,7 @@ class SectionArrays(RankLists):
     @property
     def peak_bytes(self) -> int:
         """Bytes that this process holds, or the worker that holds most, at any moment of the read."""
-        return self._plan.price.held_bytes if self._plan.price else max(self._plan.part_bytes)
+        return self._plan.price.peak_bytes if self._plan.price else max(self._plan.part_bytes)
 
     @property
     def seconds(self) -> float:
@@ -74,7 +74,7 @@ class SectionArrays(RankLists):
         ]
 
     def explain(self) -> str:
-        """What each rank gets, who reads it, and what other ways would cost."""
+        """Say what each rank gets, who reads it, and what other ways would cost."""
         return f"{report.table(self._rows())}\n\n{plan_text(self._plan)}"
 
     def __repr__(self) -> str:

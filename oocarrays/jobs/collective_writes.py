@@ -29,6 +29,7 @@ from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.show import report
+from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.sections.write import check_writable
 
@@ -53,6 +54,8 @@ class Held:
 
 class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     """Sections of an array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    _counted = (*READ_AND_WRITTEN, "messages")
 
     def __init__(
         self, a: OutOfCoreArray, run: WritingRun, held: Held, cluster: Cluster | None, workers: Sequence[str]
@@ -80,27 +83,18 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     def _threads(self) -> int:
         return self.plan.threads
 
-    def _measured(self) -> list[tuple[str, str, str]]:
-        return [
-            ("", "planned", "measured"),
-            *report.counted_rows(self.plan.traffic, self.meter, (*report.READ_AND_WRITTEN, "messages")),
-            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
-        ]
-
     def _rows(self) -> list[tuple[str, str]]:
         plan, traffic = self.plan, self.plan.traffic
         unit = "shards" if plan.stored.shard_chunks else "chunks"
         about = " (estimate)" if plan.stored.made else ""
         covered = traffic.write_requests - traffic.read_requests
-        sent = f"{traffic.messages}, {format_bytes(traffic.exchanged_bytes)}"
         order = f", {plan.schedule.name}" if plan.schedule else ", views of parts"
         return [
             ("method", _way(plan)),
             ("writes", f"{traffic.write_requests} {unit}, {format_bytes(traffic.written_bytes)}{about}"),
             ("reads first", f"{traffic.read_requests} {unit}; {covered} are covered by what ranks write"),
-            ("messages", sent + (order if traffic.messages else "")),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, beside the parts"),
-            ("predicted", report.seconds_text(plan.seconds) + _others(plan)),
+            *rows(plan, messages=order if traffic.messages else ""),
+            *rows(plan, peak_memory=", beside the parts", predicted=_others(plan)),
             ("overlaps", "the highest rank's elements stay"),
         ]
 
@@ -119,7 +113,7 @@ def _way(plan: CollectiveWritePlan) -> str:
 
 def _others(plan: CollectiveWritePlan) -> str:
     """What other numbers of aggregators would take."""
-    others = [(count, seconds) for count, seconds in plan.considered if count != len(plan.aggregators)]
+    others = [(each.ranks, each.seconds) for each in plan.considered if each.ranks != len(plan.aggregators)]
     said = (f"{count}: {'too much memory' if s is None else report.seconds_text(s)}" for count, s in others)
     return f" (aggregators {', '.join(said)})" if others else ""
 

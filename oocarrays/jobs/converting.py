@@ -26,6 +26,7 @@ from oocarrays.options.chunks import ChunksLike, regular_shards
 from oocarrays.options.layouts import LayoutLike
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.show import report
+from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import StoreLike, describe_source
 from oocarrays.storage.files.descriptor import KEY, Descriptor
@@ -77,12 +78,9 @@ class FilesJob(Job[FilesRun, Result], Generic[Result]):
                 "rounds",
                 f"{len(plan.rounds)} of {report.shape_text(plan.rounds[0].shape) if plan.rounds else 'nothing'}",
             ),
-            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}{changed}"),
-            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+            *rows(plan, reads=about + changed, writes=about),
             ("messages", sends if plan.processes else "none: ranks are threads"),
-            ("tasks", str(t.tasks)),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-            ("predicted", report.seconds_text(plan.seconds)),
+            *rows(plan, tasks="", peak_memory=each, predicted=""),
         ]
 
     def _title(self) -> str:
@@ -130,8 +128,7 @@ def scatter_files(
     compressors, filters, zarr_format
         As in `rechunk`: by default those of ``a``.
     memory, schedule, overwrite, storage_options, scheduler, workers
-        As in `rechunk`; the schedule must be one that does not forward. What a run that was killed has left is
-        unfinished, and is written again with ``overwrite``.
+        As in `rechunk`. What a run that was killed has left is unfinished, and is written again with ``overwrite``.
 
     Returns
     -------

@@ -25,6 +25,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
+from oocarrays.show.planned import rows
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, local_folder
 from oocarrays.storage.files.group_file import GroupFile, member_store
@@ -35,6 +36,8 @@ from oocarrays.storage.stores.remote import RemoteStore
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
     """The rechunk of a group that has been planned and not yet run: as `RechunkJob`."""
+
+    _counted = ("read requests", "write requests")
 
     @property
     def plan(self) -> GroupPlan:
@@ -65,9 +68,7 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
     def _measured(self) -> list[tuple[str, str, str]]:
         m = self.meter
         return [
-            ("", "planned", "measured"),
-            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds or 0.0:.2f}"),
-            *report.counted_rows(self.plan.traffic, m, ("read requests", "write requests")),
+            *super()._measured(),
             (
                 "copied as stored",
                 format_bytes(self.plan.copies.nbytes),
@@ -91,26 +92,21 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
 
 def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:
     """A plan as rows of name and value."""
-    t, copies = plan.traffic, plan.copies
+    copies = plan.copies
     each = " in each worker" if plan.processes else ""
     copied = f"{len(copies.names)} arrays, {format_bytes(copies.nbytes)}, {len(copies.batches)} tasks"
     return [
         *([("workers", str(plan.processes))] if plan.processes else []),
         ("arrays", f"{len(plan.members)} to rechunk, one after the other"),
         ("copied as stored", copied if copies.names else "none"),
-        ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}"),
-        ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}"),
-        ("scratch", format_bytes(plan.scratch_bytes)),
-        ("tasks", str(t.tasks)),
-        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-        ("predicted", report.seconds_text(plan.seconds)),
+        *rows(plan, reads="", writes="", scratch="", tasks="", peak_memory=each, predicted=""),
     ]
 
 
 def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
     """A row for each array that is rewritten."""
     head = ("array", "chunks", "", "", "strategy", "bytes", "peak memory", "predicted")
-    rows = [
+    each = [
         (
             name,
             report.shape_text(member.source.grid.chunks),
@@ -123,7 +119,7 @@ def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
         )
         for name, member in plan.members
     ]
-    return [head, *rows]
+    return [head, *each]
 
 
 def _indented(text: str) -> str:

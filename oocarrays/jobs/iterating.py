@@ -32,6 +32,7 @@ from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.show import report
+from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 class IterateJob(Job[SweepRun, OutOfCoreArray]):
     """Sweeps that have been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    _counted = READ_AND_WRITTEN
 
     def __init__(self, course: Course, result: Callable[[str], OutOfCoreArray], cluster: Cluster | None) -> None:
         self._course = course
@@ -169,15 +172,13 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
     def _measured(self) -> list[tuple[str, str, str]]:
         last = [f"{residual:g}" for residual in self.residuals[-1:]]
         return [
-            ("", "planned", "measured"),
+            *super()._measured(),
             ("passes", str(len(self.plan.passes)), str(len(self.residuals) or len(self.plan.passes))),
-            ("seconds", f"{self.plan.seconds:.2f}", f"{self.measured_seconds:.2f}"),
-            *report.counted_rows(self.plan.traffic, self.meter),
             *(("residual", f"{self._course.until}", residual) for residual in last),
         ]
 
     def _rows(self) -> list[tuple[str, str]]:
-        plan, one, t = self.plan, self.plan.passes[0], self.plan.traffic
+        plan, one = self.plan, self.plan.passes[0]
         slabs, swept, text = one.slabs, one.sweeps, report.shape_text
         each = " in each worker" if self._course.processes else ""
         most = "" if self._course.until is None else f" at most, until the residual is {self._course.until:g}"
@@ -188,12 +189,9 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
             ("slabs", f"{slabs_text(slabs)}, {plan.ranks} ranks"),
             *([("halo", reuse_text(slabs))] if len(slabs.cut_axes) > 1 else []),
             ("tiles", f"{text(swept.tile)}, {one.threads} at one time in a rank"),
-            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}"),
-            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}"),
-            ("scratch", format_bytes(plan.scratch_bytes)),
+            *rows(plan, reads="", writes="", scratch=""),
             ("local files", report.cache_text(slabs.past_cache)),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-            ("predicted", report.seconds_text(plan.seconds)),
+            *rows(plan, peak_memory=each, predicted=""),
         ]
 
 

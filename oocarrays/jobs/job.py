@@ -10,6 +10,7 @@ from oocarrays.graphs.run.job import GraphJob, Run
 from oocarrays.mapping.given import flag
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
+from oocarrays.show.planned import COUNTED, measured
 from oocarrays.show.report import missing_text
 
 if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
@@ -24,6 +25,9 @@ else:
 
 class Job(GraphJob[Run], Generic[Run, Result]):
     """A run that has been planned and not yet done: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    _counted: Sequence[str] = tuple(COUNTED)
+    """What of a run is compared with its plan."""
 
     @property
     def plan(self) -> Any:
@@ -71,9 +75,9 @@ class Job(GraphJob[Run], Generic[Run, Result]):
             text += f"\n\nchunks missing\n{report.table(rows, indent='  ')}"
         if self.measured_seconds is None:
             return text
-        measured = [*self._measured(), ("missing chunks", "", str(self.meter.missing_chunks))]
+        found = [*self._measured(), ("missing chunks", "", str(self.meter.missing_chunks))]
         moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
-        return f"{text}\n\nlast run\n{report.table(measured, indent='  ')}{moves}"
+        return f"{text}\n\nlast run\n{report.table(found, indent='  ')}{moves}"
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -84,9 +88,9 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         """The plan as text."""
         return report.table(self._rows())
 
-    def _measured(self) -> Sequence[tuple[str, str, str]]:
+    def _measured(self) -> list[tuple[str, str, str]]:
         """What the last run did, beside what was planned: names, and both values."""
-        return report.measured_rows(self.plan, self.meter, self.measured_seconds or 0.0)
+        return measured(self.plan, self.meter, self.measured_seconds or 0.0, self._run.phases, self._counted)
 
     def _rows(self) -> list[tuple[str, str]]:
         """The plan as names and values."""

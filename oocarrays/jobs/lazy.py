@@ -26,6 +26,7 @@ from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
+from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.formats import target_settings
@@ -69,7 +70,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
             ("blocks", f"{plan.count}, each computed once; at most {format_bytes(plan.block_bytes)} each"),
             ("written", f"{where}: {plan.pieces} pieces"),
             ("target chunks", report.shape_text(plan.rechunk.target.grid.chunks)),
-            ("scratch", format_bytes(plan.scratch_bytes)),
+            *rows(plan, scratch=""),
             ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.rechunk.budget)}, ours"),
             ("blocks' tasks", f"need memory of their own, and a block on each of {plan.threads} threads"),
         ]

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import zarr
-from dask.utils import ensure_dict, format_bytes
+from dask.utils import ensure_dict
 
 from oocarrays.errors import ChunksError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
@@ -27,6 +27,7 @@ from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratc
 from oocarrays.options.chunks import regular_chunks
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.show import report
+from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.formats import target_settings
@@ -67,8 +68,7 @@ class DatasetJob(Job[DatasetRun, Any]):
         ]
         return [
             *each,
-            ("scratch", format_bytes(plan.scratch_bytes)),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, ours"),
+            *rows(plan, scratch="", peak_memory=", ours"),
             ("blocks' tasks", f"need memory of their own, and a block on each of {plan.threads} threads"),
         ]
 

@@ -69,12 +69,14 @@ def multicast(
         raise InputError(f"x={type(x).__name__} is neither a DistributedArray nor LocalArrays")
     key = tuple(map(slice, section.lower, section.upper, section.stride)) if isinstance(section, Section) else section
     plan = plan_multicast(x.layout, Selection.of(key, x.shape), root, x.dtype.itemsize)
+    meter = Meter()
     if isinstance(x, DistributedArray):
         refuse_means(scheduler=scheduler, workers=workers)
         return RankBlocks(
-            plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks), cluster=x.cluster, workers=x.workers
-        )
-    cluster, meter = cluster_of(x.disks.client or scheduler, workers), Meter()
+            plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks, meter=meter),
+            cluster=x.cluster, workers=x.workers, meter=meter,
+        )  # fmt: skip
+    cluster = cluster_of(x.disks.client or scheduler, workers)
     there = x.disks.addresses() if x.disks.workers else [w.address for w in cluster.workers()] if cluster else []
     if cluster:
         check_reach({"store": x.files.store})

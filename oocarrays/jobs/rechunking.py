@@ -39,6 +39,7 @@ from oocarrays.plan.resources import Resources
 from oocarrays.plan.shown import lend
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
+from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.formats import dimension_names, target_settings
@@ -82,7 +83,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
             Where matplotlib is not installed.
         """
         ran = self.measured_seconds is not None
-        phases = report.phase_seconds(self.meter) | {"wall": self.measured_seconds or 0.0} if ran else None
+        phases = phase_seconds(self.meter, self._run.phases) | {"wall": self.measured_seconds or 0.0} if ran else None
         names = dimension_names(self._run.source.zarr)
         figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
         return figure
@@ -98,7 +99,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
             self.plan,
             title="oocarrays.RechunkJob",
             places=(self._run.source.name, str(self._run.destination.store)),
-            measured=() if ran is None else report.measured_rows(self.plan, self.meter, ran),
+            measured=() if ran is None else self._measured(),
         )
 
 
@@ -182,7 +183,7 @@ def rechunk(
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
-    method: Literal["auto", "independent", "two-phase", "kept", "staged"] = "auto",
+    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"] = "auto",
     schedule: str | None = None,
     compressors: Any = None,
     filters: Any = None,
@@ -222,10 +223,11 @@ def rechunk(
     ranks : int
         Logical processors; by default the plan chooses.
     method : str
-        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"staged"``.
+        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"assembled"``,
+        ``"staged"``.
     schedule : str
         The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
-        ``"pex-gen-shift"`` or ``"gen"``, between workers also ``"rex"`` or ``"ipex"``, which forward; by
+        ``"pex-gen-shift"``, ``"gen"``, ``"rex"`` or ``"ipex"``, of which the last two forward between workers; by
         default the setting ``oocarrays.schedule``, and where that is ``"auto"`` the one of least predicted time.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
@@ -318,7 +320,7 @@ def _planned(
     chunks: Any,
     *,
     orientation: Any,
-    method: Literal["auto", "independent", "two-phase", "kept", "staged"],
+    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"],
     shards: ChunksLike | None,
     zarr_format: Literal[2, 3] | None,
     compressors: Any,

@@ -21,6 +21,7 @@ from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import Halos
 from oocarrays.show import report
+from oocarrays.show.planned import rows
 from oocarrays.storage.files.local_files import LocalFiles
 
 if TYPE_CHECKING:
@@ -59,11 +60,9 @@ class ShiftJob(Job[ShiftRun, LocalArrays]):
         return [
             ("files", f"{plan.halos.layout}, halo of depth {report.shape_text(plan.halos.depth)}"),
             ("boundary", repr(plan.halos.boundary)),
-            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}"),
-            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}, halos {how}"),
+            *rows(plan, reads=about, writes=f"{about}, halos {how}"),
             ("messages", sends if plan.processes else "none: ranks are threads"),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-            ("predicted", report.seconds_text(plan.seconds)),
+            *rows(plan, peak_memory=each, predicted=""),
         ]
 
     def _title(self) -> str:
@@ -89,7 +88,7 @@ def shift_files(
         raise TargetError(f"{a.store} is opened for reading: open it with mode='r+' to write to it")
     cluster = cluster_of(a.disks.client or scheduler, workers)
     resources = resources_of(cluster, memory, schedule)
-    order = schedule_for(resources.order, a.ranks, in_place=cluster is None)
+    order = schedule_for(resources.order, a.ranks)
     plan = ShiftPlan(
         halos=Halos.of(a.layout, a.depth, boundary),
         read=a.stored,

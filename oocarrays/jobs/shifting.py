@@ -17,6 +17,7 @@ from oocarrays.mapping.layouts.local import depths
 from oocarrays.plan.exchange.prediction import order_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
+from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -104,8 +105,14 @@ def shift(
     halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
     order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
     plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
+    meter = Meter()
     return RankBlocks(
-        plan, x.dtype, lambda: windows(x.tasks, halos, order, x.workers), cluster=x.cluster, workers=x.workers
+        plan,
+        x.dtype,
+        lambda: windows(x.tasks, halos, order, x.workers, meter),
+        cluster=x.cluster,
+        workers=x.workers,
+        meter=meter,
     )
 
 

@@ -31,6 +31,7 @@ from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
+from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import StoreLike
@@ -56,6 +57,8 @@ Sources = Global | LocalArrays
 class SlabJob(Job[SlabRun, Made], Generic[Made]):
     """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
+    _counted = tuple(name for name in COUNTED if name != "messages")
+
     @property
     def plan(self) -> SlabPlan:
         """What will be read, computed and held: frozen data."""
@@ -71,7 +74,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 
     def _rows(self) -> list[tuple[str, str]]:
-        plan, t = self.plan, self.plan.traffic
+        plan = self.plan
         each = " in each worker" if self._run.processes else ""
         about = " (estimate)" if any(stored.coded for stored in (*plan.sources, *plan.targets)) else ""
         arrays = f"{len(plan.sources)} → {len(plan.targets)} arrays, " if len(plan.sources + plan.targets) > 2 else ""
@@ -85,23 +88,11 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
                 f"depth {report.shape_text(plan.depth)}, boundary {plan.boundary!r}" if any(plan.depth) else "none",
             ),
             ("reuse", reuse_text(plan)),
-            ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}"),
-            ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
+            *rows(plan, reads=about, writes=about),
             ("local files", report.cache_text(plan.past_cache)),
-            ("tasks", str(t.tasks)),
+            *rows(plan, tasks=""),
             ("workspace", f"{format_bytes(plan.workspace)} for the kernel of each rank"),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-        ]
-
-    def _measured(self) -> list[tuple[str, str, str]]:
-        """What the last run did, beside what was planned; seconds of tasks are those of all ranks together."""
-        meter = self.meter
-        verbs = [verb for verb in ("read", "fetch", "give", "compute", "write") if verb in meter.seconds]
-        return [
-            ("", "planned", "measured"),
-            ("seconds", "", f"{self.measured_seconds:.2f}"),
-            *((f"  {verb}, all ranks", "", f"{meter.seconds[verb]:.2f}") for verb in verbs),
-            *report.counted_rows(self.plan.traffic, meter, [name for name in report.COUNTED if name != "messages"]),
+            *rows(plan, peak_memory=each),
         ]
 
 

@@ -38,7 +38,7 @@ def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) ->
 
 
 def workspace_of(asked: float | str | None) -> int | float | None:
-    """What a kernel is said to hold: whole bytes, or as a float multiples of its block.
+    """Return the memory a kernel is said to hold: whole bytes, or as a float multiples of its block.
 
     Raises
     ------

@@ -132,7 +132,7 @@ def regular_shards(
 
 
 def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None) -> Sequence[Any]:
-    """What is asked for in each axis."""
+    """Return the chunks that are asked for in each axis."""
     ndim = len(grid.shape)
     if chunks is None or isinstance(chunks, int | str | np.integer):
         return [chunks] * ndim

@@ -62,7 +62,7 @@ def _listed(names: list[str]) -> str:
 
 
 def read_chunks(words: Sequence[str]) -> Any:
-    """What some ``--chunks`` options say of the arrays of a group, by their names.
+    """Read the ``--chunks`` options of a group's arrays, by the arrays' names.
 
     >>> read_chunks(["air=100,20,time=-1", "deep/temp=time:-1"])
     {'air': (100, 20), 'time': (-1,), 'deep/temp': {'time': -1}}

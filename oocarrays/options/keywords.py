@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class RechunkKeywords(TypedDict, total=False):
-    """What `oocarrays.rechunk` takes beside source, target and chunks."""
+    """Keywords of `oocarrays.rechunk` beside source, target and chunks."""
 
     shards: ChunksLike | None
     orientation: Literal["row", "column"] | tuple[int, ...] | None
     memory: int | float | str | None
     ranks: int | None
-    method: Literal["auto", "independent", "two-phase", "kept", "staged"]
+    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"]
     schedule: str | None
     compressors: Any
     filters: Any
@@ -37,7 +37,7 @@ class RechunkKeywords(TypedDict, total=False):
 
 
 class SlabKeywords(TypedDict, total=False):
-    """What `oocarrays.map_slabs` takes beside kernel, sources and targets."""
+    """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
 
     depth: int | Sequence[int]
     boundary: str | float

@@ -35,7 +35,7 @@ def speed(bandwidths: Mapping[str, float], codec: str | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What this machine takes for each kind of work; the defaults of ``oocarrays.cost.*`` in Dask's configuration."""
+    """Costs of this machine for each kind of work; the defaults of ``oocarrays.cost.*`` in Dask's configuration."""
 
     read_bandwidth: float = 1.2e9
     """Bytes a second that the device reads, all ranks together."""
@@ -68,6 +68,8 @@ class Costs:
     """Seconds that each contiguous run adds to a copy between layouts."""
     piece_seconds: float = 3e-5
     """Seconds to open a chunk and find the way to its pieces."""
+    place_seconds: float = 2e-5
+    """Seconds to lay out one piece of a chunk and to begin to write it in its place; the interpreter's share of it."""
     page_seconds: float = 5e-8
     """Seconds to map one page of a file that is in memory; infinite where the system cannot."""
     task_seconds: float = 6e-4
@@ -106,13 +108,13 @@ class Costs:
         return self.coded_ratio if stored.coded else 1.0
 
 
-PAGE_BYTES = 4096
+PAGE_BYTES = SECTOR = 4096
 COST_NAMES = tuple(field.name for field in fields(Costs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What moves in a pass, or in a whole plan. Exact where nothing is coded and no chunk is missing."""
+    """Traffic of a pass, or of a whole plan. Exact where nothing is coded and no chunk is missing."""
 
     read_requests: int = 0
     """Calls that read."""
@@ -130,6 +132,10 @@ class Traffic:
     """Contiguous runs of those copies: an estimate."""
     pieces: int = 0
     """Visits to source chunks."""
+    placed_pieces: int = field(default=0, metadata={"gained": True})
+    """Pieces of chunks that are written in their places, in files that get their names when all are there."""
+    placed_runs: int = field(default=0, metadata={"gained": True})
+    """Contiguous runs of those pieces, at most: a request each."""
     write_requests: int = 0
     """Chunks written."""
     encoded_bytes: int = 0
@@ -231,6 +237,7 @@ def pass_seconds(
     )
     touch = pipeline.touched / costs.touch_bandwidth
     requests = (traffic.read_requests + traffic.index_requests + traffic.write_requests) * request
+    requests += traffic.placed_pieces * costs.place_seconds + traffic.placed_runs * costs.request_seconds
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
     cpu = (gather + move + keep + put + touch) * pipeline.idle / min(ranks, costs.cores) + alone
     device = reading + writing + keeping

@@ -22,7 +22,7 @@ def lend(way: str, show: Callable[..., Any]) -> None:
 
 
 def by(way: str) -> Callable[..., Any]:
-    """What shows plans in that way.
+    """Return the function that shows plans in that way.
 
     Raises
     ------

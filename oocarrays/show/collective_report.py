@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dask.utils import format_bytes
 
-from oocarrays.plan.collective.read import CollectivePlan, Offer
-from oocarrays.show.report import seconds_text, table
+from oocarrays.plan.alternative import CountedAlternative
+from oocarrays.plan.collective.read import CollectivePlan
+from oocarrays.plan.cost import Traffic
+from oocarrays.show.planned import rows
+from oocarrays.show.report import table
 
 HEAD = ("method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds")
 
@@ -19,11 +22,10 @@ def plan_rows(plan: CollectivePlan) -> list[tuple[str, str]]:
     each = "a worker" if plan.workers else "this process"
     return [
         ("method", _way(plan)),
-        ("reads", f"{price.read_requests} requests, {format_bytes(price.read_bytes)}{about}"),
-        *([("decodes", format_bytes(price.decoded_bytes))] if plan.stored.coded else []),
-        ("for others", _sent(plan, price)),
-        (f"{each} holds", format_bytes(price.held_bytes)),
-        ("predicted", seconds_text(price.seconds)),
+        *rows(price, reads=about, **({"decodes": ""} if plan.stored.coded else {})),
+        ("for others", _sent(plan, price.traffic)),
+        (f"{each} holds", format_bytes(price.peak_bytes)),
+        *rows(price, predicted=""),
         ("why", why(plan)),
     ]
 
@@ -37,16 +39,16 @@ def _way(plan: CollectivePlan) -> str:
     )
 
 
-def _sent(plan: CollectivePlan, price: Offer) -> str:
+def _sent(plan: CollectivePlan, traffic: Traffic) -> str:
     if not plan.workers:
-        return f"{format_bytes(price.exchanged_bytes)}, without messages"
+        return f"{format_bytes(traffic.exchanged_bytes)}, without messages"
     order = plan.schedule.name if plan.schedule else "all of a round at one time"
-    return f"{format_bytes(price.exchanged_bytes)} in {price.messages} messages, {order}"
+    return f"{format_bytes(traffic.exchanged_bytes)} in {traffic.messages} messages, {order}"
 
 
 def why(plan: CollectivePlan) -> str:
     """Say why this way was chosen."""
-    shared, alone = plan.table.are_shared, len({offer.method for offer in plan.offers}) == 1
+    shared, alone = plan.table.are_shared, len({way.name for way in plan.considered}) == 1
     if plan.method == "independent" and not shared:
         return "no chunk is wanted by two ranks: requests conform"
     if alone:
@@ -58,11 +60,12 @@ def why(plan: CollectivePlan) -> str:
 
 def plan_text(plan: CollectivePlan) -> str:
     """Every way that was looked at, the cheapest first."""
-    return table([HEAD, *(_row(offer, offer == plan.price) for offer in plan.offers)])
+    return table([HEAD, *map(_row, plan.considered)])
 
 
-def _row(offer: Offer, chosen: bool) -> tuple[str, ...]:
-    numbers = offer.aggregators, offer.rounds, offer.read_requests
-    sizes = format_bytes(offer.read_bytes), format_bytes(offer.decoded_bytes)
-    ends = str(offer.messages), format_bytes(offer.held_bytes), f"{offer.seconds:.3g}"
-    return (f"{offer.method}{' ◄' * chosen}", offer.partition or "–", *map(str, numbers), *sizes, *ends)
+def _row(way: CountedAlternative) -> tuple[str, ...]:
+    traffic = way.traffic
+    numbers = way.ranks, way.rounds, traffic.read_requests
+    sizes = format_bytes(traffic.read_bytes), format_bytes(traffic.decoded_bytes)
+    ends = str(traffic.messages), format_bytes(way.peak_bytes), f"{way.seconds:.3g}"
+    return (f"{way.name}{' ◄' * way.taken}", way.domains or "–", *map(str, numbers), *sizes, *ends)

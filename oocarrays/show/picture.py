@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 from dask.utils import format_bytes
 from matplotlib.axes import Axes
@@ -17,9 +18,10 @@ from matplotlib.patches import Patch, Rectangle
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.plan.cost import Phases
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.view import Box, Panel, View, view
-from oocarrays.show.report import PHASES, seconds_text, shape_text
+from oocarrays.show.report import seconds_text, shape_text
 
 COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
 """For ranks: Okabe and Ito's, which people tell apart however they see colours."""
@@ -147,7 +149,8 @@ def _chunks_a_line(panel: Panel, window: tuple[int, int], axis: int) -> int:
 
 def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
     """Which colour is which rank, and what the numbers are."""
-    what = {"independent": "each rank's turns", "staged": "turns or partitions"}.get(plan.strategy, "partitions")
+    turns = "each rank's turns"
+    what = {"independent": turns, "assembled": turns, "staged": "turns or partitions"}.get(plan.strategy, "partitions")
     shown = [
         Patch(facecolor=color, label=f"rank {rank}") for rank, color in zip(range(plan.ranks), COLORS, strict=False)
     ]
@@ -161,7 +164,8 @@ def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
 
 def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] | None) -> None:
     """Bars: what was predicted, and under it what was measured."""
-    predicted = {name: getattr(plan.phases, name) for name in PHASES} | {"wall": plan.seconds}
+    phases = [each.name for each in fields(Phases)]
+    predicted = {name: getattr(plan.phases, name) for name in phases} | {"wall": plan.seconds}
     sides = [("predicted", PREDICTED, predicted), *([("measured", MEASURED, measured)] if measured else [])]
     thick = 0.8 / len(sides)
     for number, (label, color, seconds) in enumerate(sides):
@@ -170,7 +174,7 @@ def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] |
         axes.bar_label(
             bars, [seconds_text(seconds[name]) if seconds[name] else "0 s" for name in predicted], padding=3, fontsize=8
         )
-    axes.set_yticks(range(len(predicted)), [f"{name},\nall ranks" for name in PHASES] + ["wall time"], fontsize=9)
+    axes.set_yticks(range(len(predicted)), [f"{name},\nall ranks" for name in phases] + ["wall time"], fontsize=9)
     axes.invert_yaxis()
     axes.margins(x=0.3)
     axes.set_xlim(left=0)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 from dask.utils import format_bytes, format_time
 
-from oocarrays.plan.files.scatter import FilesPlan
-from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.lazy.blocks import BlocksPlan, DatasetPlan
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.storage.meter import Meter
+from oocarrays.show.planned import rows
 
 BAR_WIDTH = 30
 LINE_WIDTH = 100
@@ -117,18 +115,19 @@ ACCESS_WORDS = {
 def pass_text(step: Pass) -> str:
     """Describe one pass in a few words."""
     reads = ACCESS_WORDS[step.access]
-    unit = "regions" if step.method == "independent" else "partitions"
+    unit = {"independent": "regions", "assembled": "boxes"}.get(step.method, "partitions")
+    side = "source" if step.assembled else "target"
     return (
-        f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} target chunks "
-        f"({shape_text(step.target.grid.chunks)} each), {reads}, {step.ranks} ranks"
-        + (f", {step.schedule.name}" if step.method != "independent" else "")
+        f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} {side} chunks "
+        f"({shape_text(step.cut.chunks)} each), {reads}, {step.ranks} ranks"
+        + ("" if step.alone else f", {step.schedule.name}")
+        + (f", {step.traffic.placed_runs} runs in place" if step.assembled else "")
         + (f", {step.requests} requests a rank under way" if step.requests > 1 else "")
     )
 
 
 def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
     """Return a plan as rows of name and value."""
-    t = plan.traffic
     each = " in each worker" if plan.processes else ""
     about = " (estimate)" if plan.source.coded or plan.target.coded else ""
     return [
@@ -136,14 +135,8 @@ def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
         ("strategy", plan.strategy if plan.passes else "nothing to move"),
         ("chunks", f"{shape_text(plan.source.grid.chunks)} → {shape_text(plan.target.grid.chunks)}"),
         *((f"pass {i}", pass_text(step)) for i, step in enumerate(plan.passes, 1)),
-        ("reads", f"{t.read_requests} requests, {format_bytes(t.read_bytes)}{about}"),
-        ("decodes", format_bytes(t.decoded_bytes)),
-        ("writes", f"{t.write_requests} requests, {format_bytes(t.written_bytes)}{about}"),
-        ("messages", f"{t.messages}, {format_bytes(t.exchanged_bytes)}"),
-        ("scratch", format_bytes(plan.scratch_bytes)),
-        ("tasks", str(t.tasks)),
-        ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}{each}"),
-        ("predicted", seconds_text(plan.seconds)),
+        *rows(plan, reads=about, decodes="", writes=about, messages="", scratch="", tasks=""),
+        *rows(plan, peak_memory=each, predicted=""),
     ]
 
 
@@ -151,7 +144,7 @@ def considered_rows(plan: RechunkPlan) -> list[tuple[str, ...]]:
     """Every strategy that was looked at, a row each, below a head."""
     rows = [
         (
-            c.strategy,
+            c.name,
             str(c.ranks),
             "–" if c.seconds is None else f"{c.seconds:.2f}",
             format_bytes(c.peak_bytes),
@@ -177,65 +170,6 @@ def number_text(value: float | Mapping[str, float]) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {number_text(part)}" for name, part in value.items())
     return f"{value:.3g}"
-
-
-PHASES = {
-    "read": ("read",),
-    "exchange": ("exchange", "take", "send", "receive", "carry", "taken"),
-    "write": ("write", "put"),
-}
-"""Phases of a plan, and what its tasks count their seconds under."""
-
-
-def phase_seconds(meter: Meter) -> dict[str, float]:
-    """Seconds that all ranks of a run together spent in each phase of its plan."""
-    return {name: sum(meter.seconds.get(verb, 0.0) for verb in verbs) for name, verbs in PHASES.items()}
-
-
-def seconds_outside(meter: Meter) -> float:
-    """Seconds of all ranks together in what is no phase: making files, marking, syncing, and cleaning up."""
-    inside = {verb for verbs in PHASES.values() for verb in verbs}
-    return sum(seconds for verb, seconds in meter.seconds.items() if verb not in inside)
-
-
-COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
-    "read requests": ("read_requests", str),
-    "read": ("read_bytes", format_bytes),
-    "decoded": ("decoded_bytes", format_bytes),
-    "write requests": ("write_requests", str),
-    "written": ("written_bytes", format_bytes),
-    "messages": ("messages", str),
-}
-"""What is planned and counted under the same name, and how it is shown."""
-READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
-
-
-def counted_rows(planned: Any, meter: Meter, names: Sequence[str] = READ_AND_WRITTEN) -> list[tuple[str, str, str]]:
-    """Some of what is counted, beside what was planned.
-
-    >>> from types import SimpleNamespace
-    >>> counted_rows(SimpleNamespace(messages=3), Meter(), ["messages"])
-    [('messages', '3', '0')]
-    """
-    wanted = ((name, *COUNTED[name]) for name in names)
-    return [(name, show(getattr(planned, of)), show(getattr(meter, of))) for name, of, show in wanted]
-
-
-def measured_rows(
-    plan: RechunkPlan | BlocksPlan | DatasetPlan | FilesPlan | ShiftPlan, meter: Meter, seconds: float
-) -> list[tuple[str, str, str]]:
-    """Compare a run with its plan, row by row; the seconds of phases are those of all ranks together."""
-    phases = [
-        (f"  {name}, all ranks", f"{getattr(plan.phases, name):.2f}", f"{measured:.2f}")
-        for name, measured in phase_seconds(meter).items()
-    ]
-    return [
-        ("", "planned", "measured"),
-        ("seconds", f"{plan.seconds:.2f}", f"{seconds:.2f}"),
-        *phases,
-        ("  begin and end, all ranks", "", f"{seconds_outside(meter):.2f}"),
-        *counted_rows(plan.traffic, meter, tuple(COUNTED)),
-    ]
 
 
 def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:

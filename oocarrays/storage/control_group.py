@@ -125,7 +125,7 @@ def _idle(folder: str, name: str) -> int:
 
 
 def _text(path: str) -> str | None:
-    """What the kernel tells in a file, which is short, read as cheaply as can be; None where it tells nothing."""
+    """Read a short file of the kernel's, as cheaply as can be; None where it tells nothing."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

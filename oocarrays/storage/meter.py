@@ -118,7 +118,7 @@ class Meter:
                 self.spans.append(Span(name, args, begun, begun + seconds))
 
     def take(self) -> dict[str, Any]:
-        """What has been counted since the last time, by name; the counters begin anew."""
+        """Return what has been counted since the last time, by name; the counters begin anew."""
         with self._lock:
             told: dict[str, Any] = {name: getattr(self, name) for name in COUNTERS if getattr(self, name)}
             told["seconds"], self.seconds = self.seconds, {}

@@ -30,6 +30,7 @@ from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
+from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.scratch import check_scratch_place
@@ -137,10 +138,10 @@ class LazyArray(da.Array):  # type: ignore[misc]
         """Return how blocks are read, what each task holds, and what other ways would cost."""
         ways = [
             (
-                each.method,
+                each.name,
                 report.seconds_text(each.seconds),
-                format_bytes(each.task_bytes),
-                format_bytes(each.read_bytes),
+                format_bytes(each.peak_bytes),
+                format_bytes(each.traffic.read_bytes),
                 each.reason,
             )
             for each in self._plan.considered
@@ -161,8 +162,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
                 f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, {plan.threads} tasks at one time",
             ),
             ("reads", f"{format_bytes(plan.read_bytes)}{about} in {plan.read_requests} {requests}"),
-            ("scratch", format_bytes(plan.scratch_bytes)),
-            ("predicted", report.seconds_text(plan.seconds)),
+            *rows(plan, scratch="", predicted=""),
         ]
 
     def __repr__(self) -> str:

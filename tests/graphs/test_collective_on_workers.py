@@ -54,11 +54,11 @@ def test_every_rank_gets_what_numpy_gives_in_any_order(
         y = ooc.read_sections(place / f"{file}.zarr", TILES, method="two-phase", schedule=schedule, aggregators=4)
     assert len(y.plan.rounds) > 1
     assert_tiles(y)
-    until(lambda: y.meter.read_requests >= y.plan.price.read_requests, 10)
-    assert y.meter.read_requests == y.plan.price.read_requests
-    assert y.meter.decoded_bytes == y.plan.price.decoded_bytes
+    until(lambda: y.meter.read_requests >= y.plan.price.traffic.read_requests, 10)
+    assert y.meter.read_requests == y.plan.price.traffic.read_requests
+    assert y.meter.decoded_bytes == y.plan.price.traffic.decoded_bytes
     if file == "plain":
-        assert y.meter.read_bytes == y.plan.price.read_bytes
+        assert y.meter.read_bytes == y.plan.price.traffic.read_bytes
 
 
 @pytest.mark.parametrize("schedule", ["rex", "ipex", "bex"])
@@ -125,7 +125,7 @@ def test_a_worker_holds_no_more_than_the_plan_says(tmp_path: Path) -> None:
             within(lambda: wait(client.futures_of(kept)))
         assert y.plan.price is not None
         for peak in sampler.peak.values():
-            assert peak <= y.plan.price.held_bytes + 2**23, "and what Python takes"
+            assert peak <= y.plan.price.peak_bytes + 2**23, "and what Python takes"
         np.testing.assert_array_equal(kept.local(1).compute(), x[:, 2048:])
 
 

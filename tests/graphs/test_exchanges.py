@@ -1,4 +1,4 @@
-"""One exchange under all requests on workers: any schedule gives numpy's elements, and each message is counted once."""
+"""One exchange under all requests: any schedule gives the elements, on workers and between threads, counted once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,27 @@ from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.layouts.assembly import squared
 from oocarrays.storage.meter import Meter
-from tests.graphs.clusters import cluster, until, within
+from tests.graphs.clusters import cluster, tight, until, within
 from tests.mapping.local_parts import expected
 from tests.padding import seen
 
 FIELD = np.random.default_rng(7).integers(1, 99, (48, 36), dtype="i4")
 SCHEDULES = [name.lower() for name in NAMES]
+EXCHANGING = ("send", "message", "gather", "pass_on", "exchange", "write")
+"""Phases in which ranks give each other what they have: in collective writes threads take when they write."""
 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Client]:
     with cluster(2) as client:
         yield client
+
+
+@pytest.fixture(params=["workers", "threads"])
+def on(request: pytest.FixtureRequest) -> Client | str:
+    """Where ranks are."""
+    where: Client | str = request.getfixturevalue("two") if request.param == "workers" else "threads"
+    return where
 
 
 @pytest.fixture
@@ -44,20 +53,20 @@ def assert_metered(meter: Meter, messages: int, nbytes: int) -> None:
     """What was told by all workers comes a little later than the result."""
     until(lambda: (meter.messages, meter.sent_bytes) >= (messages, nbytes), 10)
     assert (meter.messages, meter.sent_bytes) == (messages, nbytes)
-    assert sum(span.phase in ("send", "message", "gather", "pass_on") for span in meter.spans) >= bool(messages)
+    assert sum(span.phase in EXCHANGING for span in meter.spans) >= bool(messages)
     assert meter.seconds
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_scatter_gather_and_shift_of_files(two: Client, source: Path, tmp_path: Path, schedule: str) -> None:
-    how: dict[str, Any] = {"schedule": schedule}
+def test_scatter_gather_and_shift_of_files(on: Client | str, source: Path, tmp_path: Path, schedule: str) -> None:
+    how: dict[str, Any] = {"schedule": schedule, "scheduler": on}
     scatter = ooc.scatter_files(source, "(cyclic(5), block)", tmp_path / "l", grid=(2, 2), depth=(0, 2), **how)
     a = within(scatter.run)
     for rank in range(4):
         np.testing.assert_array_equal(a.local(rank)[...], expected(FIELD, a.layout, rank, (0, 2), -1))
     gather = ooc.gather_files(a, tmp_path / "g", chunks=(10, 20), **how)
     np.testing.assert_array_equal(within(gather.run)[...], FIELD)
-    blocks = within(ooc.scatter_files(source, "(block, block)", tmp_path / "b", grid=(2, 2), depth=(3, 2)).run)
+    blocks = within(ooc.scatter_files(source, "(block, block)", tmp_path / "b", grid=(2, 2), depth=(3, 2), **how).run)
     shift = ooc.shift(ooc.open_array(tmp_path / "b", mode="r+"), boundary="periodic", **how)
     within(shift.run)
     for rank in range(4):
@@ -65,18 +74,25 @@ def test_scatter_gather_and_shift_of_files(two: Client, source: Path, tmp_path: 
         np.testing.assert_array_equal(there, seen(FIELD, blocks.layout, rank, (3, 2), "periodic"))
     for job in (scatter, gather, shift):
         assert job.plan.schedule.name == schedule.upper()
-        assert 0 < job.meter.messages == job.plan.traffic.messages
+        assert job.meter.messages == job.plan.traffic.messages
+        assert bool(job.meter.messages) == (on != "threads"), "threads look at what others have packed"
+        assert {"read", "write"} <= {span.phase for span in job.meter.spans}
         sent, planned = job.meter.sent_bytes, job.plan.traffic.exchanged_bytes
         exact = job is shift or job.plan.schedule.forwards  # else those that stay with their rank are counted, too
-        assert sent == planned if exact else 0 < sent <= planned
+        assert sent == planned if exact or on == "threads" else 0 < sent <= planned
 
 
 @pytest.mark.parametrize("schedule", [None, *SCHEDULES])
-def test_a_collective_read(two: Client, source: Path, schedule: str | None) -> None:
+def test_a_collective_read(on: Client | str, source: Path, schedule: str | None) -> None:
+    how: Any = {"method": "two-phase", "schedule": schedule, "scheduler": on}
     with dask.config.set({"oocarrays.collective-buffer": "1kB"}):
-        y = ooc.read_sections(source, "(cyclic(5), block)", grid=(2, 2), method="two-phase", schedule=schedule)
+        y = ooc.read_sections(source, "(cyclic(5), block)", grid=(2, 2), **how)
     np.testing.assert_array_equal(within(y.compute), FIELD)
     assert len(y.plan.rounds) > 1
+    if on == "threads":  # what is read goes straight into all parts
+        assert_metered(y.meter, 0, 0)
+        assert y.plan.messages == 0
+        return
     nbytes = y.plan.exchanged_bytes
     if y.plan.schedule is not None:
         rounds = [Exchange.of(y.plan.schedule, sizes * FIELD.itemsize) for sizes in y.plan.between]
@@ -87,10 +103,13 @@ def test_a_collective_read(two: Client, source: Path, schedule: str | None) -> N
 
 @pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_redistribution(two: Client, schedule: str, assembly: str) -> None:
-    x = ooc.distribute(FIELD, "(cyclic(3), block)", grid=(2, 2))
+def test_a_redistribution(on: Client | str, schedule: str, assembly: str) -> None:
+    x = ooc.distribute(FIELD, "(cyclic(3), block)", grid=(2, 2), scheduler=on)
     y = x.redistribute("(*, cyclic(2))", ranks=4, schedule=schedule, assembly=assembly)
     np.testing.assert_array_equal(within(y.compute), FIELD)
+    if on == "threads":
+        assert_metered(y.meter, y.plan.price.messages, 0)
+        return
     made = zip(y.plan.transfers, y._messaging.schedules, strict=True)
     sizes = [(order, squared(transfer.sizes()) * FIELD.itemsize) for transfer, order in made]
     each = [Exchange.of(order, size * ~np.eye(4, dtype=bool)) for order, size in sizes]
@@ -98,32 +117,49 @@ def test_a_redistribution(two: Client, schedule: str, assembly: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_halos(two: Client, schedule: str) -> None:
-    x = ooc.distribute(FIELD, "(block, block)", ranks=4)
+def test_halos(on: Client | str, schedule: str) -> None:
+    x = ooc.distribute(FIELD, "(block, block)", ranks=4, scheduler=on)
     shifted = ooc.shift(x, (5, 2), boundary="reflect", schedule=schedule)
     for rank, block in enumerate(within(shifted.compute)):
         np.testing.assert_array_equal(block, seen(FIELD, x.layout, rank, (5, 2), "reflect"))
+    if on == "threads":
+        assert_metered(shifted.meter, shifted.plan.messages, 0)
+        return
     exchange = Exchange.of(shifted.plan.schedule, shifted.plan.halos.sent() * FIELD.itemsize)
     assert_metered(shifted.meter, exchange.messages, exchange.sent_bytes)
 
 
-def test_a_multicast(two: Client) -> None:
-    x = ooc.distribute(FIELD, "(cyclic(3), block)", ranks=4)
+def test_a_multicast(on: Client | str) -> None:
+    x = ooc.distribute(FIELD, "(cyclic(3), block)", ranks=4, scheduler=on)
     cast = ooc.multicast(x, np.s_[2:9, ::-4], root=2)
     for block in within(cast.compute):
         np.testing.assert_array_equal(block, FIELD[2:9, ::-4])
-    assert_metered(cast.meter, cast.plan.messages, cast.plan.sent_bytes)
+    sent = (0, 0) if on == "threads" else (cast.plan.messages, cast.plan.sent_bytes)
+    assert_metered(cast.meter, *sent)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_collective_write(two: Client, tmp_path: Path, schedule: str) -> None:
-    """As before: it always counted."""
+def test_a_collective_write(on: Client | str, tmp_path: Path, schedule: str) -> None:
     zarr.create_array(tmp_path / "w", shape=FIELD.shape, chunks=(8, 36), dtype="i4", compressors=None)
-    x = ooc.distribute(FIELD, "(cyclic(5), block)", grid=(2, 2))
+    x = ooc.distribute(FIELD, "(cyclic(5), block)", grid=(2, 2), scheduler=on)
     job = ooc.write_sections(tmp_path / "w", x.layout, x, method="two-phase", schedule=schedule)
     within(job.run)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "w", mode="r")[...], FIELD)
-    assert (job.meter.messages, job.meter.sent_bytes) == (job.plan.traffic.messages, job.plan.traffic.exchanged_bytes)
+    planned = job.plan.traffic
+    assert_metered(job.meter, planned.messages, 0 if on == "threads" else planned.exchanged_bytes)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_rechunk(on: Client | str, tmp_path: Path, schedule: str) -> None:
+    """Of several partitions: threads take in the step in which a message would come."""
+    zarr.create_array(tmp_path / "a", data=FIELD, chunks=(12, 36), compressors=None)
+    how: Any = {"method": "two-phase", "ranks": 4, "schedule": schedule, "scheduler": on}
+    job = tight(lambda **memory: ooc.rechunk(tmp_path / "a", tmp_path / "t", chunks=(48, 3), **how, **memory))
+    np.testing.assert_array_equal(within(job.run)[...], FIELD)
+    (step,), planned = job.plan.passes, job.plan.traffic
+    assert step.schedule.name == schedule.upper()
+    assert step.units == 3
+    assert_metered(job.meter, planned.messages, 0 if on == "threads" else planned.exchanged_bytes)
 
 
 @pytest.mark.parametrize("request_of", ["read", "redistribute", "shift", "multicast"])

@@ -156,3 +156,9 @@ def test_kinds_of_fields_that_plans_may_come_to_have(either: Any) -> None:
 def test_a_field_of_a_kind_that_is_not_read_is_the_program_s_fault() -> None:
     with pytest.raises(TypeError, match="not read from JSON"):
         _read(set[int], [1], "odd")
+
+
+def test_what_was_renamed_keeps_its_name_in_journals() -> None:
+    considered = to_json(plan(method="auto"))["considered"]
+    assert set(considered[0]) == {"strategy", "ranks", "seconds", "peak_bytes", "reason"}
+    assert [way["strategy"] for way in considered] == [way.name for way in plan(method="auto").considered]

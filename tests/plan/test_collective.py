@@ -112,16 +112,16 @@ def planned(layout: str, *, ranks: int = 4, coded: bool = True, **options: Any) 
 
 def test_each_reads_for_itself_where_requests_conform_and_all_for_all_where_chunks_are_coded_and_shared() -> None:
     assert planned("(block, *)").method == "independent"
-    assert [offer.method for offer in planned("(block, *)").offers] == ["independent"], "nothing else is looked at"
+    assert [way.name for way in planned("(block, *)").considered] == ["independent"], "nothing else is looked at"
     uneven = plan_collective(stored(GRID, coded=True), [(range(64), range(64)), (range(0), range(0))], Resources())
-    assert {offer.method for offer in uneven.offers} == {"independent", "two-phase"}
+    assert {way.name for way in uneven.considered} == {"independent", "two-phase"}
     for layout in ("(*, block)", "(*, cyclic)", "(cyclic, *)"):
         plan = planned(layout)
         assert plan.method == "two-phase"
         assert plan.price is not None
-        assert plan.price.decoded_bytes == 4096 * 4096 * 4
-        own = next(offer for offer in plan.offers if offer.method == "independent")
-        assert own.decoded_bytes == 4 * 4096 * 4096 * 4
+        assert plan.price.traffic.decoded_bytes == 4096 * 4096 * 4
+        own = next(way for way in plan.considered if way.name == "independent")
+        assert own.traffic.decoded_bytes == 4 * 4096 * 4096 * 4
 
 
 def test_dynamic_domains_are_never_predicted_to_take_longer() -> None:
@@ -133,8 +133,8 @@ def test_dynamic_domains_are_never_predicted_to_take_longer() -> None:
         for p in ("static", "dynamic")
     }
     assert max(both["dynamic"].chunks_read) < max(both["static"].chunks_read)
-    assert [plan.offers[0].seconds for plan in both.values()] == sorted(
-        (plan.offers[0].seconds for plan in both.values()), reverse=True
+    assert [plan.considered[0].seconds for plan in both.values()] == sorted(
+        (plan.considered[0].seconds for plan in both.values()), reverse=True
     )
 
 
@@ -142,7 +142,7 @@ def test_a_few_ranks_read_for_all_where_messages_cost_more_than_reading() -> Non
     wants = requests_of(Layout.of((64, 64), "(*, block)", ranks=16))
     plan = plan_collective(stored(GRID), wants, Resources(workers=16), method="two-phase")
     assert len(plan.aggregators) < 16
-    assert {offer.aggregators for offer in plan.offers} >= {1, 2, 4, 8}
+    assert {way.ranks for way in plan.considered} >= {1, 2, 4, 8}
     asked = plan_collective(stored(GRID), wants, Resources(workers=16), method="two-phase", aggregators=[3, 5])
     assert asked.aggregators == (3, 5)
     assert Counter(asked.chunks_read) == {0: 14, 4: 2}
@@ -153,10 +153,10 @@ def test_a_plan_keeps_its_budget_by_smaller_rounds_or_says_what_it_needs() -> No
         how: dict[str, Any] = {"workers": workers, "method": "two-phase", "aggregators": 4}
         whole = planned("(*, block)", **how)
         assert whole.price is not None
-        least = whole.price.held_bytes - whole.round_bytes // 2
+        least = whole.price.peak_bytes - whole.round_bytes // 2
         less = planned("(*, block)", **how, budget=least)
         assert less.price is not None
-        assert less.price.held_bytes <= least
+        assert less.price.peak_bytes <= least
         assert (len(less.rounds), less.schedule) != (len(whole.rounds), whole.schedule)
         with pytest.raises(BudgetError, match="this collective read needs at least") as caught:
             planned("(*, block)", **how, budget=1)
@@ -174,7 +174,7 @@ def test_a_budget_that_parts_alone_exceed_is_refused_without_naming_every_elemen
     fitting = plan_collective(file, wants, Resources(budget=caught.value.least, workers=workers))
     assert time.process_time() - before < 5, "not a box an element: that took minutes"
     assert fitting.price is not None
-    assert fitting.price.held_bytes == caught.value.least
+    assert fitting.price.peak_bytes == caught.value.least
 
 
 @pytest.mark.parametrize(

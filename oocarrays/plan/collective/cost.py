@@ -19,9 +19,10 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken
+from oocarrays.plan.alternative import CountedAlternative
 from oocarrays.plan.collective.domains import Dealing
-from oocarrays.plan.collective.read import AHEAD, CollectivePlan, Offer
-from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.collective.read import AHEAD, CollectivePlan
+from oocarrays.plan.cost import Costs, Traffic, speed
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
@@ -35,7 +36,7 @@ SMALL_TASK_SECONDS = 1e-4
 
 
 class _Price(NamedTuple):
-    """What it takes to read a section by ranges."""
+    """Price of reading a section by ranges."""
 
     requests: int
     """Ranges."""
@@ -124,7 +125,7 @@ def _messages(plan: CollectivePlan, at_once: int) -> int:
 
 
 class _Reads(NamedTuple):
-    """What each rank reads of a file."""
+    """Reads of each rank of a file."""
 
     requests: np.ndarray
     """Of chunks, or of ranges in them."""
@@ -135,7 +136,7 @@ class _Reads(NamedTuple):
 
 
 def _reads(plan: CollectivePlan, means: Means) -> _Reads:
-    """What each rank reads: whole chunks where they are coded, and ranges where that can be."""
+    """Count the reads of each rank: whole chunks where they are coded, and ranges where that can be."""
     stored, costs, chunks = plan.stored, means.costs, np.array(plan.chunks_read, np.int64)
     if stored.coded:
         request = costs.request_seconds if stored.local else costs.store_request_seconds
@@ -151,14 +152,14 @@ def _reads(plan: CollectivePlan, means: Means) -> _Reads:
 
 
 def _box_price(plan: CollectivePlan, box: Section, means: Means) -> _Price:
-    """What it takes to read what is wanted of a box."""
+    """Price the read of what is wanted of a box."""
     if box not in means.known:
         means.known[box] = _price_of(plan.stored, plan.tight(box), plan.is_packed(box), means)
     return means.known[box]
 
 
 def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
-    """What it takes to read a section: the same wherever it lies, if it lies alike in its chunks."""
+    """Price the read of a section: the same wherever it lies, if it lies alike in its chunks."""
     key = packed, *map(_in_chunks, axes, stored.grid.chunks)
     if key not in means.known:
         plan = SectionPlan(
@@ -196,8 +197,8 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
     return max(float(each.max(initial=0)), float(each.sum()) / costs.cores)
 
 
-def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
-    """What it costs that each rank reads its own."""
+def independent_price(plan: CollectivePlan, means: Means) -> CountedAlternative:
+    """Price the way in which each rank reads its own."""
     stored, costs, reads = plan.stored, means.costs, _reads(plan, means)
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
     overhead = costs.graph_seconds if means.on_workers else plan.ranks * costs.task_seconds
@@ -205,11 +206,11 @@ def independent_offer(plan: CollectivePlan, means: Means) -> Offer:
     lanes = here if means.on_workers else min(plan.ranks, costs.cores)
     seconds = max(_at_once(own, costs), _device_seconds(plan, means, reads)) + overhead
     parts = sum(sorted(plan.part_bytes)[-here:])
-    return _offer(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
+    return _price(plan, reads, means, held=parts + lanes * _workspace(stored, means), seconds=seconds)
 
 
-def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
-    """What it costs that some ranks read for all, and send."""
+def two_phase_price(plan: CollectivePlan, means: Means) -> CountedAlternative:
+    """Price the way in which some ranks read for all, and send."""
     costs, reads, parts = means.costs, _reads(plan, means), np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
     if means.on_workers:
@@ -220,23 +221,27 @@ def two_phase_offer(plan: CollectivePlan, means: Means) -> Offer:
         overhead = tasks * costs.task_seconds + 2 * plan.ranks * SMALL_TASK_SECONDS
         processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
     seconds = max(processor, _device_seconds(plan, means, reads)) + overhead
-    return _offer(plan, reads, means, held=_held(plan, means), seconds=seconds)
+    return _price(plan, reads, means, held=_held(plan, means), seconds=seconds)
 
 
-def _offer(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> Offer:
+def _price(plan: CollectivePlan, reads: _Reads, means: Means, *, held: int, seconds: float) -> CountedAlternative:
     stored, together = plan.stored, plan.method == "two-phase"
-    return Offer(
-        method=plan.method,
-        partition=plan.partition if together else None,
-        aggregators=len(plan.aggregators),
-        rounds=len(plan.rounds) if together else 1,
+    traffic = Traffic(
         read_requests=int(reads.requests.sum()),
         read_bytes=int(reads.asked.sum() * means.costs.stored_ratio(stored)),
         decoded_bytes=int(reads.asked.sum()) if stored.coded else 0,
         messages=plan.messages,
         exchanged_bytes=plan.exchanged_bytes,
-        held_bytes=held,
+    )
+    return CountedAlternative(
+        name=plan.method,
+        ranks=len(plan.aggregators),
         seconds=seconds,
+        peak_bytes=held,
+        reason="",
+        traffic=traffic,
+        rounds=len(plan.rounds) if together else 1,
+        domains=plan.partition if together else None,
     )
 
 

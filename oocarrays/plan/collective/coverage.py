@@ -24,7 +24,7 @@ from oocarrays.mapping.union import Union, product_of, touched
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What ranks write of each chunk together.
+    """Share of each chunk that the ranks write together.
 
     >>> coverage = Coverage(grid=ChunkGrid.of((8,), (4,)), requests=((range(4),), (range(2, 6),)))
     >>> coverage.wanted.count, [chunk for chunk in [(0,), (1,)] if coverage.needs(chunk)], coverage.reads

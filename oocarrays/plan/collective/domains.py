@@ -59,7 +59,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """What one aggregator reads or writes for all."""
+    """Part of a file that one aggregator reads or writes for all."""
 
     rank: int
     """The rank that does it."""
@@ -77,13 +77,13 @@ class Domain:
 
     @property
     def boxes(self) -> tuple[Section, ...]:
-        """What it is made of, in file order; each box made of whole chunks, but for the array's edge."""
+        """Return its boxes in file order, each made of whole chunks, but for the array's edge."""
         return tuple(
             self._section(*box) for share in self.shares for numbers in share for box in share.chunks.boxes(numbers)
         )
 
     def wanted_by(self, requests: Sequence[Axes]) -> Domain:
-        """What of it some rank wants: a static domain may have more."""
+        """Return the part of it that some rank wants: a static domain may have more."""
         within = ([common(axes, box) for axes in requests] for box in self.boxes)
         found = (_wanted(self.grid, self.order, each) for each in within)
         return replace(self, shares=tuple(share for chunks in found for share in Share.whole(chunks)))

@@ -25,6 +25,7 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, lengths
+from oocarrays.plan.alternative import CountedAlternative
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Partition, file_domains
 from oocarrays.plan.collective.rounds import Cutting
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
@@ -44,40 +45,12 @@ AHEAD = 2
 """Rounds that an aggregator has read and others not yet taken, at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """What a way to read takes, all ranks together but for seconds and what is held."""
-
-    method: Method
-    """Whether aggregators read for all, or each rank for itself."""
-    partition: Partition | None
-    """What is dealt out to aggregators; None where there are none."""
-    aggregators: int
-    """Ranks that read."""
-    rounds: int
-    """Of reading and sending."""
-    read_requests: int
-    """Stored chunks read, the same one as often as it is."""
-    read_bytes: int
-    """Bytes of those that are read; an estimate where chunks are coded."""
-    decoded_bytes: int
-    """Bytes that come out of codecs."""
-    messages: int
-    """Between different ranks, where they are on workers."""
-    exchanged_bytes: int
-    """Read by one rank for another."""
-    held_bytes: int
-    """In this process at any moment, or in the worker that holds most: parts, what is read, and messages."""
-    seconds: float
-    """Predicted, by the clock."""
-
-
 @dataclass(frozen=True)
 class Rounds:
-    """What each aggregator reads in each round, whatever the order of messages."""
+    """Reads of each aggregator in each round, whatever the order of messages."""
 
     table: AccessTable = field(compare=False)
-    """What each rank wants of any box."""
+    """Return the table that says what each rank wants of any box."""
     boxes: tuple[Round, ...] = ()
     """What is read at one time."""
 
@@ -152,9 +125,9 @@ class CollectivePlan:
     """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
     workers: int | None = None
     """Workers that ranks are put on in turn; None for threads of this process."""
-    offers: tuple[Offer, ...] = field(default=(), compare=False, repr=False)
-    """What every way that was looked at takes, the cheapest first; the one that was taken is ``price``."""
-    price: Offer | None = field(default=None, compare=False, repr=False)
+    considered: tuple[CountedAlternative, ...] = field(default=(), compare=False, repr=False)
+    """Every way that was looked at, the cheapest first; the one that was taken is ``price``."""
+    price: CountedAlternative | None = field(default=None, compare=False, repr=False)
     """What this takes."""
 
     @property
@@ -176,11 +149,11 @@ class CollectivePlan:
 
     @property
     def table(self) -> AccessTable:
-        """What each rank wants of any box."""
+        """Return the table that says what each rank wants of any box."""
         return self.read.table
 
     def tight(self, box: Section) -> Axes:
-        """What is read of a box: the smallest section that holds what all ranks want of it."""
+        """Return the section that is read of a box: the smallest that holds what all ranks want of it."""
         return self.table.tight(box)
 
     def places(self, box: Section, rank: int) -> tuple[Place, Place]:
@@ -188,8 +161,8 @@ class CollectivePlan:
         return places(self.requests[rank], box, self.tight(box))
 
     def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
-        """What a rank reads in a round, in pieces that a processor's cache holds where chunks are coded, which takes a
-        copy anyway: each made of whole chunks, and what is read of it."""
+        """Yield a rank's reads in a round, in pieces that a processor's cache holds where chunks are coded, which takes
+        a copy anyway: each made of whole chunks, and what is read of it."""
         for box in self.rounds[number][rank]:
             for piece in _tiles(self.stored, box) if self.stored.coded else [box]:
                 read = common(self.tight(box), piece)

@@ -24,9 +24,10 @@ from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.plan.collective.cost import Means, fixed_bytes, independent_offer, two_phase_offer
+from oocarrays.plan.alternative import TAKEN, CountedAlternative, slower, too_large
+from oocarrays.plan.collective.cost import Means, fixed_bytes, independent_price, two_phase_price
 from oocarrays.plan.collective.domains import Deal, Dealing, Partition, spaced
-from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, Offer, independent, two_phase
+from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import cheapest, flat_constants
@@ -99,10 +100,20 @@ def plan_collective(
     if means.schedule == "auto" and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
         plans.append(_in_steps(best, means))
     chosen = _cheapest(plans, budget)
-    if _price(chosen).held_bytes > budget:
-        raise BudgetError(budget, _price(chosen).held_bytes, "this collective read")
-    offers = sorted((_price(plan) for plan in plans), key=lambda offer: offer.seconds)
-    return replace(chosen, offers=tuple(offers))
+    if _price(chosen).peak_bytes > budget:
+        raise BudgetError(budget, _price(chosen).peak_bytes, "this collective read")
+    considered = tuple(_judged(plan, chosen, budget) for plan in sorted(plans, key=lambda plan: _price(plan).seconds))
+    return replace(chosen, considered=considered, price=_judged(chosen, chosen, budget))
+
+
+def _judged(plan: CollectivePlan, chosen: CollectivePlan, budget: int) -> CountedAlternative:
+    """The price of a plan, with the reason why it was not chosen."""
+    price = _price(plan)
+    if plan is chosen:
+        return replace(price, reason=TAKEN)
+    if price.peak_bytes > budget:
+        return replace(price, reason=too_large(price.peak_bytes, budget))
+    return replace(price, reason=slower(price.seconds, _price(chosen).seconds))
 
 
 def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None:
@@ -120,13 +131,13 @@ def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None
 
 def _cheapest(plans: Sequence[CollectivePlan], budget: int) -> CollectivePlan:
     """The plan that takes least time among those that keep the budget; the smallest, where none does."""
-    fitting = [plan for plan in plans if _price(plan).held_bytes <= budget]
+    fitting = [plan for plan in plans if _price(plan).peak_bytes <= budget]
     if not fitting:
-        return min(plans, key=lambda plan: _price(plan).held_bytes)
+        return min(plans, key=lambda plan: _price(plan).peak_bytes)
     return min(fitting, key=lambda plan: _price(plan).seconds)
 
 
-def _price(plan: CollectivePlan) -> Offer:
+def _price(plan: CollectivePlan) -> CountedAlternative:
     assert plan.price is not None, "every plan here has a price"
     return plan.price
 
@@ -194,7 +205,7 @@ def _plans(
     aggregators where requests conform, unless they are asked for."""
     if "independent" in methods:
         plan = independent(stored, table.requests, workers=means.resources.workers, table=table)
-        yield (alone := replace(plan, price=independent_offer(plan, means)))
+        yield (alone := replace(plan, price=independent_price(plan, means)))
         if _conforms(alone, means):
             return
     for number, some in enumerate(sets if "two-phase" in methods else []):
@@ -205,7 +216,7 @@ def _plans(
 def _conforms(alone: CollectivePlan, means: Means) -> bool:
     """Whether no chunk is wanted by two ranks, and none wants far more than its share: nothing is gained together."""
     even = UNEVEN * ceil_div(sum(alone.chunks_read), alone.ranks)
-    return not alone.table.are_shared and max(alone.chunks_read) <= even and _price(alone).held_bytes <= means.budget
+    return not alone.table.are_shared and max(alone.chunks_read) <= even and _price(alone).peak_bytes <= means.budget
 
 
 def _fitted(
@@ -224,10 +235,10 @@ def _fitted(
             table=table,
         )
         best = _ordered(plan, means)
-        if _price(best).held_bytes <= means.budget or buffer_bytes <= least:
+        if _price(best).peak_bytes <= means.budget or buffer_bytes <= least:
             break
         fixed = fixed_bytes(best, means)
-        left = max(means.budget - fixed, 0) / max(_price(best).held_bytes - fixed, 1)
+        left = max(means.budget - fixed, 0) / max(_price(best).peak_bytes - fixed, 1)
         buffer_bytes = max(int(best.round_bytes * left), least)
     return best
 
@@ -242,14 +253,14 @@ def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
     the budget."""
     best = _priced(plan, means.schedule if isinstance(means.schedule, Schedule) else None, means)
-    if means.schedule != "auto" or _price(best).held_bytes <= means.budget:
+    if means.schedule != "auto" or _price(best).peak_bytes <= means.budget:
         return best
-    return min(best, _in_steps(plan, means), key=lambda each: _price(each).held_bytes)
+    return min(best, _in_steps(plan, means), key=lambda each: _price(each).peak_bytes)
 
 
 def _priced(plan: CollectivePlan, schedule: Schedule | None, means: Means) -> CollectivePlan:
     ordered = replace(plan, schedule=schedule)
-    return replace(ordered, price=two_phase_offer(ordered, means))
+    return replace(ordered, price=two_phase_price(ordered, means))
 
 
 def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:

@@ -24,7 +24,7 @@ WORTH_BRIDGING = 4
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """What cuts a domain in rounds."""
+    """Limits by which a domain is cut into rounds."""
 
     stored: Stored
     """The file."""
@@ -36,7 +36,7 @@ class Cutting:
     """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
 
     def rounds(self, domain: Domain) -> Iterator[tuple[Section, ...]]:
-        """What an aggregator reads at one time: as many boxes as fill a buffer."""
+        """Yield what an aggregator reads at one time: as many boxes as fill a buffer."""
         wanted = list(domain.boxes)
         if self.partition == "static":  # of which there may be chunks that nobody wants
             wanted = [box for within in wanted for box in self.table.boxes(within)]
@@ -112,7 +112,7 @@ def _follows(box: Section, more: Section) -> int | None:
 
 
 def _between(box: Section, axis: int, lower: int, upper: int) -> Section:
-    """What of a box lies between two bounds along an axis."""
+    """Return the part of a box between two bounds along an axis."""
     lowers, uppers = list(box.lower), list(box.upper)
     lowers[axis], uppers[axis] = lower, upper
     return Section(tuple(lowers), tuple(uppers))

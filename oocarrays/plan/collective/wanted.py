@@ -34,7 +34,7 @@ Place = tuple[slice | np.ndarray, ...]
 
 
 def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ...]:
-    """What each rank of a layout holds, as requests: in the order in which the rank holds it.
+    """Return the parts of a layout as requests, one a rank, in the order in which the rank holds its elements.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ..
 
 
 def _held(axis: Axis, rank: int) -> Taken:
-    """What a rank holds along an axis."""
+    """Return the elements that a rank holds along an axis."""
     sections = axis.sections(rank)
     return sections[0] if len(sections) == 1 else regular(axis.index(rank, np.arange(axis.size(rank))))
 
@@ -128,7 +128,7 @@ def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
 
 
 class Shared(NamedTuple):
-    """What ranks want of one box."""
+    """Wishes of all ranks for one box."""
 
     counts: np.ndarray
     """Elements that each rank wants."""
@@ -143,7 +143,7 @@ class Shared(NamedTuple):
 
 
 class AccessTable:
-    """What ranks want of a file, box by box and chunk by chunk: the file domain access table (FDAT).
+    """Table of what ranks want of a file, box by box and chunk by chunk: the file domain access table (FDAT).
 
     What is known of a box is kept: many sets of aggregators are tried, which read the same boxes.
 
@@ -168,7 +168,7 @@ class AccessTable:
     # ------------------------------------------------------------------ of one box
 
     def of(self, box: Section) -> Shared:
-        """What ranks want of a box."""
+        """Find what ranks want of a box."""
         if box not in self._known:
             self.learn([box])
         return self._known[box]
@@ -197,7 +197,7 @@ class AccessTable:
         return self.of(box).ranks
 
     def tight(self, box: Section) -> Axes:
-        """What is read of a box for all who want any of it: along each axis the smallest regular section that holds
+        """Return the section read of a box for all who want any of it: along each axis the smallest regular that holds
         what anybody takes, or where that has more than is taken, just what is.
 
         >>> wants = [(range(1, 20, 4),), (range(3, 20, 4),)]
@@ -252,7 +252,7 @@ def chunks_of(grid: ChunkGrid, axes: Axes) -> int:
 
 
 class _Along:
-    """What every rank takes along one axis."""
+    """Selections of every rank along one axis."""
 
     def __init__(self, taken: Sequence[Taken]) -> None:
         self.taken = taken
@@ -274,7 +274,7 @@ class _Along:
         return counts
 
     def tight(self, lower: int, upper: int, ranks: tuple[int, ...]) -> Taken:
-        """What is read of an interval for some ranks that all want some of it."""
+        """Return what is read of an interval for some ranks that all want some of it."""
         if not ranks:
             return range(0)
         if upper - lower == 1:
@@ -287,5 +287,5 @@ class _Along:
 
 
 def _part(taken: Taken, lower: int, upper: int) -> Taken:
-    """What is taken of an interval."""
+    """Return what is taken of an interval."""
     return common((taken,), Section((lower,), (upper,)))[0]

@@ -24,6 +24,7 @@ import numpy as np
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.coverage import Coverage
 from oocarrays.plan.collective.domains import Domain, Partition
 from oocarrays.plan.cost import Traffic
@@ -77,8 +78,8 @@ class CollectiveWritePlan:
     """Stored bytes over those of elements: an estimate."""
     seconds: float = 0.0
     """Predicted."""
-    considered: tuple[tuple[int, float | None], ...] = ()
-    """How many aggregators were looked at, and the seconds that they were predicted to take; None: too much memory."""
+    considered: tuple[Alternative, ...] = ()
+    """Every number of aggregators that was looked at."""
 
     @property
     def ranks(self) -> int:
@@ -87,7 +88,7 @@ class CollectiveWritePlan:
 
     @property
     def requests(self) -> tuple[Axes, ...]:
-        """What each rank writes: the file access descriptor (FAD)."""
+        """Return the requests of each rank: the file access descriptor (FAD)."""
         return self.coverage.requests
 
     @cached_property
@@ -151,7 +152,7 @@ class CollectiveWritePlan:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """What is read, written and sent: exact where nothing is coded, no chunk missing, and none all fill value."""
+        """Count what is read, written and sent: exact where nothing is coded, no chunk missing, and none all fill."""
         stored, units, inner = self.stored, self.coverage, self.inner
         coded = stored.itemsize * inner.grid.chunk_size if stored.coded else 0
         messages, exchanged = self._messages()

@@ -21,6 +21,7 @@ from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
+from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
 from oocarrays.plan.collective.coverage import Coverage
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Share, file_domains
 from oocarrays.plan.collective.read_offers import Aggregators, chosen_aggregators
@@ -98,8 +99,16 @@ def _cheapest(plans: Sequence[CollectiveWritePlan], costs: Costs) -> CollectiveW
     if not kept:
         raise BudgetError(plans[0].budget, min(plan.peak_bytes for plan in fitted), "this collective write")
     seconds, number = min(kept)
-    considered = tuple((len(plan.aggregators), each) for plan, each in zip(fitted, priced, strict=True))
-    return replace(fitted[number], seconds=seconds, considered=considered)
+    considered = tuple(_alternative(plan, each, seconds) for plan, each in zip(fitted, priced, strict=True))
+    taken = replace(considered[number], reason=TAKEN)
+    return replace(fitted[number], seconds=seconds, considered=(*considered[:number], taken, *considered[number + 1 :]))
+
+
+def _alternative(plan: CollectiveWritePlan, seconds: float | None, best: float) -> Alternative:
+    reason = too_large(plan.peak_bytes, plan.budget) if seconds is None else slower(seconds, best)
+    return Alternative(
+        name=plan.method, ranks=len(plan.aggregators), seconds=seconds, peak_bytes=plan.peak_bytes, reason=reason
+    )
 
 
 def _method(asked: str, *, shared: bool) -> Method:

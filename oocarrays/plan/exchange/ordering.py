@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.schedule import FORWARDING, NAMES, Schedule, complete_exchange, is_auto
+from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto
 
 
-def schedule_for(name: str, ranks: int, *, in_place: bool = False) -> Schedule:
+def schedule_for(name: str, ranks: int) -> Schedule:
     """Return the schedule of an exchange.
 
     Parameters
@@ -30,31 +30,21 @@ def schedule_for(name: str, ranks: int, *, in_place: bool = False) -> Schedule:
     name : str
         One of the schedules' names, or ``"auto"``: PEX for a power of two of ranks, GEN otherwise (but see
         `worth_trying`).
-    in_place : bool
-        Whether ranks are threads, which take from each other in place.
 
     Raises
     ------
     ScheduleError
-        Where there is no such schedule, it does not take so many ranks, or ranks that take in place.
+        Where there is no such schedule, or it does not take so many ranks.
 
     Examples
     --------
     >>> schedule_for("auto", 6).name, schedule_for("bex", 4).name
     ('GEN', 'BEX')
     """
-    if is_auto(name):
-        return complete_exchange(ranks)
-    schedule = Schedule.of(name, ranks)
-    if in_place and schedule.forwards:
-        direct = ", ".join(each.lower() for each in NAMES if each not in FORWARDING)
-        raise ScheduleError(
-            f"schedule={name!r} forwards messages, and threads take from each other in place; these do: {direct}"
-        )
-    return schedule
+    return complete_exchange(ranks) if is_auto(name) else Schedule.of(name, ranks)
 
 
-def schedules_for(name: str, counts: Iterable[int], *, in_place: bool = False) -> list[Schedule]:
+def schedules_for(name: str, counts: Iterable[int]) -> list[Schedule]:
     """Return the schedule for each number of ranks that it takes, the most first.
 
     Raises
@@ -71,10 +61,10 @@ def schedules_for(name: str, counts: Iterable[int], *, in_place: bool = False) -
     found = []
     for count in (most, *fewer):
         with suppress(ScheduleError):
-            found.append(schedule_for(name, count, in_place=in_place))
+            found.append(schedule_for(name, count))
     if found and (found[0].ranks > 1 or most == 1):
         return found
-    return [schedule_for(name, most, in_place=in_place)]
+    return [schedule_for(name, most)]
 
 
 def worth_trying(schedule: Schedule) -> tuple[Schedule, ...]:
@@ -131,6 +121,17 @@ def load_of(schedule: Schedule) -> Load:
         held=max(at_once, 2),
         held_at_most=max(schedule.ranks - 1, at_once, 2),
     )
+
+
+def load_in_place(schedule: Schedule) -> Load:
+    """Count the same where ranks are threads: each takes in the step in which a message would bring it, and none carry.
+
+    >>> load = load_in_place(Schedule.of("rex", 8))
+    >>> load.messages, load.receives, load.carries, load.parts
+    (56, 24, 0, 56)
+    """
+    takes = schedule.ranks * (schedule.ranks - 1)
+    return replace(load_of(schedule), messages=takes, carries=0, parts=takes)
 
 
 def _rex(schedule: Schedule, messages: int, receives: int) -> Load:

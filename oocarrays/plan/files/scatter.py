@@ -47,7 +47,7 @@ UNDER_WAY = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What one rank has of one box of a file domain: one part of a message."""
+    """Block that one rank has of one box of a file domain: one part of a message."""
 
     axes: Axes
     """Its elements, along each axis of the array."""
@@ -95,17 +95,17 @@ class FilesPlan:
     # ------------------------------------------------------------------ who does what
 
     def domains(self, number: int) -> tuple[tuple[Section, ...], ...]:
-        """What each rank reads or writes of the global file in a round, for all: boxes of whole chunks."""
+        """Return the boxes of whole chunks that each rank reads or writes of the global file in a round, for all."""
         given = file_domains(self.whole.grid, [self.rounds[number].axes], range(self.ranks))
         return tuple(domain.boxes for domain in given)
 
     def part(self, rank: int) -> LocalPart:
-        """What a rank's file has of the array; its halo is written, and not read."""
+        """Return the part of the array that a rank's file has; its halo is written, and not read."""
         part = LocalPart.of(self.layout, rank, self.depth)
         return part if self.way == "scatter" else part.without_halo
 
     def block(self, rank: int, box: Section) -> Block | None:
-        """What a rank has of a box, if anything."""
+        """Return the block that a rank has of a box, if any."""
         axes, place = self.part(rank).of_box(box)
         return Block(axes=axes, place=place) if place.size else None
 
@@ -159,7 +159,7 @@ class FilesPlan:
 
     @cached_property
     def _taken(self) -> list[list[Taken]]:
-        """What each place of the process grid has, along each axis."""
+        """Return the elements of each place of the process grid, along each axis."""
         none = [0] * len(self.layout.grid)
         return [
             [self.part(self.layout.rank([*none[:axis], place, *none[axis + 1 :]])).seen[axis] for place in range(count)]
@@ -268,7 +268,7 @@ class FilesPlan:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """What moves; exact where nothing is coded and no chunk is missing."""
+        """Count what moves; exact where nothing is coded and no chunk is missing."""
         moved = math.prod(sum(map(len, along)) for along in self._taken) * self.whole.itemsize
         whole = self.whole.grid.count, self.whole.grid.count * self.whole.chunk_bytes
         touched, changed = ((sum(n), self._bytes_of(n)) for n in (self.touched, self.changed))
@@ -335,11 +335,11 @@ def plan_files(
     BudgetError
         Where not one chunk at a time fits; it names the least budget that would do.
     ScheduleError
-        Where there is no such schedule, it does not take so many ranks, or it forwards and ranks are threads.
+        Where there is no such schedule, or it does not take so many ranks.
     InputError
         Where there are more rounds than can be run.
     """
-    order = schedule_for(resources.order, layout.ranks, in_place=resources.workers is None)
+    order = schedule_for(resources.order, layout.ranks)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes)
     while True:
         rounds = partitions(whole.grid, max(room, 1))

@@ -86,7 +86,7 @@ class ShiftPlan:
     # ------------------------------------------------------------------ what is read
 
     def borders(self, rank: int) -> list[Section]:
-        """What a rank reads of its file: boxes that have nothing in common."""
+        """Return the boxes that a rank reads of its file, which have nothing in common."""
         return [_moved(box, self.halos.depth) for box in self.halos.borders(rank)]
 
     def section(self, rank: int, box: Section) -> SectionPlan:
@@ -104,7 +104,7 @@ class ShiftPlan:
     # ------------------------------------------------------------------ what is written
 
     def halo(self, rank: int) -> list[tuple[Section, Section]]:
-        """What a rank writes: boxes of what it sees, and the same in its file."""
+        """Return the boxes that a rank writes, of what it sees and in its file."""
         before = self.halos.inside(rank).lower
         start = tuple(d - b for d, b in zip(self.halos.depth, before, strict=True))
         return [(box, _moved(box, start)) for box in self.halos.halo(rank)]
@@ -156,7 +156,7 @@ class ShiftPlan:
 
     @cached_property
     def _writes(self) -> Traffic:
-        """What writing halos reads first, and writes."""
+        """Count what writing halos reads first, and writes."""
         total = Traffic()
         for rank in range(self.ranks):
             if self.way(rank) == "direct":
@@ -170,7 +170,7 @@ class ShiftPlan:
         return total
 
     def _replaced(self, rank: int) -> Traffic:
-        """What replacing the chunks, or shards, of a rank's halo reads and writes."""
+        """Count what replacing the chunks, or shards, of a rank's halo reads and writes."""
         stored, units, inner = self.written[rank], self.coverage(rank), self.inner(rank)
         ratio, coded = self.costs.stored_ratio(stored), inner.grid.chunk_size * self.itemsize if stored.coded else 0
         return Traffic(
@@ -184,12 +184,12 @@ class ShiftPlan:
 
     @cached_property
     def exchange(self) -> Exchange:
-        """What ranks send each other, in bytes."""
+        """Return the bytes that ranks send each other."""
         return Exchange.of(self.schedule, self.halos.sent() * self.itemsize)
 
     @cached_property
     def traffic(self) -> Traffic:
-        """What moves; exact where nothing is coded and no chunk is missing."""
+        """Count what moves; exact where nothing is coded and no chunk is missing."""
         requests, asked, decoded = self._reads
         sent = self.exchange.messages if self.processes else 0
         moved = sum(self.message_size(source, rank) for source, to in enumerate(self.takers) for rank in to)

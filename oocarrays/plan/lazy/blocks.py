@@ -156,7 +156,7 @@ class BlocksPlan:
 
     @property
     def traffic(self) -> Traffic:
-        """What moves, in all passes together; tasks are those beside the user's own."""
+        """Count what moves, in all passes together; tasks are those beside the user's own."""
         nbytes = self.stored.nbytes
         mine = Traffic(
             pieces=self.pieces,
@@ -234,7 +234,7 @@ class DatasetPlan:
 
     @property
     def traffic(self) -> Traffic:
-        """What moves, in all arrays together."""
+        """Count what moves, in all arrays together."""
         return reduce(add, (plan.traffic for _, plan in self.arrays), Traffic(tasks=2))
 
     @property

@@ -33,7 +33,7 @@ class Grouping:
 
 
 def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:
-    """What some groups of blocks touch along an axis.
+    """Count what some groups of blocks touch along an axis.
 
     >>> grouping(range(12), (2, 4, 4, 2), 4, ((0, 2), (2, 4)))
     Grouping(groups=((0, 2), (2, 4)), longest=6, line=Line(elements=12, runs=4, wholes=2, longest=1), visits=4)

@@ -24,7 +24,8 @@ from typing import Literal
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.alternative import TAKEN, CountedAlternative
+from oocarrays.plan.cost import Costs, Traffic, speed
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.grouping import Grouping, grouping, groupings, singly
 from oocarrays.plan.resources import Resources
@@ -40,22 +41,6 @@ ALIKE = 1.05
 """Predicted seconds that differ by less do not decide: of such ways one without scratch, that holds least, is taken."""
 MOST_TILE_BYTES = 16 * 2**20
 """Bytes that a group reads at one time, where a chunk has no more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Considered:
-    """A method that was looked at."""
-
-    method: Method
-    """Its name."""
-    seconds: float
-    """Predicted."""
-    task_bytes: int
-    """Bytes that a task holds at most."""
-    read_bytes: int
-    """Stored bytes that are read; an estimate where chunks are coded."""
-    reason: str
-    """Why it was not taken, or ``"taken"``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +69,7 @@ class LazyReadsPlan:
     """Stored bytes that are read when every block is computed; an estimate where chunks are coded."""
     seconds: float
     """Predicted, of computing every block."""
-    considered: tuple[Considered, ...]
+    considered: tuple[CountedAlternative, ...]
     """Every method that was looked at."""
 
     @property
@@ -218,7 +203,7 @@ class _Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """What is read, as which blocks, in how much memory a task."""
+    """Problem of reading an array as blocks, in the memory of a task."""
 
     stored: Stored
     axes: tuple[range, ...]
@@ -364,13 +349,14 @@ def _one_a_method(ways: Sequence[_Way], share: int) -> Iterator[_Way]:
             yield min(mine, key=lambda way: (way.task_bytes > share, way.seconds))
 
 
-def _considered(way: _Way, best: _Way, share: int) -> Considered:
+def _considered(way: _Way, best: _Way, share: int) -> CountedAlternative:
     if way.method == best.method:
-        way, reason = best, "taken"
+        way, reason = best, TAKEN
     elif way.task_bytes > share:
         reason = f"does not fit a task's share of {share} bytes"
     else:
         reason = "slower" if way.seconds > best.seconds else "no faster, and takes more room"
-    return Considered(
-        method=way.method, seconds=way.seconds, task_bytes=way.task_bytes, read_bytes=way.read_bytes, reason=reason
+    traffic = Traffic(read_requests=way.requests, read_bytes=way.read_bytes)
+    return CountedAlternative(
+        name=way.method, seconds=way.seconds, peak_bytes=way.task_bytes, reason=reason, traffic=traffic
     )

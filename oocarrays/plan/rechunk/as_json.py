@@ -3,14 +3,15 @@
     RechunkPlan(passes=(Pass(…), …), …)   ◄──►   {"passes": [{…}, …], …}
 
 No field is named here, so that a plan may gain some; one that says in its metadata that it was gained may be missing in
-a journal of before. Else reading is strict: a field too many or too few, or a value that its field does not take, is an
-error that names the place. JSON has no infinities; they are written as text.
+a journal of before, and one may say there under which name it is written. Else reading is strict: a field too many or
+too few, or a value that its field does not take, is an error that names the place. JSON has no infinities; they are
+written as text.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -66,7 +67,7 @@ def from_json(data: Any) -> RechunkPlan:
 
 def _written(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _written(getattr(value, field.name)) for field in fields(value)}
+        return {_key(field): _written(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
         return [_written(item) for item in value]
     if isinstance(value, float):
@@ -108,13 +109,20 @@ def _shown(data: Any) -> str:
 def _read_fields(kind: Any, data: Any, where: str) -> Any:
     _expect(type(data) is dict, f"the fields of a {kind.__name__}", data, where)
     hints = get_type_hints(kind)
-    wanted = {field.name for field in fields(kind)}
-    gained = {field.name for field in fields(kind) if field.metadata.get("gained")}
-    if missing := sorted(wanted - gained - data.keys()):
+    known = {_key(field): field for field in fields(kind)}
+    gained = {key for key, field in known.items() if field.metadata.get("gained")}
+    if missing := sorted(known.keys() - gained - data.keys()):
         raise JournalError(f"{where} lacks {', '.join(missing)}")
-    if unknown := sorted(map(str, data.keys() - wanted)):
+    if unknown := sorted(map(str, data.keys() - known.keys())):
         raise JournalError(f"{where} has {', '.join(unknown)}, which no {kind.__name__} has")
-    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in wanted & data.keys()})
+    names = {key: known[key].name for key in data}
+    return kind(**{name: _read(hints[name], data[key], f"{where}.{key}") for key, name in names.items()})
+
+
+def _key(field: Field[Any]) -> str:
+    """Return the name of a field in JSON, which it keeps where it gets another in code."""
+    key: str = field.metadata.get("json", field.name)
+    return key
 
 
 def _read_tuple(hints: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations, product
@@ -24,7 +24,7 @@ from oocarrays.mapping.overlap import (
     touched_by_region,
 )
 from oocarrays.plan.cost import Costs, Pipeline, Traffic, Waits, pass_seconds
-from oocarrays.plan.exchange.ordering import load_of
+from oocarrays.plan.exchange.ordering import load_in_place, load_of
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import Access, Method, Pass, unit_chunks
 from oocarrays.plan.resources import Resources
@@ -124,24 +124,29 @@ class Infeasible(Exception):
         super().__init__(f"needs {least} bytes")
 
 
-def best_pass(problem: Problem, method: Method) -> Pass:
-    """The cheapest pass of a method that fits.
+def counted_passes(problem: Problem, method: Method) -> Iterator[Pass]:
+    """Every pass of a method in which ranks build whole target chunks, counted."""
+    return (_count(problem, shape) for shape in _shapes(problem, method))
+
+
+def best_pass(problem: Problem, counted: Iterable[Pass]) -> Pass:
+    """The cheapest pass that fits, of those that were counted.
 
     Raises
     ------
     Infeasible
-        Where even one target chunk a rank is too much.
+        Where even one chunk a rank is too much.
     """
-    passes = [_count(problem, shape) for shape in _shapes(problem, method)]
+    passes = list(counted)
     fitting = [p for p in passes if p.peak_bytes <= problem.resources.budget]
     if not fitting:
         raise Infeasible(min(p.peak_bytes for p in passes))
     return min(fitting, key=lambda p: (p.traffic.tasks > MAX_TASKS, p.seconds, p.peak_bytes))
 
 
-def fits(problem: Problem, method: Method) -> bool:
-    """Whether any pass of a method fits: the first one that does ends the search."""
-    return any(_count(problem, shape).peak_bytes <= problem.resources.budget for shape in _shapes(problem, method))
+def fits(problem: Problem, counted: Iterable[Pass]) -> bool:
+    """Whether any pass fits: the first one that does ends the search."""
+    return any(each.peak_bytes <= problem.resources.budget for each in counted)
 
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
@@ -426,7 +431,8 @@ def _exchanges(problem: Problem, shape: _Shape, touched: Counter[int]) -> int:
 
 def _traffic(problem: Problem, shape: _Shape, lie: _Lie, units: int, batch: int, exchanges: int) -> Traffic:
     source, target, ranks = problem.source, problem.target, problem.ranks
-    load, rounds = load_of(problem.schedule), exchanges // ranks
+    load = (load_of if problem.on_workers else load_in_place)(problem.schedule)
+    rounds = exchanges // ranks
     visits = lie.visits
     whole = visits * source.chunk_bytes
     read_bytes = {

@@ -9,11 +9,15 @@
     kept          rank 0   read all ─┐ step 1 ┌► ░ ► write      the first partition as above; messages of the others
                   rank 1   read all ─┘        └► scratch ─► ▒ ► write      wait in scratch, each rank's in their order
 
+    assembled     rank 0   read box 0 ──► a piece to its place in every unfinished chunk ──► read box 2 …
+                  rank 1   read box 1 ──► a piece to its place in every unfinished chunk ──► read box 3 …
+
 In the second, a rank reads chunks as they are stored (conforming), whoever wants them, a slab of them a round; the
 exchange then gives every rank what its own target chunks need. The third does so for chunks that are dear to read
 twice: it reads them once, for all partitions. Between threads a slab is taken from in place; between processes what is
-read is packed at once, a message for every rank (`messages`). del Rosario, Bordawekar, Choudhary 1993, section 4.1;
-Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
+read is packed at once, a message for every rank (`messages`). In the last, units are boxes of source chunks: what is
+read lies in memory no longer than until it is written where it belongs. del Rosario, Bordawekar, Choudhary 1993,
+section 4.1; Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
 """
 
 from __future__ import annotations
@@ -24,13 +28,16 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
-from oocarrays.mapping.grid import Stored, boxes, ceil_div, unravel
+from oocarrays.mapping.grid import ChunkGrid, Stored, boxes, ceil_div, unravel
 from oocarrays.mapping.layouts.distribution import GenBlock
+from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 
-Method = Literal["independent", "two-phase", "kept"]
+Method = Literal["independent", "two-phase", "kept", "assembled"]
+ALONE: tuple[Method, ...] = ("independent", "assembled")
+"""Each rank works for itself."""
 Access = Literal["mapped", "ranges", "sieved", "chunks"]
 Part = tuple[tuple[int, ...], Section]
 """A chunk index, and the part of that chunk that is meant, as elements of the array."""
@@ -48,14 +55,15 @@ class Pass:
     """What is written."""
     method: Method
     """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
-    ``"kept"``: the same for all partitions at once; messages for all but the first wait in scratch."""
+    ``"kept"``: the same for all partitions at once; messages for all but the first wait in scratch. ``"assembled"``:
+    each rank writes what it has read of some source chunks to its place in all target chunks."""
     access: Access
     """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of
     each chunk, from the first element that is wanted to the last. ``"chunks"``: whole chunks."""
     ranks: int
     """Logical processors."""
     region: tuple[int, ...]
-    """Target chunks in each axis that one rank holds at a time, at most."""
+    """Target chunks in each axis that one rank holds at a time, at most; source chunks (assembled)."""
     split: int
     """The axis along which a partition's target chunks are shared out (two-phase)."""
     slab: int
@@ -65,9 +73,10 @@ class Pass:
     depth: int
     """Partitions of which a rank may hold its region at one time (two-phase)."""
     tile: tuple[int, ...]
-    """Elements in each axis of one tile: what is read before it is copied (ranges)."""
+    """Elements in each axis of one tile: what is read before it is copied (ranges), or laid out before it is written
+    (assembled)."""
     batch: int
-    """Regions that one task works through (independent)."""
+    """Regions that one task works through (independent, assembled)."""
     packed: bool
     """Whether what is read is packed at once, a message for every rank: between worker processes (two-phase)."""
     synchronous: bool
@@ -105,15 +114,30 @@ class Pass:
         return self.method == "kept"
 
     @property
+    def assembled(self) -> bool:
+        """Whether target chunks are assembled where they are stored."""
+        return self.method == "assembled"
+
+    @property
+    def alone(self) -> bool:
+        """Whether each rank works for itself, and nothing is exchanged."""
+        return self.method in ALONE
+
+    @property
+    def cut(self) -> ChunkGrid:
+        """The chunks of which units are made: those of the target, or of the source (assembled)."""
+        return self.source.grid if self.assembled else self.target.grid
+
+    @property
     def unit(self) -> tuple[int, ...]:
-        """Target chunks in each axis of one unit: a region, or a partition of ``ranks`` regions side by side."""
+        """Chunks in each axis of one unit: a region, or a partition of ``ranks`` regions side by side."""
         chunks = unit_chunks(self.method, self.region, self.split, self.ranks)
-        return tuple(map(min, chunks, self.target.grid.counts))
+        return tuple(map(min, chunks, self.cut.counts))
 
     @property
     def unit_counts(self) -> tuple[int, ...]:
         """Units along each axis."""
-        return tuple(map(ceil_div, self.target.grid.counts, self.unit))
+        return tuple(map(ceil_div, self.cut.counts, self.unit))
 
     @property
     def units(self) -> int:
@@ -126,10 +150,10 @@ class Pass:
         return self.exchange or complete_exchange(self.ranks)
 
     def chunk_box(self, unit: int) -> ChunkBox:
-        """The target chunks of a unit."""
+        """The target chunks of a unit; source chunks (assembled)."""
         index = unravel(unit, self.unit_counts)
         first = tuple(i * n for i, n in zip(index, self.unit, strict=True))
-        last = tuple(min(f + n, c) for f, n, c in zip(first, self.unit, self.target.grid.counts, strict=True))
+        last = tuple(min(f + n, c) for f, n, c in zip(first, self.unit, self.cut.counts, strict=True))
         return first, last
 
     def share(self, unit: int, rank: int) -> ChunkBox | None:
@@ -144,8 +168,46 @@ class Pass:
         return _replace(first, self.split, start + part.start), _replace(last, self.split, start + part.stop)
 
     def section(self, box: ChunkBox) -> Section:
-        """The elements in a box of target chunks."""
-        return self.target.grid.block(*box)
+        """The elements in a box of target chunks; of source chunks (assembled)."""
+        return self.cut.block(*box)
+
+    def places(self, unit: int) -> list[Part]:
+        """The target chunks in which a unit has elements, and which of each: as they lie in it, with what is beyond
+        the array's edge (assembled)."""
+        return [
+            (tuple(a[0] for a in each), Section(tuple(a[1] for a in each), tuple(a[2] for a in each)))
+            for each in product(*self.places_along(unit))
+        ]
+
+    def places_along(self, unit: int) -> list[list[tuple[int, int, int]]]:
+        """The same along each axis: a chunk's place, the first element in it, and one past the last."""
+        here, grid = self.section(self.chunk_box(unit)), self.target.grid
+        return [
+            [(i, max(l - i * c, 0), c if u == n else min(u - i * c, c)) for i in range(l // c, ceil_div(u, c))]
+            for l, u, n, c in zip(here.lower, here.upper, grid.shape, grid.chunks, strict=True)
+        ]
+
+    @property
+    def writers(self) -> tuple[tuple[int, ...], ...]:
+        """For each axis how many units have elements in the target chunks at each place along it (assembled)."""
+        return tuple(
+            tuple(ceil_div(min((i + 1) * c, n), b * s) - i * c // (b * s) for i in range(ceil_div(n, c)))
+            for n, c, b, s in zip(
+                self.target.grid.shape, self.target.grid.chunks, self.unit, self.source.grid.chunks, strict=True
+            )
+        )
+
+    @property
+    def writes(self) -> int:
+        """Target chunks that are written to, once for each unit that does."""
+        if not self.assembled:
+            return self.target.grid.count
+        return math.prod(
+            axis_overlap(n, c, b * s, 1).pieces
+            for n, c, b, s in zip(
+                self.target.grid.shape, self.target.grid.chunks, self.unit, self.source.grid.chunks, strict=True
+            )
+        )
 
     def rounds(self, unit: int) -> int:
         """Rounds in which the source chunks of a partition are read; of all partitions at once where it is kept."""
@@ -215,7 +277,7 @@ class Pass:
     def parts(self, number: int) -> Iterator[tuple[int, int, int]]:
         """What is recorded when it is done, in pass ``number``: the pass, a batch or partition, and a rank."""
         for rank in range(self.ranks):
-            if self.method == "independent":
+            if self.alone:
                 yield from ((number, batch, rank) for batch in self.batches(rank))
             else:
                 yield from ((number, unit, rank) for unit in range(self.units) if self.share(unit, rank))
@@ -228,13 +290,23 @@ class Pass:
         """The regions of a batch."""
         return range(rank, self.units, self.ranks)[batch * self.batch : (batch + 1) * self.batch]
 
+    def sections(self, first: int, rank: int) -> Iterator[Section]:
+        """The elements of a part: of a batch or partition, and a rank."""
+        if self.assembled:
+            yield from (self.section(self.chunk_box(unit)) for unit in self.batch_units(first, rank))
+        else:
+            yield from map(self.target.grid.section, self.written(first, rank))
+
     def written(self, first: int, rank: int) -> Iterator[tuple[int, ...]]:
-        """The target chunks of a part: of a batch or partition, and a rank."""
+        """The target chunks of a part; those of each of its units (assembled)."""
         for box in self.boxes(first, rank):
             yield from product(*map(range, *box))
 
     def boxes(self, first: int, rank: int) -> list[ChunkBox]:
         """The same as boxes."""
+        if self.assembled:
+            touched = [self.target.grid.touched(section) for section in self.sections(first, rank)]
+            return [(tuple(axis.start for axis in box), tuple(axis.stop for axis in box)) for box in touched]
         if self.method == "independent":
             return [self.chunk_box(unit) for unit in self.batch_units(first, rank)]
         share = self.share(first, rank)
@@ -256,7 +328,7 @@ def unit_chunks(method: Method, region: tuple[int, ...], split: int, ranks: int)
     >>> unit_chunks("two-phase", (2, 3), 1, 4)
     (2, 12)
     """
-    if method == "independent" or not region:
+    if method in ALONE or not region:
         return region
     return _replace(region, split, region[split] * ranks)
 

@@ -2,6 +2,8 @@
 
     independent, two-phase    source ─────────────────────────► target
     kept                      source ──► target, messages ───► target
+    assembled                 source ──► target, piece by piece; where that is not stored plain on this machine
+                              source ──► scratch, piece by piece ──► target, chunk by chunk
     staged                    source ──► scratch ──► … ───────► target
 
 A staged plan is a sequence of passes of the same kind. Its scratch arrays are plain Zarr arrays whose chunks lie
@@ -16,16 +18,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from operator import add
 from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan import shown
+from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import schedules_for, worth_trying
 from oocarrays.plan.exchange.schedule import is_auto
+from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
 from oocarrays.plan.rechunk.candidates import (
     BASE_BYTES,
     MAX_TASKS,
@@ -34,13 +38,14 @@ from oocarrays.plan.rechunk.candidates import (
     Infeasible,
     Problem,
     best_pass,
+    counted_passes,
     fits,
 )
 from oocarrays.plan.rechunk.passes import Method, Pass
 from oocarrays.plan.resources import Resources
 
-Strategy = Literal["independent", "two-phase", "kept", "staged"]
-METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "staged")
+Strategy = Literal["independent", "two-phase", "kept", "assembled", "staged"]
+METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "assembled", "staged")
 STAGES = range(2, 5)
 """Passes of a staged plan."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
@@ -51,22 +56,6 @@ ALIKE = 1.05
 """Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
 LEAST_SCRATCH_CHUNK = MIB
 """Bytes: scratch is made of few files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Considered:
-    """A strategy that was looked at."""
-
-    strategy: str
-    """Its name, with the number of passes where they are several."""
-    ranks: int
-    """Logical processors."""
-    seconds: float | None
-    """Predicted, or None where it does not fit."""
-    peak_bytes: int
-    """Bytes that it holds; where it does not fit, the least that it would need."""
-    reason: str
-    """Why it was not taken, or ``"taken"``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +74,7 @@ class RechunkPlan:
     """One of `METHODS`."""
     passes: tuple[Pass, ...]
     """In the order in which they run; none where the array is empty."""
-    considered: tuple[Considered, ...]
+    considered: tuple[Alternative, ...]
     """Every strategy that was looked at."""
 
     @property
@@ -219,11 +208,13 @@ def plan_rechunk(
     >>> plan.strategy, plan.peak_bytes <= 2**26, plan.write_requests
     ('independent', True, 64)
     """
-    _check(method, resources, remote_scratch)
+    _check(method, target, resources, remote_scratch)
     on_threads = resources.workers is None
     may_keep = on_threads and not remote_scratch
-    strategies = [name for name in METHODS if method in ("auto", name) and (name != "kept" or may_keep)]
-    schedules = schedules_for(resources.order, _rank_counts(source, target, resources), in_place=on_threads)
+    may_assemble = can_assemble(target) or not remote_scratch
+    possible = {"kept": may_keep, "assembled": may_assemble}
+    strategies = [name for name in METHODS if method in ("auto", name) and possible.get(name, True)]
+    schedules = schedules_for(resources.order, _rank_counts(source, target, resources))
     if source.nbytes == 0:
         return nothing_to_move(source, target, resources, strategies[0])
     problems = [
@@ -278,13 +269,15 @@ def _rank_counts(source: Stored, target: Stored, resources: Resources) -> set[in
     return {cores, 1} if local else {2 * cores, cores, 1}
 
 
-def _check(method: str, resources: Resources, remote_scratch: bool) -> None:
+def _check(method: str, target: Stored, resources: Resources, remote_scratch: bool) -> None:
     if not isinstance(method, str) or method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
     if method == "kept" and resources.workers is not None:
         raise UnsupportedError("method='kept' works on threads of one process: ask for scheduler='threads'")
     if method == "kept" and remote_scratch:
         raise UnsupportedError("method='kept' appends to files in scratch: give a local folder as scratch=")
+    if method == "assembled" and remote_scratch and not can_assemble(target):
+        raise UnsupportedError("method='assembled' writes to files in their midst: give a local folder as scratch=")
     ranks = resources.ranks
     if ranks is not None and not (isinstance(ranks, int) and ranks >= 1):
         raise InputError(f"ranks={ranks!r} must be at least 1")
@@ -313,7 +306,7 @@ class _Way:
     @property
     def name(self) -> str:
         """The strategy, with the number of passes where they are several."""
-        return self.strategy if self.stages == 1 else f"staged, {self.stages} passes"
+        return self.strategy if self.stages == 1 else f"{self.strategy}, {self.stages} passes"
 
     @property
     def reads_once(self) -> bool:
@@ -353,10 +346,19 @@ def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: i
 
 
 def _fits_so(problem: Problem, strategy: Strategy) -> bool:
+    if strategy == "assembled":
+        return all(fits(leg, _counted(leg, name)) for leg, name in _assembling(problem))
     if strategy != "staged":
-        return any(fits(each, strategy) for each in _ordered(problem, strategy))
+        return any(fits(each, _counted(each, strategy)) for each in _ordered(problem, strategy))
     paths = (path for stages in STAGES for path in set(_scratch_paths(problem, stages)))
-    return any(all(any(fits(leg, name) for name in ONE_PASS) for leg in _legs(problem, path)) for path in paths)
+    return any(
+        all(any(fits(leg, _counted(leg, name)) for name in ONE_PASS) for leg in _legs(problem, path)) for path in paths
+    )
+
+
+def _counted(problem: Problem, method: Method) -> Iterator[Pass]:
+    """Every pass of a method that is worth a look, counted."""
+    return assembled_passes(problem) if method == "assembled" else counted_passes(problem, method)
 
 
 def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
@@ -367,6 +369,9 @@ def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
 
 def _ways(problem: Problem, strategy: Strategy, found: Sequence[_Way]) -> Iterator[_Way]:
     """The best plan of a strategy for each number of passes, until one reads everything once."""
+    if strategy == "assembled":
+        yield _assembled(problem)
+        return
     if strategy != "staged":
         ways = [_single(each, (strategy,)) for each in _ordered(problem, strategy)]
         fitting = [way for way in ways if way.passes]
@@ -386,11 +391,27 @@ def _single(problem: Problem, methods: Sequence[Method]) -> _Way:
     least, passes = [], []
     for method in methods:
         try:
-            passes.append(best_pass(problem, method))
+            passes.append(best_pass(problem, _counted(problem, method)))
         except Infeasible as no:
             least.append(no.least)
     best = sorted(passes, key=lambda p: p.seconds)[:1]
     return _Way(strategy=methods[0], ranks=problem.ranks, stages=1, passes=tuple(best), least=min(least, default=0))
+
+
+def _assembled(problem: Problem) -> _Way:
+    """The cheapest way to assemble the target, or the least bytes where there is none."""
+    legs = [_single(leg, (name,)) for leg, name in _assembling(problem)]
+    least = max((leg.least for leg in legs if not leg.passes), default=0)
+    passes = () if least else tuple(chain.from_iterable(leg.passes for leg in legs))
+    return _Way(strategy="assembled", ranks=problem.ranks, stages=len(legs), passes=passes, least=least)
+
+
+def _assembling(problem: Problem) -> list[tuple[Problem, Method]]:
+    """The passes by which a target is assembled: at once, or in scratch, of which each chunk is then made one of it."""
+    if can_assemble(problem.target):
+        return [(problem, "assembled")]
+    between = _scratch_array(problem, problem.target.grid)
+    return [(replace(problem, target=between), "assembled"), (replace(problem, source=between), "independent")]
 
 
 def _staged(problem: Problem, stages: int) -> _Way:
@@ -514,25 +535,24 @@ def _best(fitting: Sequence[_Way]) -> _Way:
     return min((way for way in fitting if seconds[way] <= ALIKE * least), key=lambda way: way.peak_bytes)
 
 
-def _left_out(found: Sequence[_Way], strategies: Sequence[Strategy]) -> Iterator[Considered]:
+def _left_out(found: Sequence[_Way], strategies: Sequence[Strategy]) -> Iterator[Alternative]:
     """Staged plans where none was made."""
     if "staged" in strategies and not any(way.strategy == "staged" for way in found):
         best = min((way for way in found if way.passes), key=lambda way: way.seconds)
         reason = "not counted: what it must move at least takes longer than the one taken"
-        yield Considered(strategy="staged", ranks=best.ranks, seconds=None, peak_bytes=0, reason=reason)
+        yield Alternative(name="staged", ranks=best.ranks, seconds=None, peak_bytes=0, reason=reason)
 
 
-def _considered(way: _Way, best: _Way, budget: int) -> Considered:
+def _considered(way: _Way, best: _Way, budget: int) -> Alternative:
     if not way.passes:
-        reason = f"needs {way.least / MIB:.1f} MiB, the budget is {budget / MIB:.1f} MiB"
-        return Considered(strategy=way.name, ranks=way.ranks, seconds=None, peak_bytes=way.least, reason=reason)
-    slower = f"{way.seconds / max(best.seconds, 1e-9):.2f} times the predicted seconds of the one taken"
-    if way is not best and way.seconds < best.seconds:
-        slower += ", too little for another pass" if way.stages > best.stages else ", too little for its memory"
-    return Considered(
-        strategy=way.name,
-        ranks=way.ranks,
-        seconds=way.seconds,
-        peak_bytes=way.peak_bytes,
-        reason="taken" if way is best else slower,
-    )
+        seconds, reason = None, too_large(way.least, budget)
+    else:
+        seconds, reason = way.seconds, TAKEN if way is best else _slower(way, best)
+    return Alternative(name=way.name, ranks=way.ranks, seconds=seconds, peak_bytes=way.peak_bytes, reason=reason)
+
+
+def _slower(way: _Way, best: _Way) -> str:
+    if way.seconds >= best.seconds:
+        return slower(way.seconds, best.seconds)
+    little = "for another pass" if way.stages > best.stages else "for its memory"
+    return f"{slower(way.seconds, best.seconds)}, too little {little}"

@@ -8,7 +8,7 @@
     └──────────┘    └───┴───┴───┴┄┄
 
 An array that is read in two phases shows who reads its chunks; where ranks read for themselves, whose regions cross
-them.
+them. Where chunks are assembled both show who reads what, and puts it there.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _axes(plan: RechunkPlan) -> tuple[int, ...]:
 
 def _shared(step: Pass) -> int | None:
     """The axis along which neighbours are of different ranks."""
-    if step.method != "independent":
+    if not step.alone:
         return step.split
     return max((a for a, n in enumerate(step.unit_counts) if n > 1), default=None)
 
@@ -110,11 +110,9 @@ def _shared(step: Pass) -> int | None:
 def _panels(plan: RechunkPlan, axes: tuple[int, ...]) -> Iterator[Panel]:
     """The source as the first pass has it, and what each pass writes."""
     for number, step in enumerate(plan.passes):
-        window = tuple(
-            min(step.target.grid.shape[a], MOST_UNITS * step.unit[a] * step.target.grid.chunks[a]) for a in axes
-        )
+        window = tuple(min(step.cut.shape[a], MOST_UNITS * step.unit[a] * step.cut.chunks[a]) for a in axes)
         written = tuple(islice(_written(step, axes, window), MOST_BOXES))
-        if number == 0 and step.method == "independent":
+        if number == 0 and step.alone:
             yield _panel("source", step.source.grid, axes, written)
         elif number == 0:
             read = tuple(islice(_read(step, axes, window), MOST_READS))
@@ -135,7 +133,7 @@ def _units(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterat
     counts = step.unit_counts
     lengths = [1] * len(counts)
     for a, most in zip(axes, window, strict=True):
-        lengths[a] = min(counts[a], ceil_div(most, step.unit[a] * step.target.grid.chunks[a]))
+        lengths[a] = min(counts[a], ceil_div(most, step.unit[a] * step.cut.chunks[a]))
     for index in product(*map(range, lengths)):
         number = 0
         for i, n in zip(index, counts, strict=True):
@@ -146,8 +144,8 @@ def _units(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterat
 def _written(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterator[Box]:
     """The regions, or the ranks' shares of the partitions."""
     for unit in _units(step, axes, window):
-        if step.method == "independent":
-            yield _box(step.target.grid, step.chunk_box(unit), axes, unit % step.ranks, unit // step.ranks + 1)
+        if step.alone:
+            yield _box(step.cut, step.chunk_box(unit), axes, unit % step.ranks, unit // step.ranks + 1)
             continue
         for rank in range(step.ranks):
             share = step.share(unit, rank)

@@ -353,7 +353,7 @@ class Kind:
                 yield from self._alike((*inside[:long], piece, *inside[long + 1 :]), times * many)
 
     def _undivided(self, inside: Axes) -> Part | None:
-        """What is taken of a chunk as one part, where a buffer holds it, or where it cannot be divided."""
+        """Return a chunk's share as one part, where a buffer holds it, or where it cannot be divided."""
         return self._fitting(inside) if any(len(taken) > 1 for taken in inside) else self._part(inside)
 
     def _cut(self, inside: Axes) -> tuple[int, int]:
@@ -387,7 +387,7 @@ class Kind:
         return Sieve.count(inside, self.plan.stored.grid.chunks, self.plan.stored.itemsize, self.plan.gap)
 
     def _fitting(self, inside: Axes) -> Part | None:
-        """What is taken of a chunk as one part; None where a buffer does not hold it."""
+        """Return a chunk's share as one part; None where a buffer does not hold it."""
         plan, stored = self.plan, self.plan.stored
         sieve = Sieve.within(inside, stored.grid.chunks, stored.itemsize, plan.gap, plan.most_ranges)
         part = None if sieve is None else self._placed(sieve, inside, (0,) * len(inside))

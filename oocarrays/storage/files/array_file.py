@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -265,11 +265,12 @@ def is_finished(store: StoreLike) -> bool:
         return False
 
 
-def remove_partials(store: StoreLike) -> None:
-    """Remove what writes that were cut short left below a local array."""
+def remove_partials(store: StoreLike, marks: Collection[str] = ()) -> None:
+    """Remove what writes that were cut short left below a local array, but for names with one of some ``marks``."""
     folder = local_folder(store)
     for path in Path(folder).rglob("*.partial") if folder else ():
-        path.unlink(missing_ok=True)
+        if path.name.split(".")[-2] not in marks:
+            path.unlink(missing_ok=True)
 
 
 def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:

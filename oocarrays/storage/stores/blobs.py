@@ -288,7 +288,7 @@ class LocalBlobs:
 
     def _make_folder(self, folder: str) -> None:
         if folder not in self._folders:
-            _make_below(self.root, folder)
+            make_below(self.root, folder)
             self._folders.add(folder)
 
     def _write(self, path: str, data: memoryview) -> None:
@@ -332,7 +332,7 @@ class LocalBlobs:
         return os.open(path, flags, 0o666), False
 
 
-def _make_below(root: str, folder: str) -> None:
+def make_below(root: str, folder: str) -> None:
     """Make a folder and those above it, but not the one that all are in: where that has gone, it was taken away."""
     if folder == root:
         return
@@ -343,7 +343,7 @@ def _make_below(root: str, folder: str) -> None:
     except FileNotFoundError:
         if os.path.dirname(folder) == root:
             raise
-        _make_below(root, os.path.dirname(folder))
+        make_below(root, os.path.dirname(folder))
         with suppress(FileExistsError):
             os.mkdir(folder)
 

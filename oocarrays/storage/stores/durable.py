@@ -385,6 +385,12 @@ def _up_to(path: str, place: str) -> Iterator[str]:
         yield path
 
 
+def before_naming(path: str) -> None:
+    """Put a file on its device that gets another name now, where a run syncs files one by one, by their names."""
+    if _SYNCERS and not is_synced_whole(os.path.dirname(path)):
+        sync_path(path)
+
+
 _SYNCERS: set[weakref.ref[Syncer]] = set()
 """Of the runs in this process that sync: a plain set, for every chunk that is written looks at it."""
 

@@ -1,0 +1,114 @@
+"""Target chunks that are assembled where they are stored: each rank reads boxes of source chunks, for itself.
+
+    start ─┬─► assemble ─► assemble ──┬─► name ─► …      a chain of batches a rank, as of those that build regions
+           └─► assemble ─► assemble ──┘
+
+What a batch has placed is on the device before it is recorded. Who goes on with a run knows from the journal in which
+chunks something was placed, and which pieces hold nothing but the fill value and were left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from oocarrays.graphs.rechunk.assembly import Told
+from oocarrays.graphs.rechunk.run import RechunkState
+from oocarrays.graphs.run.buffers import Holding
+from oocarrays.mapping.overlap import tile_shape
+from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.assembled import stage_of
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.storage.chunks.access import cut, scatter
+from oocarrays.storage.chunks.assembling import Take
+from oocarrays.storage.journal.receipts import Receipts
+from oocarrays.storage.stores.pages import allocate
+
+
+def go_on(run: RechunkState, number: int) -> None:
+    """Take up what parts of a pass have done that this run, or the process before, has begun."""
+    assembly = run.assembly(number)
+    assembly.learn(_told(run, number))
+    assembly.reopen()
+
+
+def _told(run: RechunkState, number: int) -> Told:
+    """What is recorded of the parts of a pass that are not done again."""
+    stored = run.journal.stored()
+    mine = {part for part in (run.done if run.processes is None else run.done.union(stored)) if part[0] == number}
+    return {part: (stored.get(part) or {}).get("", {}) for part in mine}
+
+
+def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: Holding | None) -> Holding | None:
+    """Read some boxes, one after the other, and place what is in them."""
+    step, part = run.plan.passes[number], (number, batch, rank)
+    if run.is_done(part):
+        return holding
+    if holding is None or holding.empty:
+        holding = _holding(step)
+    assembly, units, receipts = run.assembly(number), step.batch_units(batch, rank), Receipts()
+    sums: Counter[tuple[int, ...]] = Counter()
+    for unit in units:
+        with run.meter.phase("read"):
+            take = _read(run, number, unit, holding.region)
+            if unit + step.ranks < step.units:
+                following = step.section(step.chunk_box(unit + step.ranks))
+                run.opened(number).reader.announce(step.source.grid.indices(following))
+        with run.meter.phase("write"):
+            sums.update(assembly.place(unit, rank, holding.chunk, take))
+    with run.meter.phase("write"):
+        assembly.end(units, holding.chunk, sums, receipts)
+    run.record_chunks(part, receipts)
+    return holding
+
+
+def _holding(step: Pass) -> Holding:
+    """Memory for a box, and for what is laid out of a piece."""
+    box = int(np.prod(step.unit, dtype=int)) * step.source.chunk_bytes
+    return Holding(allocate(box), _stage(step))
+
+
+def _stage(step: Pass) -> np.ndarray:
+    return allocate(stage_of(step))
+
+
+def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
+    """Read a box; returned is what takes elements of it."""
+    step, reader = run.plan.passes[number], run.opened(number).reader
+    grid, size = step.source.grid, step.source.chunk_bytes
+    outs = (run.chunk_view(number, box[at : at + size]) for at in range(0, len(box), size))
+    chunks = dict(reader.whole(grid.indices(step.section(step.chunk_box(unit))), outs))
+
+    def take(section: Section, out: np.ndarray) -> None:
+        if run.failure:
+            raise run.failure
+        short = out.ndim and out.shape[-1] * out.itemsize < LINE_BYTES
+        for index in grid.indices(section):
+            there = grid.section(index)
+            part = section.intersection(there)
+            assert part is not None, "a touched chunk shares an element with the section"
+            data = chunks[index]
+            tile = tile_shape(part.shape, out.itemsize, TURNED_BYTES) if short and data is not None else part.shape
+            for some in cut(part, tile):
+                taken = run.fill(None) if data is None else data[some.relative_to(there.lower).slices]
+                scatter(out, section.lower, some, taken)
+
+    return take
+
+
+def name(run: RechunkState, number: int, rank: int = 0) -> None:
+    """Give the chunks their names that have none yet, at the end of a pass."""
+    step, assembly = run.plan.passes[number], run.assembly(number)
+    if run.processes is not None:
+        assembly.learn(_told(run, number))
+    with run.meter.phase("write"):
+        assembly.name_all(_stage(step))
+
+
+LINE_BYTES = 64
+"""Of a core's cache: where runs are shorter in the target, ..."""
+TURNED_BYTES = 2**15
+"""... so much is taken at a time: it stays in that cache while it is gone through for each of them."""
+VERBS = {"assemble": assemble, "name": name}
+"""What tasks do."""

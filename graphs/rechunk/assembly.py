@@ -1,0 +1,170 @@
+"""The chunks of a target that ranks assemble: who has still to write to each, and what has been placed in it.
+
+Between threads a chunk gets its name when its last piece is in it: writers are counted. Between workers nobody can
+count: all chunks get their names at the end of the pass. A piece of nothing but the fill value is left out; where
+anything else is in its chunk, it is placed before that gets its name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from itertools import product
+
+import numpy as np
+
+from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.assembled import groups
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.storage.chunks.assembling import Assembler, Take
+from oocarrays.storage.journal.receipts import Receipt, Receipts
+
+Index = tuple[int, ...]
+Told = Mapping[tuple[int, ...], Mapping[str, Receipt]]
+"""What parts of a pass have placed, by the keys of chunks; None where they placed nothing."""
+MOST_SUM = 2**32
+"""What checksums of pieces are added up to at most, to begin again from 0."""
+NAMED = -1
+"""Stands for the writers of a chunk that has got its name."""
+
+
+class Assembly:
+    """What the ranks of a process share while they assemble the target of a pass.
+
+    Parameters
+    ----------
+    counts : bool
+        Whether this process writes all that is written: it knows when nothing of a chunk is missing.
+    fresh : bool
+        Whether nothing was there when the pass began.
+    kept : iterable of str
+        Keys of chunks that are there, and stay as they are.
+    """
+
+    def __init__(self, step: Pass, assembler: Assembler, *, counts: bool, fresh: bool, kept: Iterable[str]) -> None:
+        self.step, self.assembler = step, assembler
+        self.counts, self.fresh, self.kept = counts, fresh, frozenset(kept)
+        self._lock = threading.Lock()
+        self._left = _writers(step)
+        """How many units have still to write to each chunk."""
+        self._stored = np.zeros(step.target.grid.counts, bool)
+        """In which chunks something has been placed, as far as is known here."""
+        self._fills: defaultdict[Index, set[int]] = defaultdict(set)
+        """The units of which a chunk has nothing but the fill value, which has not been placed."""
+
+    def key(self, index: Index) -> str:
+        """The key of a chunk."""
+        return self.assembler.file.chunk_key(index)
+
+    @property
+    def leaves_fill(self) -> bool:
+        """Whether the fill value is there where nothing is placed."""
+        return self.fresh and self.assembler.fill_is_zeros
+
+    def touched(self, unit: int) -> Iterator[tuple[Index, Section]]:
+        """The chunks in which a unit has a piece, but for those that are kept, and that piece."""
+        for index, piece in self.step.places(unit):
+            if not self.kept or self.key(index) not in self.kept:
+                yield index, piece
+
+    # ------------------------------------------------------------------ going on
+
+    def learn(self, told: Told) -> None:
+        """Know what parts have placed that were done before, or elsewhere."""
+        for (_, batch, rank), receipts in told.items():
+            for unit in self.step.batch_units(batch, rank):
+                for index, _ in self.touched(unit):
+                    self._left[index] -= 1
+                    if receipts.get(self.key(index)) is not None:
+                        self._stored[index] = True
+                    elif not self.leaves_fill:
+                        self._fills[index].add(unit)
+
+    def reopen(self) -> None:
+        """Take their names from chunks to which something must be written again."""
+        for index in map(tuple, np.argwhere((self._left > 0) & self._stored).tolist()):
+            if self.key(index) not in self.kept:
+                self.assembler.chunks.reopen(self.key(index))
+
+    # ------------------------------------------------------------------ what a unit does
+
+    def place(self, unit: int, rank: int, stage: np.ndarray, take: Take) -> Counter[Index]:
+        """Place what was read of a unit in all chunks that it touches: each rank begins with another one.
+
+        Returns
+        -------
+        Counter
+            A checksum of what was placed in each.
+        """
+        sums: Counter[Index] = Counter()
+        boxes = list(groups(self.step, unit, len(stage) // self.step.target.itemsize))
+        start = rank * len(boxes) // self.step.ranks
+        for box in boxes[start:] + boxes[:start]:
+            for index, key, placed in self.assembler.place(*box, stage, self.step.tile, take, self.kept):
+                if placed is not None:
+                    self._stored[index] = True
+                    sums[index] += placed
+                elif not self.leaves_fill and key not in self.kept:
+                    with self._lock:
+                        self._fills[index].add(unit)
+        return sums
+
+    def end(self, units: Iterable[int], stage: np.ndarray, sums: Mapping[Index, int], receipts: Receipts) -> None:
+        """Say what some units have placed, and give the chunks their names of which nothing is missing."""
+        here: defaultdict[Index, list[int]] = defaultdict(list)
+        for unit in units:
+            for index, _ in self.touched(unit):
+                here[index].append(unit)
+        for index, mine in here.items():
+            if not self._stored[index]:
+                receipts.absent(self.key(index))
+                continue
+            self._put_fills(index, mine, stage)
+            self.assembler.chunks.placed(self.key(index))
+            receipts.stored(self.key(index), self.step.target.chunk_bytes, sums.get(index, 0) % MOST_SUM)
+        for index in self._whole(here):
+            self.name(index, stage)
+
+    def _put_fills(self, index: Index, units: Iterable[int], stage: np.ndarray) -> None:
+        """Place what some units have left out of a chunk in which there is something else."""
+        with self._lock:
+            mine = self._fills[index].intersection(units) if index in self._fills else ()
+            if mine:
+                self._fills[index].difference_update(mine)
+        for unit in mine:
+            self.assembler.place_fill(index, dict(self.step.places(unit))[index], stage, self.step.tile)
+
+    def _whole(self, here: Mapping[Index, list[int]]) -> list[Index]:
+        """The chunks that nobody has still to write to, where that is known."""
+        with self._lock:
+            for index, mine in here.items():
+                self._left[index] -= len(mine)
+            return [index for index in here if self._left[index] == 0] if self.counts else []
+
+    # ------------------------------------------------------------------ the end
+
+    def name(self, index: Index, stage: np.ndarray) -> None:
+        """Give a chunk its name, where it has none yet; one in which nothing was placed is not stored."""
+        key, stored = self.key(index), self._stored[index]
+        if stored and index in self._fills and self.assembler.chunks.is_there(key):
+            self._put_fills(index, tuple(self._fills[index]), stage)
+        self._left[index] = NAMED
+        if stored:
+            self.assembler.finish(index)
+        else:
+            self.assembler.skip(index, fresh=self.fresh)
+
+    def name_all(self, stage: np.ndarray) -> None:
+        """Give all other chunks their names: nothing is missing of any."""
+        for index in product(*map(range, self.step.target.grid.counts)):
+            if not (self.counts and self._left[index] == NAMED) and self.key(index) not in self.kept:
+                self.name(index, stage)
+        self.assembler.chunks.close()
+
+
+def _writers(step: Pass) -> np.ndarray:
+    """How many units write to each target chunk."""
+    along = [np.array(axis, np.int32) for axis in step.writers]
+    return reduce(np.multiply.outer, along, np.ones((), np.int32)).reshape(step.target.grid.counts)

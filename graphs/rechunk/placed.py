@@ -1,0 +1,101 @@
+"""What is recorded of chunks that are assembled, as it can be held against what is there now.
+
+    recorded    c/0/3   [4194304, 991]     a part has placed something in it: the sum is of its pieces alone
+    now         c/0/3.4f1c….partial        where it has not got its name yet
+
+A chunk in which some part's pieces are not as they were is as no part has left it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from oocarrays.graphs.rechunk.assembly import MOST_SUM
+from oocarrays.graphs.run.looking import Part, Stored
+from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.chunks.unfinished import unfinished_key
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.receipts import Receipt, checksum
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.blobs import byte_view
+
+Index = tuple[int, ...]
+Recorded = Mapping[Part, Stored | None]
+ODD = -1
+"""A checksum that nothing has."""
+
+
+def as_named_now(
+    plan: RechunkPlan,
+    stored: Recorded,
+    opened: Callable[[int], ArrayFile | None],
+    mark: Callable[[int], str],
+    verify: bool,
+) -> Recorded:
+    """What is recorded, by the keys that chunks have now, and with checksums of all of a chunk.
+
+    Parameters
+    ----------
+    opened : callable
+        The array that a pass writes, or None where it is gone.
+    mark : callable
+        What is in the names of chunks that a pass has not finished.
+    verify : bool
+        Whether bytes are read.
+    """
+    now = dict(stored)
+    for number, step in enumerate(plan.passes):
+        mine = {part: told for part, told in stored.items() if part and part[0] == number and told is not None}
+        file = opened(number) if step.assembled and mine else None
+        if file is not None:
+            assembler = Assembler(file, Meter(), mark(number), past_cache=False)
+            now.update(_of_pass(step, assembler, {part: told.get("", {}) for part, told in mine.items()}, verify))
+    return now
+
+
+def _of_pass(
+    step: Pass, assembler: Assembler, told: Mapping[Part, Mapping[str, Receipt]], verify: bool
+) -> dict[Part, Stored]:
+    """Of each part the chunks in which it has placed something; what is in others it does not know."""
+    by_chunk: defaultdict[Index, list[tuple[Part, list[int]]]] = defaultdict(list)
+    for part, receipts in told.items():
+        for index in dict.fromkeys(step.written(*part[1:])):
+            receipt = receipts.get(assembler.file.chunk_key(index))
+            if receipt is not None:
+                by_chunk[index].append((part, receipt))
+    now: dict[Part, dict[str, Receipt]] = {part: {} for part in told}
+    for index, parts in by_chunk.items():
+        key, receipt = _chunk_now(step, assembler, index, parts, verify)
+        for part, _ in parts:
+            now[part][key] = receipt
+    return {part: {"": receipts} for part, receipts in now.items()}
+
+
+def _chunk_now(
+    step: Pass, assembler: Assembler, index: Index, parts: list[tuple[Part, list[int]]], verify: bool
+) -> tuple[str, list[int]]:
+    """The key of a chunk, and what it must be."""
+    key, nbytes = assembler.file.chunk_key(index), step.target.chunk_bytes
+    named = os.path.exists(os.path.join(assembler.chunks.folder, key))
+    here = key if named else unfinished_key(key, assembler.chunks.mark)
+    if not verify:
+        return here, [nbytes]
+    chunk = assembler.read(index)
+    if chunk is None or not all(_is_as_placed(step, assembler, chunk, index, *each) for each in parts):
+        return here, [nbytes, ODD]
+    return here, [nbytes, checksum(byte_view(chunk))]
+
+
+def _is_as_placed(
+    step: Pass, assembler: Assembler, chunk: np.ndarray, index: Index, part: Part, receipt: list[int]
+) -> bool:
+    """Whether what a part has placed in a chunk is in it."""
+    pieces = (dict(step.places(unit)).get(index) for unit in step.batch_units(*part[1:]))
+    sums = (assembler.sum_of(chunk, piece, step.tile) for piece in pieces if piece is not None)
+    return len(receipt) == 2 and sum(sums) % MOST_SUM == receipt[1]

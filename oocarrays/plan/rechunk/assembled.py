@@ -1,0 +1,310 @@
+"""A pass that assembles target chunks where they are stored: each source chunk is read once, in any budget of a few.
+
+    source                     target, unfinished
+    ┌─────────────┐  read      ┌───┬───┬───┐
+    │ box 0       │ ─────────► │ a │ b │ c │   a piece of every box in every chunk that it touches,
+    ├─────────────┤            │┄┄┄│┄┄┄│┄┄┄│   laid out in memory as the chunk has it, written in its place;
+    │ box 1       │ ─────────► │ a │ b │ c │   a chunk's file gets its name when its last piece is in it
+    └─────────────┘            └───┴───┴───┘
+
+A unit is a box of source chunks: one, or several side by side where the pieces of one would be short runs in the
+target. What is held is a box and the part of a piece that is laid out, however large the arrays are. All counts follow
+from `overlap`; nothing is enumerated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby, product
+
+from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.overlap import axis_overlap
+from oocarrays.mapping.section import Section
+from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
+from oocarrays.plan.rechunk import candidates
+from oocarrays.plan.rechunk.candidates import BASE_BYTES, MIB, REQUESTS, TASK_BYTES, Problem
+from oocarrays.plan.rechunk.passes import Pass
+
+STAGE_BYTES = 4 * MIB
+"""Of a piece so much is laid out at a time, about: enough for a request, and less than a core's cache."""
+FINE_AXES, SOME = 3, 4
+"""Of arrays of more axes than these fewer lengths are looked at along each, and only the last of them."""
+COUNTER_BYTES = 8
+"""What a process holds for each target chunk: how many writers it still has, and what is known of it."""
+
+
+def can_assemble(target: Stored) -> bool:
+    """Return whether pieces of an array's chunks can be written in their places: plain files of this machine."""
+    return target.local and not target.made
+
+
+def assembled_passes(problem: Problem) -> Iterator[Pass]:
+    """Every box of source chunks that is worth a look, counted; none where the target is not stored plain."""
+    if not can_assemble(problem.target):
+        return
+    for requests in _requests(problem):
+        room = (problem.resources.budget - _fixed(problem)) // problem.neighbours - _workspace(problem, requests)
+        for region in _boxes(problem, max(room // problem.source.chunk_bytes, 1)):
+            yield _count(problem, region, requests)
+
+
+def _requests(problem: Problem) -> list[int]:
+    """Numbers of requests that a rank may have under way for what it reads."""
+    if not problem.source.travel_bytes:
+        return [1]
+    most = max(problem.resources.requests // problem.neighbours, 1)
+    return [n for n in REQUESTS if n < most] + [min(most, REQUESTS[-1])]
+
+
+def _fixed(problem: Problem) -> int:
+    """Bytes that a process holds whatever its ranks do."""
+    counters = 0 if problem.on_workers else problem.target.grid.count * COUNTER_BYTES
+    return BASE_BYTES + problem.source.index_workspace + counters
+
+
+def _workspace(problem: Problem, requests: int) -> int:
+    """Bytes that a rank needs to read, beside its box."""
+    source = problem.source
+    pages = source.chunk_bytes if problem.on_workers and source.coded else 0
+    return source.decode_workspace + requests * source.travel_bytes + pages
+
+
+def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
+    """Boxes of at most ``room`` source chunks; one chunk always."""
+    source, target = problem.source.grid, problem.target.grid
+    axes = [a for a, n in enumerate(source.counts) if n > 1]
+    fine = len(axes) <= FINE_AXES
+    lengths = [[1]] * len(source.counts)
+    for axis in axes[-SOME:]:
+        lengths[axis] = _lengths(source.counts[axis], source.chunks[axis], target.chunks[axis], fine=fine)
+    yield from (box for box in product(*lengths) if math.prod(box) <= room)
+
+
+def _lengths(count: int, source: int, target: int, *, fine: bool) -> list[int]:
+    """Chunks of a box along one axis: one, those of a target chunk, and more of these.
+
+    >>> _lengths(100, 256, 768, fine=True)
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]
+    """
+    step = math.lcm(source, target) // source
+    step = step if step <= count else ceil_div(target, source)
+    more = [first << bit for first in (1, step) for bit in range(0, count.bit_length(), 1 if fine else 3)]
+    return sorted({*(n for n in more if n < count), count})
+
+
+def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Pass:
+    """Count a candidate: what it moves, holds and takes."""
+    source, target, ranks = problem.source, problem.target, problem.ranks
+    units = math.prod(map(ceil_div, source.grid.counts, region))
+    box_bytes = math.prod(map(min, region, source.grid.counts)) * source.chunk_bytes
+    tile = stage_shape(_piece(problem, region), target.itemsize)
+    stage = stage_bytes(tile, [b * s for b, s in zip(region, source.grid.chunks, strict=True)], target)
+    batch = _batch(box_bytes, units, ranks)
+    traffic = _traffic(problem, region, units, batch)
+    held = box_bytes + stage + _workspace(problem, requests)
+    seconds, phases = pass_seconds(
+        traffic,
+        problem.costs,
+        source,
+        target,
+        Pipeline(
+            ranks=ranks,
+            turns=units,
+            idle=ceil_div(units, ranks) * ranks / units,
+            workers=problem.on_workers,
+            touched=ranks * held,
+            synchronous=problem.resources.synchronous,
+            ahead=True,
+            waits=_waits(problem, units, requests),
+        ),
+    )
+    graph = 0 if problem.on_workers else traffic.tasks * TASK_BYTES
+    return Pass(
+        source=source,
+        target=target,
+        method="assembled",
+        access="chunks",
+        ranks=ranks,
+        region=region,
+        split=0,
+        slab=1,
+        slabs=1,
+        depth=1,
+        tile=tile,
+        batch=batch,
+        packed=False,
+        synchronous=problem.resources.synchronous,
+        outbox_bytes=0,
+        message_bytes=0,
+        requests=requests,
+        write_behind=False,
+        read_ahead=source.local,
+        traffic=traffic,
+        peak_bytes=_fixed(problem) + graph + problem.neighbours * held,
+        seconds=seconds,
+        phases=phases,
+    )
+
+
+def _waits(problem: Problem, units: int, requests: int) -> Waits:
+    """Answers of the network that are waited for one after the other: one in each box at least."""
+    reading = max(units, problem.source.grid.count / requests) if problem.source.remote else 0.0
+    return Waits(reading=reading)
+
+
+def _piece(problem: Problem, region: tuple[int, ...]) -> tuple[int, ...]:
+    """The longest piece of a box in a target chunk, along each axis."""
+    source, target = problem.source.grid, problem.target.grid
+    return tuple(
+        c if b * s >= n else min(b * s, c)
+        for n, s, b, c in zip(target.shape, source.chunks, region, target.chunks, strict=True)
+    )
+
+
+def stage_shape(piece: tuple[int, ...], itemsize: int, limit: int = STAGE_BYTES) -> tuple[int, ...]:
+    """How much of a piece is laid out at a time: rows of its first long axis, whole sectors of them.
+
+    >>> stage_shape((4096, 1024), 4)
+    (1024, 1024)
+    >>> stage_shape((1, 8192, 3, 1000), 1)
+    (1, 4096, 3, 1000)
+    """
+    first = next((axis for axis, n in enumerate(piece) if n > 1), 0)
+    if not piece:
+        return piece
+    row = math.prod(piece[first + 1 :]) * itemsize
+    at_once = SECTOR // math.gcd(row, SECTOR)
+    rows = max(limit // row // at_once, 1) * at_once
+    return (*piece[:first], min(rows, piece[first]), *piece[first + 1 :])
+
+
+def stage_bytes(tile: tuple[int, ...], box: Sequence[int], target: Stored) -> int:
+    """Bytes in which pieces of a box are laid out: many small ones, or a tile of a long one.
+
+    Parameters
+    ----------
+    box : sequence of int
+        Its elements along each axis.
+    """
+    grid = target.grid
+    most = math.prod(
+        min(ceil_div(b, c) + 1, ceil_div(n, c)) * c for b, c, n in zip(box, grid.chunks, grid.shape, strict=True)
+    )
+    return max(math.prod(tile) * target.itemsize, min(STAGE_BYTES, most * target.itemsize))
+
+
+def stage_of(step: Pass) -> int:
+    """The same of a pass."""
+    box = [b * s for b, s in zip(step.unit, step.source.grid.chunks, strict=True)]
+    return stage_bytes(step.tile, box, step.target)
+
+
+Group = tuple[tuple[int, ...], tuple[int, ...], Section]
+"""The first of some target chunks, how many they are along each axis, and the part that is meant: of all the same."""
+
+
+def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
+    """What `Pass.places` tells of a unit, many at a time: as many as have so many ``elements``, or one.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> from oocarrays.plan.resources import Resources
+    >>> from oocarrays.plan.rechunk.plan import plan_rechunk
+    >>> rows, columns = (ChunkGrid.of((8, 10), chunks) for chunks in ((4, 10), (8, 3)))
+    >>> rows, columns = (Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns))
+    >>> (step,) = plan_rechunk(rows, columns, Resources(budget=2**26), method="assembled").passes
+    >>> list(groups(step, 0, 36))
+    [((0, 0), (1, 3), Section(lower=(0, 0), upper=(4, 3))), ((0, 3), (1, 1), Section(lower=(0, 0), upper=(4, 3)))]
+    """
+    for alike in product(*map(_alike, step.places_along(unit))):
+        first, counts, lower, upper = zip(*alike, strict=True) if alike else ((), (), (), ())
+        piece, at_once = Section(lower, upper), []
+        room = max(elements // max(piece.size, 1), 1)
+        for n in reversed(counts):
+            at_once.append(min(n, room))
+            room //= at_once[-1]
+        cuts = [range(0, n, step) for n, step in zip(counts, reversed(at_once), strict=True)]
+        for start in product(*cuts):
+            yield (
+                tuple(f + s for f, s in zip(first, start, strict=True)),
+                tuple(min(cut.step, n - s) for cut, n, s in zip(cuts, counts, start, strict=True)),
+                piece,
+            )
+
+
+def _alike(places: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Places along an axis with the same part of a chunk: the first, their count, and that part."""
+    alike = ([*each] for _, each in groupby(places, key=lambda place: place[1:]))
+    return [(each[0][0], len(each), *each[0][1:]) for each in alike]
+
+
+def _batch(box_bytes: int, units: int, ranks: int) -> int:
+    """Boxes that one task works through."""
+    enough = max(candidates.BATCH_BYTES // box_bytes, ceil_div(units, candidates.MAX_TASKS // 4), 1)
+    return min(enough, ceil_div(units, ranks))
+
+
+def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) -> Traffic:
+    source, target, ranks = problem.source, problem.target, problem.ranks
+    count, whole = source.grid.count, source.grid.count * source.chunk_bytes
+    pieces, runs = placed(source, target, region)
+    each, more = divmod(units, ranks)
+    tasks = more * ceil_div(each + 1, batch) + (ranks - more) * ceil_div(each, batch)
+    written = target.padded_bytes
+    return Traffic(
+        read_requests=count,
+        read_bytes=int(whole * problem.costs.stored_ratio(source)),
+        index_requests=source.shards * (problem.resources.workers or 1),
+        decoded_bytes=whole if source.coded else 0,
+        copied_bytes=source.nbytes,
+        copied_runs=_copied_runs(problem),
+        pieces=count,
+        placed_pieces=pieces,
+        placed_runs=runs,
+        write_requests=target.grid.count,
+        written_bytes=written,
+        tasks=tasks + 1,
+    )
+
+
+def _copied_runs(problem: Problem) -> int:
+    """Contiguous runs of the copies from source chunks to pieces: an estimate from the last axis."""
+    grid = problem.target.grid
+    if not grid.shape:
+        return 1
+    run = min(grid.chunks[-1], problem.source.grid.chunks[-1], grid.shape[-1])
+    return math.prod(grid.shape) // max(run, 1)
+
+
+def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int, int]:
+    """Pieces of all boxes in all target chunks, and contiguous runs of these in the chunks' files, at most: where boxes
+    and chunks do not divide each other, some pieces are one run that is counted as several.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> rows, columns = (ChunkGrid.of((64, 64), chunks) for chunks in ((8, 64), (64, 8)))
+    >>> placed(*(Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns)), (2, 1))
+    (32, 32)
+    """
+    grid, pieces, runs, whole = target.grid, 1, 1, True
+    for axis in reversed(range(len(grid.shape))):
+        n, c, box = grid.shape[axis], grid.chunks[axis], region[axis] * source.grid.chunks[axis]
+        here = axis_overlap(n, c, box, 1).pieces
+        pieces *= here
+        runs *= here if whole else ceil_div(n, c) * c
+        whole = whole and (box % c == 0 or box >= n)
+    return pieces, runs
+
+
+def on_sectors(step: Pass) -> bool:
+    """Return whether all runs that a pass writes begin and end on sectors of the target's files.
+
+    Cuts of an axis lie on multiples of what boxes and chunks have in common; what is beyond the array's edge is written
+    with the piece before it.
+    """
+    inner, grid = step.target.itemsize, step.target.grid
+    for axis in reversed(range(len(grid.shape))):
+        n, c, box = grid.shape[axis], grid.chunks[axis], step.unit[axis] * step.source.grid.chunks[axis]
+        if box % c and box < n:
+            return math.gcd(box, c) * inner % SECTOR == 0
+        inner *= c
+    return inner % SECTOR == 0

@@ -1,0 +1,180 @@
+"""Laying out pieces of chunks as they are stored, and placing them in unfinished chunks.
+
+    source chunks ─► stage: pieces of many chunks, or rows of a long one, as the target has them ─► their runs in files
+
+A piece of nothing but the fill value is not placed: a chunk of which nothing is placed is not stored at all. Where
+others place something in that chunk, the fill value is placed before it gets its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from oocarrays.mapping.section import Section
+from oocarrays.storage.chunks.access import element_runs, fill_bits, is_fill
+from oocarrays.storage.chunks.unfinished import UnfinishedChunks
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.receipts import checksum
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.pool import shaped
+from oocarrays.storage.stores.blobs import byte_view
+
+Index = tuple[int, ...]
+Take = Callable[[Section, np.ndarray], None]
+"""Puts elements of the source, of which the section is given, in a buffer of ``counts + pieces``, as `scatter` does."""
+
+
+class Assembler:
+    """Places pieces in the chunks of one plain array file.
+
+    Parameters
+    ----------
+    mark : str
+        What is in the names of unfinished chunks.
+    past_cache : bool
+        Whether to write past the system's cache; all runs of all pieces lie on sectors then.
+    """
+
+    def __init__(self, file: ArrayFile, meter: Meter, mark: str, *, past_cache: bool) -> None:
+        assert file.folder is not None, "what is assembled is in local files"
+        self.file, self.meter = file, meter
+        self.grid, self.dtype = file.stored.grid, file.dtype
+        self.chunks = UnfinishedChunks(file.folder, mark, file.stored.chunk_bytes, past_cache=past_cache)
+        self._fill = fill_bits(file)
+        self.fill_is_zeros = not any(self._fill)
+        """Whether what nobody has placed is the fill value."""
+
+    def place(
+        self,
+        first: Index,
+        counts: Index,
+        piece: Section,
+        stage: np.ndarray,
+        tile: Index,
+        take: Take,
+        kept: Collection[str] = (),
+    ) -> Iterator[tuple[Index, str, int | None]]:
+        """Place the same piece of some chunks side by side, unless it holds nothing but the fill value.
+
+        Parameters
+        ----------
+        piece : Section
+            As it lies in each chunk, with what is beyond the array's edge.
+        stage : numpy.ndarray
+            Memory for all of them, or where it is one for ``tile`` elements.
+        tile : tuple of int
+            How much of a long piece is laid out at a time.
+        kept : collection of str
+            Keys of chunks that stay as they are.
+
+        Yields
+        ------
+        tuple
+            Index and key of each chunk, and a checksum of what was placed, as of `sum_of`; None where nothing was.
+        """
+        parts = list(_tiles(piece, tile)) if set(counts) <= {1} else [piece]
+        if len(parts) > 1:
+            key = self.file.chunk_key(first)
+            yield first, key, None if key in kept else self._place_long(first, key, parts, stage, take)
+            return
+        laid, starts = self._laid(first, counts, piece, stage, take), self._starts(piece)
+        for number in product(*map(range, counts)):
+            index = tuple(f + i for f, i in zip(first, number, strict=True))
+            key, data = self.file.chunk_key(index), laid[(*number, ...)]
+            if key in kept or is_fill(data, self._fill):
+                yield index, key, None
+                continue
+            elements = byte_view(data)
+            self.chunks.write_runs(key, starts, elements)
+            yield index, key, checksum(elements)
+
+    def _place_long(self, index: Index, key: str, parts: list[Section], stage: np.ndarray, take: Take) -> int | None:
+        """Place a long piece, some rows at a time; those of the fill value only where there are others."""
+        before: list[Section] = []
+        placed: int | None = None
+        for part in parts:
+            laid = self._laid(index, (1,) * len(index), part, stage, take)
+            if placed is None and is_fill(laid, self._fill):
+                before.append(part)
+                continue
+            if before:  # for which the stage is used
+                self._put_fill(key, before, stage)
+                before, laid = [], self._laid(index, (1,) * len(index), part, stage, take)
+            self.chunks.write_runs(key, self._starts(part), byte_view(laid))
+            placed = (placed or 0) + self._sum(laid)
+        return placed
+
+    def place_fill(self, index: Index, piece: Section, stage: np.ndarray, tile: Index) -> None:
+        """Place the fill value, whether or not anything else is in the chunk."""
+        self._put_fill(self.file.chunk_key(index), _tiles(piece, tile), stage)
+
+    def _put_fill(self, key: str, parts: Iterable[Section], stage: np.ndarray) -> None:
+        for part in parts:
+            laid = shaped(stage, part.shape, self.dtype)
+            laid[...] = self.file.fill_value
+            self.chunks.write_runs(key, self._starts(part), byte_view(laid))
+
+    def _starts(self, part: Section) -> list[int]:
+        """Where the runs of a part begin in a chunk's file."""
+        starts: list[int] = (element_runs(part, self.grid.chunks)[0] * self.dtype.itemsize).tolist()
+        return starts
+
+    def _laid(self, first: Index, counts: Index, part: Section, stage: np.ndarray, take: Take) -> np.ndarray:
+        """A part of some chunks as they have it, one behind the other; the fill value beyond the array's edge."""
+        laid = shaped(stage, (*counts, *part.shape), self.dtype)
+        lower = tuple(i * c + l for i, c, l in zip(first, self.grid.chunks, part.lower, strict=True))
+        ends = [l + k * m for l, k, m in zip(lower, counts, part.shape, strict=True)]
+        upper = tuple(map(min, ends, self.grid.shape))
+        if list(upper) != ends:
+            laid[...] = self.file.fill_value
+        if all(l < u for l, u in zip(lower, upper, strict=True)):
+            take(Section(lower, upper), laid)
+        return laid
+
+    # ------------------------------------------------------------------ what is there
+
+    def _sum(self, laid: np.ndarray) -> int:
+        """A checksum of some elements, which is 0 of the fill value: it is there whether or not it was placed."""
+        return 0 if is_fill(laid, self._fill) else checksum(byte_view(laid))
+
+    def sum_of(self, chunk: np.ndarray, piece: Section, tile: Index) -> int:
+        """The checksum that `place` has given for a piece of a chunk, of what is there now."""
+        return sum(self._sum(np.ascontiguousarray(chunk[part.slices])) for part in _tiles(piece, tile))
+
+    def read(self, index: Index) -> np.ndarray | None:
+        """What is in a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
+        data = self.chunks.read(self.file.chunk_key(index))
+        return None if data is None else data.view(self.dtype).reshape(self.grid.chunks)
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self, index: Index) -> bool:
+        """Give a chunk its name; whether it had none."""
+        if not self.chunks.finish(self.file.chunk_key(index)):
+            return False
+        self.meter.add(write_requests=1, written_bytes=self.file.stored.chunk_bytes)
+        return True
+
+    def skip(self, index: Index, *, fresh: bool) -> None:
+        """Store nothing of a chunk: it holds nothing but the fill value."""
+        if not fresh:
+            self.chunks.discard(self.file.chunk_key(index))
+        self.meter.add(skipped_chunks=1)
+
+
+def _tiles(piece: Section, tile: Index) -> Iterator[Section]:
+    """A piece in rows of its first long axis."""
+    lengths: list[Any] = list(zip(piece.lower, piece.upper, tile, strict=True))
+    long = [axis for axis, (l, u, t) in enumerate(lengths) if u - l > t]
+    if not long:
+        yield piece
+        return
+    axis, step = long[0], tile[long[0]]
+    for start in range(piece.lower[axis], piece.upper[axis], step):
+        lower, upper = list(piece.lower), list(piece.upper)
+        lower[axis], upper[axis] = start, min(start + step, piece.upper[axis])
+        yield Section(tuple(lower), tuple(upper))

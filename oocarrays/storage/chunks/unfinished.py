@@ -1,0 +1,255 @@
+"""Unfinished chunks: files into which pieces are written in their places, by many writers, in any order.
+
+    c/0/3.4f1c….partial     ██··██····██        a piece touches no byte that is not its own, so nothing is lost
+    c/0/3                   ████████████        the name that it gets when all are in it: readers see all of it
+
+The name tells one plan of one run from all others: who goes on with it finds what was placed, and who does not takes
+the file for what a dead run has left. Room for a whole chunk is taken when the first piece comes, so that a full device
+is seen soon, and what nobody has placed is zeros.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import resource
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from oocarrays.storage.stores import durable
+from oocarrays.storage.stores.blobs import MOST_BYTES, LocalBlobs, make_below, open_past_cache
+from oocarrays.storage.stores.pages import libc
+from oocarrays.storage.stores.refused import write_error
+
+MOST_FILES = 4096
+"""Files that a process has open at one time, at most; and no more than half of what the system allows it."""
+
+
+def mark_of_plan(run: str, beginning: str, number: int) -> str:
+    """What is in the names of the unfinished chunks of one pass of one plan of a run.
+
+    >>> mark_of_plan("c0ffee", "", 0) == mark_of_plan("c0ffee", "", 0) != mark_of_plan("c0ffee", "", 1)
+    True
+    """
+    return hashlib.sha256(f"{run} {beginning} {number}".encode()).hexdigest()[:32]
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open file."""
+
+    file: int
+    """Its number."""
+    users: int = 0
+    """Writers that are at it."""
+
+
+class UnfinishedChunks:
+    """The unfinished chunks of one plain array in a local folder. Threads may share it.
+
+    Parameters
+    ----------
+    folder : str
+        That of the array.
+    mark : str
+        What is in their names: 32 hexadecimal digits.
+    nbytes : int
+        Of a chunk.
+    past_cache : bool
+        Whether pieces are written past the system's cache: each must lie on sectors, in the file and in memory.
+    most : int, optional
+        Files that are open at one time, but for those that are written to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     chunks = UnfinishedChunks(folder, "0" * 32, 6)
+    ...     chunks.write("c/0", 4, memoryview(b"ef"))
+    ...     chunks.write("c/0", 0, memoryview(b"ab"))
+    ...     chunks.finish("c/0"), chunks.finish("c/1"), open(f"{folder}/c/0", "rb").read()
+    (True, False, b'ab\\x00\\x00ef')
+    """
+
+    def __init__(
+        self, folder: str, mark: str, nbytes: int, *, past_cache: bool = False, most: int | None = None
+    ) -> None:
+        self.folder, self.mark, self.nbytes = folder, mark, nbytes
+        self._past_cache = past_cache
+        self._most = allowed_files() if most is None else most
+        self._files: OrderedDict[str, _Open] = OrderedDict()
+        self._lock = threading.Lock()
+        self._close_all = weakref.finalize(self, _close, self._files)
+
+    def path(self, key: str) -> str:
+        """Where a chunk is while it is unfinished."""
+        return os.path.join(self.folder, unfinished_key(key, self.mark))
+
+    def is_there(self, key: str) -> bool:
+        """Return whether anything has been placed in a chunk that has not got its name."""
+        return os.path.exists(self.path(key))
+
+    def write(self, key: str, offset: int, data: memoryview) -> None:
+        """Place bytes in a chunk.
+
+        Raises
+        ------
+        DiskFullError
+            Where there is no room for the chunk.
+        StoreFailure
+            Where it cannot be written.
+        """
+        self.write_runs(key, [offset], data)
+
+    def write_runs(self, key: str, offsets: list[int], data: memoryview) -> None:
+        """Place runs of equal length, which lie one behind the other in ``data``."""
+        length, pwrite = len(data) // max(len(offsets), 1), os.pwrite
+        try:
+            with self._opened(key) as file:
+                for number, offset in enumerate(offsets):
+                    run = data[number * length : (number + 1) * length]
+                    done = pwrite(file, run[:MOST_BYTES], offset)
+                    while done < length:
+                        done += pwrite(file, run[done : done + MOST_BYTES], offset + done)
+        except OSError as error:
+            raise write_error(self.path(key), error) from error
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[int]:
+        """A chunk's file, which stays open for whoever comes next."""
+        with self._lock:
+            there = self._files.get(key)
+            if there is None:
+                there = self._files[key] = _Open(self._open(key))
+                self._close_some()
+            self._files.move_to_end(key)
+            there.users += 1
+        try:
+            yield there.file
+        finally:
+            with self._lock:
+                there.users -= 1
+
+    def _close_some(self) -> None:
+        """Close the files that were used longest ago."""
+        for key in [key for key, each in self._files.items() if not each.users]:
+            if len(self._files) <= self._most:
+                return
+            if key != next(reversed(self._files)):
+                os.close(self._files.pop(key).file)
+
+    def _open(self, key: str) -> int:
+        path, flags = self.path(key), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            file = self._create(path, flags)
+        except FileNotFoundError:
+            make_below(self.folder, os.path.dirname(path))
+            file = self._create(path, flags)
+        try:
+            if os.fstat(file).st_size != self.nbytes:
+                take_room(file, self.nbytes)
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    def _create(self, path: str, flags: int) -> int:
+        if self._past_cache:
+            file, self._past_cache = open_past_cache(path, flags)
+            return file
+        return os.open(path, flags, 0o666)
+
+    def finish(self, key: str) -> bool:
+        """Give a chunk its name: nothing of it is missing. Return whether anything was placed in it.
+
+        Raises
+        ------
+        StoreFailure
+            Where it cannot be renamed.
+        """
+        with self._lock:
+            there = self._files.pop(key, None)
+            if there is not None:
+                os.close(there.file)
+        path, final = self.path(key), os.path.join(self.folder, key)
+        try:
+            durable.before_naming(path)
+            os.replace(path, final)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise write_error(final, error) from error
+        durable.written(final)
+        return True
+
+    def reopen(self, key: str) -> None:
+        """Take the name of a chunk away again: something has to be placed in it once more."""
+        final = os.path.join(self.folder, key)
+        if not self.is_there(key):
+            with suppress(FileNotFoundError):
+                os.replace(final, self.path(key))
+                durable.written(final)
+
+    def discard(self, key: str) -> None:
+        """Remove a chunk, whether or not it has its name."""
+        blobs = LocalBlobs(self.folder)
+        blobs.remove(key)
+        blobs.remove(unfinished_key(key, self.mark))
+
+    def read(self, key: str) -> np.ndarray | None:
+        """The bytes of a chunk, whether or not it has its name; None where it is not there as a whole."""
+        for path in (os.path.join(self.folder, key), self.path(key)):
+            with suppress(FileNotFoundError):
+                data = np.fromfile(path, np.uint8)
+                return data if len(data) == self.nbytes else None
+        return None
+
+    def placed(self, key: str) -> None:
+        """Say that something has been placed in a chunk, which has to be on the device before that is relied on."""
+        durable.written(self.path(key))
+
+    def close(self) -> None:
+        """Close all files."""
+        with self._lock:
+            _close(self._files)
+
+
+def unfinished_key(key: str, mark: str) -> str:
+    """The key under which a chunk is while it is unfinished: no chunk's.
+
+    >>> unfinished_key("c/0/3", "0123456789abcdef" * 2)
+    'c/0/3.0123456789abcdef0123456789abcdef.partial'
+    """
+    return f"{key}.{mark}.partial"
+
+
+def allowed_files() -> int:
+    """Files that may be open at one time: half of what the system allows this process, which has others."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_FILES if soft == resource.RLIM_INFINITY else max(min(soft // 2, MOST_FILES), 1)
+
+
+def take_room(file: int, nbytes: int) -> None:
+    """Make an open file so long, and take the room for it where the file system does that without writing."""
+    fallocate = getattr(libc(), "fallocate", None)
+    if fallocate is not None and nbytes:
+        if not fallocate(file, 0, ctypes.c_int64(0), ctypes.c_int64(nbytes)):
+            return
+        number = ctypes.get_errno()
+        if number not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EINTR):
+            raise OSError(number, os.strerror(number))
+    os.ftruncate(file, nbytes)
+
+
+def _close(files: OrderedDict[str, _Open]) -> None:
+    while files:
+        with suppress(OSError):
+            os.close(files.popitem()[1].file)
