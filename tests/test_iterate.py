@@ -169,6 +169,18 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_a_killed_run_goes_on_in_windows(
+    field: Path, tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"sweeps": 6, "fuse": 3, "window": (32, 20), "memory": "64MiB", "scheduler": "threads"}
+    monkeypatch.setattr(jacobi, "__module__", "sweeping")
+    runs.run("iterate", "sweeping:jacobi", field, tmp_path / "b", at="entry", after=4, **options)
+    assert Journal(tmp_path / "b").parts()
+    job = iterate(field, tmp_path / "b", fuse=3, height=None, resume=True)
+    assert job.plan.passes[0].slabs.heights == (32, 20)
+    np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))
+
+
 class Failing:
     """A kernel that fails after some calls, until it is mended."""
 
