@@ -35,7 +35,7 @@ def _note(plan: Any) -> str:
 
 def _median(job: Job, means: dict[str, Any]) -> Any:
     size = job.case.times
-    means |= {"depth": size // 2, "boundary": "nearest", "workspace": "6MiB"}
+    means |= {"depth": size // 2, "boundary": "nearest", "workspace": "5.5MiB"}
     return ooc.map_slabs(partial(ooc.kernels.median, size=size, mode="nearest"), job.source, job.target, **means)
 
 

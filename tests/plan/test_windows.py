@@ -135,6 +135,13 @@ def test_an_image_in_square_chunks_passes_in_any_budget(budget: int) -> None:
     assert len(plan.cut_axes) == 2
 
 
+def test_more_ranks_have_windows_where_slabs_fit_for_fewer_and_neighbours_are_seen() -> None:
+    options = SlabOptions(budget=320 * MIB, depth=2, ranks=2)
+    assert plan_slabs([IMAGE], [IMAGE], options).ranks == 2
+    alone = plan_slabs([IMAGE], [IMAGE], replace(options, depth=(2, 0)))
+    assert (alone.ranks, alone.cut_axes) == (1, (0,)), "a kernel may need whole rows"
+
+
 def test_slabs_are_whole_where_they_fit() -> None:
     plan = plan_slabs([IMAGE], [IMAGE], SlabOptions(budget=2**30, depth=2, ranks=2))
     assert (plan.axis, plan.heights, plan.ways) == (0, (1024, 8192), ("handed", "handed"))

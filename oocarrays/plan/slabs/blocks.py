@@ -15,6 +15,7 @@ from itertools import product
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.slabs.bands import Way
+from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.plan import SlabPlan
 
 SHAPES = 200
@@ -95,13 +96,15 @@ def kernel_bytes(plan: SlabPlan) -> float:
     return KERNEL_COPIES * plan.window_bytes()
 
 
-def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes) -> float:
+def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, threads: int = 1) -> float:
     """Predicted seconds of a pass, by a slab that is like most: to tell which of two takes more.
 
     Parameters
     ----------
     work : callable
         Gives the bytes that one core copies in the time of the kernel for a slab.
+    threads : int
+        Processors of a process that compute, also where it has fewer ranks.
     """
     if not plan.count:
         return 0.0
@@ -110,10 +113,9 @@ def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes) ->
     written = math.prod(plan.heights) * sum(each.itemsize * costs.stored_ratio(each) for each in plan.targets)
     device = sum(moved for moved, _ in read) / costs.read_bandwidth + written / costs.write_bandwidth
     compute = sum(taken for _, taken in read) + work(plan) / costs.copy_bandwidth
-    device, compute = plan.count * device, plan.count * compute / min(ranks, costs.cores)
+    device, compute = plan.count * device, plan.count * compute / min(max(ranks, threads), costs.cores)
     hidden = min(device, compute) / max(plan.count // ranks, 1)
-    given = math.prod({"handed": 3, "kept": 2, "again": 1}[plan.ways[axis]] for axis in plan.cut_axes)
-    return max(device, compute) + hidden + plan.count * (2 + given) * costs.task_seconds
+    return max(device, compute) + hidden + plan.count * (2 + neighbours(plan)) * costs.task_seconds
 
 
 def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:

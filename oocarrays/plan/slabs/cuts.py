@@ -40,7 +40,8 @@ def plan_slabs(
     """Choose the axis and the height of slabs, cut on chunk boundaries of sources and targets, within a budget.
 
     Where none fits, and no axis or height is asked for, they are cut along as many axes as it takes: on chunk
-    boundaries of targets.
+    boundaries of targets. Where they fit for some of the ranks only, they may be cut so for more, but along no axis in
+    which a kernel sees no neighbours: it may need all of that.
 
     Parameters
     ----------
@@ -62,7 +63,9 @@ def plan_slabs(
     tried: list[SlabPlan] = []
     for plan in cut.slabs():
         if plan.fits:
-            return plan
+            more = max((other.ranks for other in tried), default=0) > plan.ranks
+            others = [found] if more and (found := cut.windows([], price, plan.ranks + 1)) else []
+            return min([plan, *others], key=price)
         tried.append(plan)
     found = cut.windows(tried, price)
     if found is None:
@@ -214,18 +217,25 @@ class _Cut:
 
     # ------------------------------------------------------------------ along any axes
 
-    def windows(self, tried: list[SlabPlan], price: Price) -> SlabPlan | None:
+    def windows(self, tried: list[SlabPlan], price: Price, fewest: int = 1) -> SlabPlan | None:
         """The windows that are asked for, or best, of as many ranks as have room; those that do not fit are put
-        among those that were ``tried``."""
+        among those that were ``tried``.
+
+        Parameters
+        ----------
+        fewest : int
+            Ranks that they must be for; of more than one only windows of kernels that see neighbours in each axis.
+        """
         if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
             return None
         least = list(self._windows(self.counts[-1]))
         most = max(map(self._most_ranks, least), default=0)
         for count in self.counts:
-            if count <= most:
+            if fewest <= count <= most:
                 here = least if count == self.counts[-1] else self._windows(count)
-                priced = sorted((plan for plan in here if plan.bare_bytes <= plan.budget), key=price)
-                found = next((plan for plan in priced if plan.fits), None)
+                fitting = (plan for plan in here if plan.ranks >= fewest and plan.bare_bytes <= plan.budget)
+                alike = (plan for plan in fitting if fewest == 1 or all(plan.depth[axis] for axis in plan.cut_axes))
+                found = next((plan for plan in sorted(alike, key=price) if plan.fits), None)
                 if found is not None:
                     return found
         tried += least

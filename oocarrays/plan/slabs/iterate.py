@@ -308,7 +308,7 @@ class _Passes:
         def swept_bytes(slabs: SlabPlan) -> float:
             return math.prod(slabs.heights) * itemsize * swept_copies(slabs, sweeps, together=together)
 
-        slabs = plan_slabs([source], [target], asked, partial(seconds, work=swept_bytes))
+        slabs = plan_slabs([source], [target], asked, partial(seconds, work=swept_bytes, threads=self.threads))
         idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle

@@ -66,6 +66,17 @@ def _read(along: Along, band: Band) -> int:
     return (upper - lower) * band.times
 
 
+def neighbours(plan: SlabGeometry) -> int:
+    """Windows that have some of a window, itself among them, where they are no lower than they are deep.
+
+    >>> from oocarrays.plan.slabs.geometry import example_plan
+    >>> neighbours(example_plan())
+    3
+    """
+    shared = (axis for axis in plan.cut_axes if plan.depth[axis])
+    return math.prod({"handed": 3, "kept": 2, "again": 1}[plan.ways[axis]] for axis in shared)
+
+
 def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
     """One band of each kind."""
     found: dict[Kind, Band] = {}

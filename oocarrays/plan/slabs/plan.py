@@ -16,12 +16,14 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.plan.slabs.geometry import SlabGeometry
-from oocarrays.plan.slabs.kinds import read_elements
+from oocarrays.plan.slabs.kinds import neighbours, read_elements
 from oocarrays.plan.slabs.reads import reading
 from oocarrays.plan.slabs.traffic import slab_tasks, slab_traffic
 
 SLAB_BYTES = 12 * 2**10
-"""Bytes of the tasks of a slab, as Dask keeps and orders them; where it is cut along another axis, twice as many."""
+"""Bytes of the tasks of a slab, as Dask keeps and orders them, ..."""
+SLAB_TASKS = 5
+"""... of which there are so many, where two others give to it."""
 PROCESS_BYTES = 3 * 2**20
 """Bytes that a process takes to run any pass: stacks of threads, open arrays, the scheduler."""
 CUT = ("edges", "axis", "heights")
@@ -49,8 +51,14 @@ class SlabPlan(SlabGeometry):
     def bare_bytes(self) -> int:
         """The same without what codecs need."""
         lingering = max(self.window_bytes(), self.result_bytes)  # the scheduler holds what it was given last
-        tasks = self.count * SLAB_BYTES * 2 ** max(len(self.cut_axes) - 1, 0)
-        return self.ranks_here * self.rank_bytes + lingering + tasks + PROCESS_BYTES
+        return self.ranks_here * self.rank_bytes + lingering + self.count * self._slab_bytes + PROCESS_BYTES
+
+    @property
+    def _slab_bytes(self) -> int:
+        """Bytes of the tasks of a slab: of windows cut along several axes by how many give to one."""
+        if len(self.cut_axes) < 2:
+            return SLAB_BYTES
+        return SLAB_BYTES * (2 + neighbours(self)) // SLAB_TASKS
 
     @property
     def rank_bytes(self) -> int:
