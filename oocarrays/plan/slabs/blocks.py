@@ -76,8 +76,9 @@ def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterato
     >>> list(ways_of([0, 1], (0, 2), reuse=False))
     [('again', 'again')]
     """
+    again: Way = "again"
     if not reuse:
-        yield ("again",) * len(depth)
+        yield (again,) * len(depth)
         return
     sharing = [axis for axis in cut if depth[axis]]
     closest: list[Way] = ["handed", "kept"] if cut and depth[cut[-1]] else ["handed"]
@@ -122,7 +123,8 @@ def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:
     """Stored bytes that are read of a source for a slab that is like most, and seconds of a core."""
     chunks, elements, last = 1, source.itemsize, len(plan.shape) - 1
     for axis, chunk in enumerate(source.grid.chunks):
-        along, region = plan.along(axis), max(range(plan.grid[axis]), key=lambda r, e=plan.edges[axis]: e[r + 1] - e[r])
+        along = plan.along(axis)
+        region = max(range(plan.grid[axis]), key=along.bands)
         lower, upper = along.read(region, along.bands(region) // 2)
         touched = -(-upper // chunk) - lower // chunk if lower < upper else 0
         hole = (touched * chunk - (upper - lower)) * source.itemsize

@@ -15,6 +15,7 @@ from typing import Any
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.sections.write import plan_section_write
+from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.geometry import SlabGeometry
 from oocarrays.plan.slabs.kinds import neighbours, read_elements
 from oocarrays.plan.slabs.reads import reading
@@ -139,7 +140,8 @@ class SlabPlan(SlabGeometry):
     @property
     def saved_bytes(self) -> int:
         """Bytes that reuse saves from being read again."""
-        return replace(self, ways=("again",) * len(self.ways)).read_bytes - self.read_bytes
+        again: Way = "again"
+        return replace(self, ways=(again,) * len(self.ways)).read_bytes - self.read_bytes
 
     @property
     def again_bytes(self) -> int:
