@@ -34,7 +34,7 @@ def slab_traffic(plan: SlabGeometry) -> Traffic:
     >>> traffic.read_requests, traffic.read_bytes
     (5, 288)
     """
-    return reduce(add, (_times(traffic_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
+    return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
 
 
 @lru_cache(8)
@@ -57,7 +57,7 @@ def _times(traffic: Traffic, n: int) -> Traffic:
     return Traffic(**{name: n * getattr(traffic, name) for name in Traffic.__dataclass_fields__})
 
 
-def traffic_of(plan: SlabGeometry, slab: Slab) -> Traffic:
+def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
     """What is read for one slab, and written."""
     tasks = Traffic(tasks=_tasks(plan, slab))
     reads = (_read(each) for each in _readings(plan, slab))
