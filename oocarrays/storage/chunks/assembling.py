@@ -84,7 +84,8 @@ class Assembler:
         laid, starts = self._laid(first, counts, piece, stage, take), self._starts(piece)
         for number in product(*map(range, counts)):
             index = tuple(f + i for f, i in zip(first, number, strict=True))
-            key, data = self.file.chunk_key(index), laid[(*number, ...)]
+            here: Any = (*number, ...)
+            key, data = self.file.chunk_key(index), laid[here]
             if key in kept or is_fill(data, self._fill):
                 yield index, key, None
                 continue
