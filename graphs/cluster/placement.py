@@ -9,7 +9,8 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask.config
@@ -26,6 +27,8 @@ DIAL_SECONDS = 8
 ARRIVAL_SECONDS = 10
 """Seconds to wait for the first worker of a cluster."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+STATUS = Path("/proc/self/status")
+"""Where Linux tells what a process holds."""
 IDLE_BYTES = 110_000_000
 """Bytes that a worker holds when it has imported what it needs and has nothing to do."""
 
@@ -103,6 +106,24 @@ def _worker(address: str, facts: dict[str, Any]) -> Worker:
         memory_limit=facts["memory_limit"] or 0,
         memory=facts.get("metrics", {}).get("memory", 0),
     )
+
+
+def as_they_are(client: Client, workers: Sequence[Worker]) -> list[Worker]:
+    """The same workers with what their processes hold now.
+
+    The scheduler knows what that was up to a second ago: after a job that has just ended, with the messages and the
+    files that the job had mapped. Workers that do not answer soon are taken for what is known of them.
+    """
+    text: dict[str, str] = {}
+    with suppress(TimeoutError, OSError):
+        addresses = [worker.address for worker in workers]
+        text = client.sync(client._run, STATUS.read_text, workers=addresses, on_error="ignore", callback_timeout=1)
+    return [replace(worker, memory=_resident(text.get(worker.address, "")) or worker.memory) for worker in workers]
+
+
+def _resident(status: str) -> int:
+    """Bytes that a process holds, as Linux tells of it, and as Dask's limits count; 0 where nothing is told."""
+    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 def budget_of(workers: Sequence[Worker]) -> int:

@@ -24,7 +24,7 @@ from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.plan.files.scatter import REQUESTS, Block, FilesPlan, message_size, views
 from oocarrays.plan.sections.read import BUFFER_BYTES
-from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter
+from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.files.local_files import LocalFiles
@@ -257,7 +257,7 @@ class FilesRun(Messages, JournaledRun):
     def _read_domain(self, number: int, rank: int) -> Outbox:
         """Each chunk of a domain once, and of it what each rank has."""
         whole, boxes = self._whole(), self.plan.domains(number)[rank]
-        reader, grid = ChunkReader(whole, self.meter), whole.stored.grid
+        reader, grid = chunk_reader(whole, self.meter), whole.stored.grid
         outbox, packed = self._packed(
             [[self._wanted(number, box, to) for box in boxes] for to in range(self.plan.ranks)]
         )
@@ -331,7 +331,7 @@ class FilesRun(Messages, JournaledRun):
         self._check_all(number, rank, sum(message.size for message in messages.values()), wanted)
         came = {source: [self.plan.block(source, box) for box in boxes] for source in messages}
         held = [views(message, came[source]) for source, message in messages.items()]
-        writer = ChunkWriter(self._whole(), self.meter, fresh=self.made)
+        writer = chunk_writer(self._whole(), self.meter, fresh=self.made)
         for number_of_box, box in enumerate(boxes):
             there = [
                 (blocks[number_of_box], each[number_of_box]) for blocks, each in zip(came.values(), held, strict=True)

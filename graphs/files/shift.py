@@ -30,7 +30,7 @@ from oocarrays.mapping.selection import lengths
 from oocarrays.plan.files.shift import REQUESTS, ShiftPlan
 from oocarrays.plan.layouts.halos import Loan, Place
 from oocarrays.plan.sections.read import BUFFER_BYTES
-from oocarrays.storage.chunks.access import ChunkReader
+from oocarrays.storage.chunks.turned import chunk_reader
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.overlay import write_pieces
@@ -113,7 +113,7 @@ class ShiftRun(Messages, Work):
             return
         grid = file.stored.grid
         indices = [index for box in self.plan.chunks(rank).boxes() for index in product(*map(range, *box))]
-        for index, chunk in ChunkReader(file, self.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
+        for index, chunk in chunk_reader(file, self.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
             section = grid.section(index)
             yield section, np.broadcast_to(file.fill_value, section.shape) if chunk is None else chunk
 

@@ -37,8 +37,8 @@ from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.section import Section
 from oocarrays.plan.lazy.blocks import BlocksPlan
 from oocarrays.plan.rechunk.as_json import to_json
-from oocarrays.storage.chunks.access import ChunkWriter
 from oocarrays.storage.chunks.pieces import PieceWriter
+from oocarrays.storage.chunks.turned import Writer, chunk_writer
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
 from oocarrays.storage.files.presence import Presence
@@ -126,7 +126,7 @@ class AlignedRun(LazyRun):
 
     def _here(self) -> None:
         super()._here()
-        self._writer: ChunkWriter | None = None
+        self._writer: Writer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"dtype": self.dtype}
@@ -155,11 +155,11 @@ class AlignedRun(LazyRun):
         indices = self.blocks.stored.grid.indices(section) if section.size else ()
         self._opened_writer().write_all((index, self._chunk(block, section, index)) for index in indices)
 
-    def _opened_writer(self) -> ChunkWriter:
+    def _opened_writer(self) -> Writer:
         with self._opening:
             if self._writer is None:
                 past_cache = self.plan.target.nbytes > self.destination.past_cache_above
-                self._writer = ChunkWriter(self.target, self.meter, past_cache=past_cache, fresh=self.made)
+                self._writer = chunk_writer(self.target, self.meter, past_cache=past_cache, fresh=self.made)
             return self._writer
 
     def _chunk(self, block: np.ndarray, section: Section, index: tuple[int, ...]) -> np.ndarray:

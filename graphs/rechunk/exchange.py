@@ -22,8 +22,8 @@ from oocarrays.graphs.run.buffers import Outbox, Region
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.messages import Block, message_blocks
 from oocarrays.storage.chunks.access import scatter
+from oocarrays.storage.chunks.turned import chunk_major
 from oocarrays.storage.journal.receipts import Receipts
-from oocarrays.storage.pool import shaped
 
 if TYPE_CHECKING:
     from oocarrays.graphs.rechunk.run import RechunkState
@@ -39,7 +39,7 @@ def read(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
     packed = [
         view
         for blocks, message in zip(wanted, outbox.messages, strict=True)
-        for view in _views(run, blocks, message)
+        for view in _views(run, step.target.order, blocks, message)
     ]  # fmt: skip
     _pack(run, number, unit, rank, packed)
     return outbox
@@ -58,12 +58,14 @@ def _outbox(buffer: np.ndarray, wanted: list[list[Block]], itemsize: int) -> Out
     return Outbox([piece if len(piece) else None for piece in pieces], buffer)
 
 
-def _views(run: RechunkState, blocks: list[Block], message: np.ndarray | None) -> list[tuple[Block, np.ndarray]]:
-    """Return each block of a message, and its elements there."""
+def _views(
+    run: RechunkState, order: tuple[int, ...] | None, blocks: list[Block], message: np.ndarray | None
+) -> list[tuple[Block, np.ndarray]]:
+    """Return each block of a message, and its elements there, which lie as the target stores them."""
     views, start = [], 0
     for block in blocks:
         assert message is not None, "a message has the blocks that are wanted"
-        views.append((block, shaped(message[start:], block.shape, run.source.dtype)))
+        views.append((block, chunk_major(message[start:], block.counts, block.lengths, run.source.dtype, order)))
         start += block.size * run.source.dtype.itemsize
     return views
 
@@ -107,7 +109,7 @@ def unpack(
         blocks = list(message_blocks(step, unit, origin, rank))
         if blocks and part is None:
             raise RunError(f"rank {rank} got nothing of rank {origin} in partition {unit}")
-        for block, data in _views(run, blocks, part):
+        for block, data in _views(run, step.target.order, blocks, part):
             place: Any = (*block.place(step.target.grid, box[0]), ...)
             view = elements[place]
             view[...] = data.reshape(view.shape)

@@ -28,9 +28,10 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import STAGES, RechunkPlan
-from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, common
+from oocarrays.storage.chunks.access import common
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.kept import KeptMessages
+from oocarrays.storage.chunks.turned import Reader, Writer, chunk_major, chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike
 from oocarrays.storage.files.chunk_names import mark_of_plan
@@ -64,8 +65,8 @@ class Destination(TargetSpec):
 class Opened:
     """The files that one pass reads from and writes to, in this process."""
 
-    reader: ChunkReader
-    writer: ChunkWriter
+    reader: Reader
+    writer: Writer
     kept: KeptMessages | None
     assembly: Assembly | None
 
@@ -265,8 +266,8 @@ class RechunkState(JournaledRun):
             self._hold_scratch()
             array_file.remove_scratch(self._scratch_folder(number))  # messages of a run that died
         return Opened(
-            reader=ChunkReader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
-            writer=ChunkWriter(
+            reader=chunk_reader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
+            writer=chunk_writer(
                 writes,
                 self.meter,
                 past_cache=past_cache,
@@ -425,9 +426,9 @@ class RechunkState(JournaledRun):
 
     def region(self, number: int, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
         """The chunks of a box, one contiguous chunk after the other, those at the edge padded with the fill value."""
-        grid = self.plan.passes[number].target.grid
+        grid, file = self.plan.passes[number].target.grid, self.opened(number).writer.file
         counts = tuple(b - a for a, b in zip(*box, strict=True))
-        region = shaped(buffer, counts + grid.chunks, self.opened(number).writer.file.dtype)
+        region = chunk_major(buffer, counts, grid.chunks, file.dtype, file.stored.order)
         if blank:
             for axis, (last, n, c) in enumerate(zip(box[1], grid.shape, grid.chunks, strict=True)):
                 if last * c > n:

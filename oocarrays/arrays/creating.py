@@ -26,6 +26,7 @@ from oocarrays.options.layouts import LayoutLike, layout_for
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
+from oocarrays.storage.files.formats import in_order
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.stored.array import placer
 
@@ -131,9 +132,9 @@ def create_array(
     shape, dtype
         Extent of each axis of the whole array, and the type of its elements.
     orientation : "row", "column" or sequence of int
-        Which axes run along a chunk: the last axis fastest, the first, or the axes from the slowest to the fastest. The
-        fastest run whole as far as a chunk goes; in a chunk elements lie as Zarr lays them. "row", where ``chunks`` are
-        not given either.
+        The order in which a chunk's elements are stored: the last axis fastest, the first, or the axes from the slowest
+        to the fastest (Zarr's ``transpose``, or ``order="F"`` of format 2), as in `rechunk`. Chunks run along the
+        fastest axes as far as they go. "row", where ``chunks`` are not given either.
     chunks, shards : int, str, tuple or dict
         Chunk and shard lengths as `rechunk` takes them, instead of an orientation, or such that run so.
     layout, ranks, grid
@@ -188,6 +189,7 @@ def create_array(
         "attributes": {} if attributes is None else named(attributes, "attributes"),
         "dimension_names": dimension_names,
     }
+    made = in_order(made, order)
     wanted = replace(descriptor, orientation=order)
     if placement == "local":
         return _local(place, wanted, made, folders, overwrite, scheduler)

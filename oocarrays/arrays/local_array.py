@@ -31,6 +31,7 @@ from oocarrays.plan.files.in_core import Slabs
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files.descriptor import KEY, Descriptor
+from oocarrays.storage.files.formats import stored_order
 from oocarrays.storage.files.local_files import LocalFiles, open_local_files
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.metered import new_meter
@@ -141,9 +142,9 @@ class LocalArrays:
         return self._files.descriptor.depth
 
     @property
-    def orientation(self) -> tuple[int, ...] | None:
-        """The axes from the slowest to the fastest along a chunk; None where chunks run along none."""
-        return self._files.descriptor.orientation
+    def orientation(self) -> tuple[int, ...]:
+        """The axes from the slowest to the fastest, as the elements of a chunk are stored."""
+        return stored_order(self.like()) or tuple(range(self.ndim))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -221,7 +222,7 @@ class LocalArrays:
         return Slabs.of(
             self.layout.local_shape(self._checked(rank)),
             depth=self.depth,
-            order=self.orientation or axis_order("row", self.ndim),
+            order=self._files.descriptor.orientation or axis_order("row", self.ndim),
             itemsize=self.dtype.itemsize,
             budget=settings.budget(memory),
         )
@@ -272,7 +273,7 @@ class LocalArrays:
 
     def _rows(self) -> list[tuple[str, str]]:
         descriptor = self._files.descriptor
-        order = "none" if self.orientation is None else " → ".join(map(str, self.orientation))
+        order = "none" if descriptor.orientation is None else " → ".join(map(str, descriptor.orientation))
         more = self.ranks - MOST_RANKS
         return [
             ("halo", f"depth {report.shape_text(self.depth)}" if any(self.depth) else "none"),

@@ -169,6 +169,7 @@ def scatter_files(
     chunked, order = chunks_and_order(said, source.dtype, known, chunks, names, size)
     made = target_settings(
         opened, chunked, compressors=compressors, filters=filters, zarr_format=zarr_format,
+        order=None if orientation is None else order,
         shards=regular_shards(shards, chunked, largest_shape(said), source.dtype, names),
     )  # fmt: skip
     said, disks = own_disks(replace(said, orientation=order), folders, scheduler)
@@ -273,11 +274,12 @@ def gather_files(
     like, store, cluster = opened.like(), place(target), cluster_of(scheduler, workers)
     said = Descriptor(placement="global", shape=opened.shape, layout=opened.layout, depth=opened.depth)
     names, largest = dimension_names(like), max(opened.stored, key=lambda stored: stored.chunk_bytes)
-    known = opened.orientation if orientation is None and chunks is None else orientation
+    known = opened.files.descriptor.orientation if orientation is None and chunks is None else orientation
     size = min(max(largest.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
     chunked, order = chunks_and_order(said, opened.dtype, known, chunks, names, size)
     made = target_settings(
         like, chunked, compressors=compressors, filters=filters, zarr_format=zarr_format,
+        order=None if orientation is None else order,
         shards=regular_shards(shards, chunked, said.shape, opened.dtype, names),
     )  # fmt: skip
     made["shape"], attributes = said.shape, {**opened.attrs, KEY: replace(said, orientation=order).as_json()}

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from oocarrays.errors import ChunksError
+from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 
 
@@ -189,10 +190,26 @@ class Stored:
     """True where each request travels over a network."""
     travel_bytes: int = 0
     """Bytes that a whole chunk takes while it is under way; 0 where only one request can be at a time."""
+    order: tuple[int, ...] | None = field(default=None, metadata={"gained": True})
+    """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
+
+    @property
+    def lying(self) -> Stored:
+        """The same array with its axes in the order in which elements lie: its chunks lie in C order.
+
+        >>> columns = Stored(grid=ChunkGrid.of((10, 6), (5, 2)), itemsize=1, local=True, order=(1, 0))
+        >>> columns.lying.grid, columns.lying.order
+        (ChunkGrid(shape=(6, 10), chunks=(2, 5)), None)
+        """
+        if self.order is None:
+            return self
+        grid = ChunkGrid(turned(self.grid.shape, self.order), turned(self.grid.chunks, self.order))
+        shard = self.shard_chunks and turned(self.shard_chunks, self.order)
+        return replace(self, grid=grid, shard_chunks=shard, order=None)
 
     @property
     def coded(self) -> bool:
-        """Whether a chunk's bytes are not simply its elements in C order."""
+        """Whether a chunk's bytes are not simply its elements, in some order of the axes."""
         return self.codec is not None
 
     @property

@@ -1,17 +1,48 @@
-"""Which axes run along a chunk: what an orientation makes of chunks.
+"""The order in which elements are stored, the axes from the slowest to the fastest: chunks run along the fastest ones.
 
     row, (0, 1)    ┌───────────┐      column, (1, 0)    ┌──┬──┬──┬──┐      the fastest axes run whole,
                    ├───────────┤                        │  │  │  │  │      one is cut to what fits,
                    ├───────────┤                        │  │  │  │  │      the slower ones have length 1
                    └───────────┘                        └──┴──┴──┴──┘
 
-In a chunk the elements lie as Zarr lays them, the last axis fastest, whatever the orientation is: byte ranges of it
-can be read, and a column of a narrow chunk is one short range a row. Thakur 1995, section 5.4.1 (row 8 of Figure 5.5).
+In a chunk, too, the fastest axis runs fastest: a column of a column chunk is one range of its bytes. Arrays of before
+0.6 have chunks that run along an orientation, and in them elements in row order. Thakur 1995, section 5.4.1 (storage
+order: row 8 of Figure 5.5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def turned(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
+    """What belongs to the axes, in another order of them: that of the axes from the slowest to the fastest.
+
+    >>> turned((10, 20, 30), (2, 0, 1)), turned((10, 20, 30), None)
+    ((30, 10, 20), (10, 20, 30))
+    """
+    return tuple(each) if order is None else tuple(each[axis] for axis in order)
+
+
+def turned_back(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
+    """The same in the order of the array's own axes: what `turned` was given.
+
+    >>> turned_back((30, 10, 20), (2, 0, 1))
+    (10, 20, 30)
+    """
+    return turned(each, None if order is None else inverse(order))
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """Where each axis stands in an order of them: the order that undoes it.
+
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.placement import budget_of, client_of, cores_of
+from oocarrays.graphs.cluster.placement import as_they_are, budget_of, client_of, cores_of
 from oocarrays.graphs.run.job import Cluster
 from oocarrays.mapping.given import element_type, listed, whole
 from oocarrays.plan.resources import Resources
@@ -136,7 +136,7 @@ def resources_of(
     there = cluster.workers()
     given = settings.setting("memory") if memory is None else memory
     return Resources(
-        budget=budget_of(there) if given is None else settings.budget(given),
+        budget=budget_of(as_they_are(cluster.client, there)) if given is None else settings.budget(given),
         costs=settings.costs(cores_of(there)),
         workers=len(there),
         threads=min(w.threads for w in there),

@@ -22,7 +22,7 @@ from oocarrays.show.report import bytes_text, shape_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike, describe
 from oocarrays.storage.files.descriptor import KEY, Descriptor, descriptor_of
-from oocarrays.storage.files.formats import dimension_names
+from oocarrays.storage.files.formats import dimension_names, stored_order
 from oocarrays.storage.files.presence import Policy, shows_chunks
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.stores.urls import absolute, store_of
@@ -117,10 +117,9 @@ class StoredArray:
         return said.depth if said else (0,) * self.ndim
 
     @property
-    def orientation(self) -> tuple[int, ...] | None:
-        """The axes from the slowest to the fastest along a chunk, where its descriptor says so."""
-        said = self._descriptor
-        return said.orientation if said else None
+    def orientation(self) -> tuple[int, ...]:
+        """The axes from the slowest to the fastest, as the elements of a chunk are stored."""
+        return stored_order(self._array) or tuple(range(self.ndim))
 
     @property
     def fill_value(self) -> Any:

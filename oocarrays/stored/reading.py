@@ -10,13 +10,15 @@ import zarr
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.mapping.given import chosen
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.sections.read import READ_BUFFER_BYTES, SectionPlan
-from oocarrays.plan.sections.sieve import Method
+from oocarrays.plan.sections.sieve import METHODS, Method
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.read import read_section, section_plan
+from oocarrays.storage.sections.runs import read_runs
 
 
 def read(
@@ -35,7 +37,12 @@ def read(
 
 
 def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarray | None, meter: Meter) -> Any:
-    ways, threads = _ways(file), settings.local_cores()
+    chosen(method, "method", METHODS)
+    ways = _ways(file)
+    found = read_runs(file, taken.axes, meter) if out is None else None
+    if found is not None:
+        return taken.arranged(found)[()]
+    threads = settings.local_cores()
     if out is None:
         return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]
     if not isinstance(out, np.ndarray):

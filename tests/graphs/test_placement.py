@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from distributed import Client
 
 import oocarrays as ooc
+from oocarrays.graphs.cluster.placement import as_they_are, budget_of, workers_of
 from oocarrays.graphs.layouts.exchanging import exchange_tasks
 from oocarrays.graphs.layouts.parts import parts_of_array
 from oocarrays.graphs.layouts.redistribution import Moving
@@ -29,6 +31,15 @@ MAY_LEAVE = ("send", "carry", "lend", "taken", "exchange")
 def two() -> Iterator[Client]:
     with cluster(2) as client:
         yield client
+
+
+def test_workers_give_what_their_processes_do_not_hold_now(two: Client) -> None:
+    """And not a second ago: the scheduler's word is of then, with what a job that has ended had mapped."""
+    known = [replace(worker, memory_limit=2**29) for worker in workers_of(two)]
+    then = [replace(worker, memory=2**28) for worker in known]
+    now = as_they_are(two, then)
+    assert all(0 < worker.memory < 2**28 for worker in now)
+    assert budget_of(then) < budget_of(now) == budget_of(known)
 
 
 @pytest.mark.parametrize("places", [1, 2, 3, 7])

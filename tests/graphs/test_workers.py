@@ -117,6 +117,22 @@ def check_steps(told: list[dict], count: int) -> None:
             assert at["receive", 0, *before, partners[before[1]][rank]] < sent, "mine was taken"
 
 
+@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled"])
+def test_elements_are_stored_in_the_order_that_was_asked_for(three: Client, tmp_path: Path, method: Any) -> None:
+    ooc.create_array(tmp_path / "s", shape=(90, 61), dtype="i4", chunks=(90, 7), orientation="column", compressors=())
+    values = np.arange(90 * 61, dtype="i4").reshape(90, 61)
+    ooc.open_array(tmp_path / "s", mode="r+")[...] = values
+    for orientation, chunks in (("column", (90, 11)), ("row", (13, 61))):
+        job = ooc.rechunk(
+            tmp_path / "s", tmp_path / "t", chunks=chunks, orientation=orientation, method=method, memory="48MiB",
+            overwrite=True, scheduler=three,
+        )  # fmt: skip
+        np.testing.assert_array_equal(zarr.open_array(job.run().store, mode="r")[...], values)
+        first = np.frombuffer((tmp_path / "t/c/0/0").read_bytes(), "i4")
+        box = values[: chunks[0], : chunks[1]]
+        np.testing.assert_array_equal(first, (box if orientation == "row" else box.T).reshape(-1))
+
+
 def test_messages_may_come_as_they_come(three: Client, field: Path) -> None:
     with dask.config.set({"oocarrays.assembly": "asynchronous"}):
         job = job_of(field)

@@ -210,6 +210,8 @@ class CollectivePlan:
     def is_packed(self, box: Section) -> bool:
         """Whether what is read of a box goes to one piece of memory."""
         owner = self.only(box) if self.workers is None else None
+        if owner is not None and self.stored.order is not None:  # a rank's part lies in C order
+            return False
         return owner is None or in_one_piece(lengths(self.tight(box)), part_shape(self, owner))
 
     def only(self, box: Section) -> int | None:

@@ -81,7 +81,7 @@ class Cutting:
         if nbytes <= self.buffer_bytes or not cuttable:
             yield box
             return
-        axis = cuttable[0]
+        axis = next(axis for axis in self.stored.order or range(len(unit)) if axis in cuttable)
         length = ceil_div(ceil_div(box.shape[axis], unit[axis]), ceil_div(nbytes, self.buffer_bytes)) * unit[axis]
         for start in range(box.lower[axis], box.upper[axis], length):
             piece = _between(box, axis, start, min(start + length, box.upper[axis]))

@@ -24,6 +24,7 @@ from typing import Literal
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.plan.alternative import TAKEN, CountedAlternative
 from oocarrays.plan.cost import Costs, Traffic, speed
 from oocarrays.plan.lazy.blocks import BlockLengths
@@ -249,7 +250,11 @@ class _Problem:
         visits = math.prod(each.visits for each in groupings)
         count = math.prod(len(each.groups) for each in groupings)
         together = count < math.prod(map(len, self.blocks))
-        runs = visits if stored.coded else reduce(Line.times, (each.line for each in groupings), Line()).runs
+        runs = (
+            visits
+            if stored.coded
+            else reduce(Line.times, (each.line for each in turned(groupings, stored.order)), Line()).runs
+        )
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored)) if stored.coded else self.nbytes
         held = math.prod(each.longest for each in groupings) * stored.itemsize
         copied = self.nbytes * (2 if together else 1) + (visits * stored.chunk_bytes if stored.coded else 0)
@@ -318,8 +323,9 @@ def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False)
     >>> tile_of(Stored(grid=ChunkGrid.of((8192, 8192), (8192, 8192)), itemsize=4, local=True))
     (512, 8192)
     """
-    shape = stored.grid.shape
-    tile = [max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True)]
+    grid = stored.lying.grid
+    shape = grid.shape
+    tile = [max(min(c, n), 1) for c, n in zip(grid.chunks, shape, strict=True)]
     room = most // stored.itemsize
     for axis in reversed(range(len(tile))):
         more = max(room // math.prod(tile), 1)
@@ -327,7 +333,7 @@ def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False)
     for axis in () if whole or stored.coded else range(len(tile)):
         others = math.prod(tile) // tile[axis]
         tile[axis] = min(tile[axis], max(room // others, 1))
-    return tuple(tile)
+    return turned_back(tile, stored.order)
 
 
 def reading_memory(stored: Stored, held: int, tile: int = 0) -> Memory:

@@ -19,11 +19,21 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, product
 
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk.candidates import BASE_BYTES, MIB, REQUESTS, TASK_BYTES, Counted, Problem, Shape
+from oocarrays.plan.rechunk.candidates import (
+    BASE_BYTES,
+    MIB,
+    REQUESTS,
+    TASK_BYTES,
+    Counted,
+    Problem,
+    Shape,
+    copied_runs,
+)
 from oocarrays.plan.rechunk.passes import Pass
 
 STAGE_BYTES = 4 * MIB
@@ -102,7 +112,8 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
     source, target, ranks = problem.source, problem.target, problem.ranks
     units = math.prod(map(ceil_div, source.grid.counts, region))
     box_bytes = math.prod(map(min, region, source.grid.counts)) * source.chunk_bytes
-    tile = stage_shape(_piece(problem, region), target.itemsize)
+    order = target.order
+    tile = turned_back(stage_shape(turned(_piece(problem, region), order), target.itemsize), order)
     stage = stage_bytes(tile, [b * s for b, s in zip(region, source.grid.chunks, strict=True)], target)
     batch = _batch(box_bytes, units, ranks)
     traffic = _traffic(problem, region, units, batch)
@@ -250,7 +261,7 @@ def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) 
         index_requests=source.shards * (problem.resources.workers or 1),
         decoded_bytes=whole if source.coded else 0,
         copied_bytes=source.nbytes,
-        copied_runs=_copied_runs(problem),
+        copied_runs=copied_runs(problem),
         pieces=count,
         placed_pieces=pieces,
         placed_runs=runs,
@@ -258,15 +269,6 @@ def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) 
         written_bytes=written,
         tasks=tasks + 1,
     )
-
-
-def _copied_runs(problem: Problem) -> int:
-    """Contiguous runs of the copies from source chunks to pieces: an estimate from the last axis."""
-    grid = problem.target.grid
-    if not grid.shape:
-        return 1
-    run = min(grid.chunks[-1], problem.source.grid.chunks[-1], grid.shape[-1])
-    return math.prod(grid.shape) // max(run, 1)
 
 
 def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int, int]:
@@ -279,7 +281,7 @@ def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int
     (32, 32)
     """
     grid, pieces, runs, whole = target.grid, 1, 1, True
-    for axis in reversed(range(len(grid.shape))):
+    for axis in reversed(target.order or range(len(grid.shape))):
         n, c, box = grid.shape[axis], grid.chunks[axis], region[axis] * source.grid.chunks[axis]
         here = axis_overlap(n, c, box, 1).pieces
         pieces *= here
@@ -295,7 +297,7 @@ def on_sectors(step: Pass) -> bool:
     with the piece before it.
     """
     inner, grid = step.target.itemsize, step.target.grid
-    for axis in reversed(range(len(grid.shape))):
+    for axis in reversed(step.target.order or range(len(grid.shape))):
         n, c, box = grid.shape[axis], grid.chunks[axis], step.unit[axis] * step.source.grid.chunks[axis]
         if box % c and box < n:
             return math.gcd(box, c) * inner % SECTOR == 0

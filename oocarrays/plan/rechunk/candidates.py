@@ -16,6 +16,7 @@ from operator import mul
 from typing import NamedTuple
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import (
     axis_overlap,
     chunk_visits,
@@ -48,6 +49,8 @@ MOST_AXES = 8
 """Axes that are looked at, at most, where there are many: from which regions are grown, along which they are shared."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
+TURNED = 8
+"""Elements that are copied in the time of a run, where each is one: from chunks in which another axis runs fastest."""
 TRAVEL_COPIES = 2
 """A library holds a message twice while it joins the parts that came, or copies what goes."""
 
@@ -379,9 +382,10 @@ def _count(problem: Problem, shape: Shape) -> Counted:
     packed = problem.resources.on_workers and shape.method == "two-phase"
     counts, sizes = target.grid.counts, tuple(map(mul, unit, target.grid.chunks))
     piece = list(map(min, source.grid.chunks, sizes))
-    tile = tile_shape(piece, source.itemsize, TILE_BYTES)
+    tile = tile_shape(turned(piece, source.order), source.itemsize, TILE_BYTES)
     units = math.prod(map(ceil_div, counts, unit))
-    lie = _lie(source.grid, tuple(map(mul, counts, target.grid.chunks)) if shape.kept else sizes, tile)
+    whole = tuple(map(mul, counts, target.grid.chunks)) if shape.kept else sizes
+    lie = _lie(source.lying.grid, turned(whole, source.order), tile)
     batch = _batch(problem, shape, units)
     if packed:
         shape = replace(shape, slab=ceil_div(max(lie.touched), ranks))
@@ -411,7 +415,7 @@ def _count(problem: Problem, shape: Shape) -> Counted:
     graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
     held = BASE_BYTES, graph, source.index_workspace, 0, *(problem.neighbours * nbytes for nbytes in each)
     ahead = source.local and traffic.read_bytes <= problem.resources.costs.cache_bytes
-    return Counted(shape, held, seconds, phases, traffic, tile, batch, ahead, packed_bytes)
+    return Counted(shape, held, seconds, phases, traffic, turned_back(tile, source.order), batch, ahead, packed_bytes)
 
 
 def _waits(problem: Problem, shape: Shape, traffic: Traffic, units: int, exchanges: int) -> Waits:
@@ -487,7 +491,7 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
         mapped_bytes=whole if shape.access == "mapped" else 0,
         decoded_bytes=whole if source.coded else 0,
         copied_bytes=source.nbytes * (2 if exchanges and problem.resources.on_workers else 1),
-        copied_runs=_runs(problem),
+        copied_runs=copied_runs(problem),
         pieces=visits * (units * ranks if shape.kept else 1),
         write_requests=target.grid.count,
         encoded_bytes=written if target.coded else 0,
@@ -509,10 +513,13 @@ def _kept_bytes(problem: Problem, shape: Shape) -> int:
     return source.nbytes - first * source.itemsize
 
 
-def _runs(problem: Problem) -> int:
-    """Contiguous runs of a copy from source chunks to target chunks: an estimate from the last axis."""
-    grid = problem.target.grid
+def copied_runs(problem: Problem) -> int:
+    """Contiguous runs of a copy from source chunks to target chunks: an estimate from the axis that is fastest."""
+    grid, source = problem.target.grid, problem.source
     if not grid.shape:
         return 1
-    run = min(grid.chunks[-1], problem.source.grid.chunks[-1], grid.shape[-1])
+    axis, there = ((stored.order or range(len(grid.shape)))[-1] for stored in (problem.target, source))
+    if axis != there:
+        return math.prod(grid.shape) // TURNED
+    run = min(grid.chunks[axis], source.grid.chunks[axis], grid.shape[axis])
     return math.prod(grid.shape) // max(run, 1)

@@ -21,6 +21,7 @@ import numpy as np
 
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, boxes, ceil_div
+from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.sections.sieve import METHODS, MOST_RANGES, RANGE_BYTES, Cut, Method, Sieve, cuts
@@ -160,17 +161,22 @@ class SectionPlan:
     buffer_bytes: int = BUFFER_BYTES
     """Bytes of one buffer, of which there are `IN_FLIGHT` at most."""
     packed: bool = True
-    """Whether the result lies in one piece, in C order, and takes what local files are asked for."""
+    """Whether the result lies in one piece, as elements lie in chunks, and takes what local files are asked for."""
     costs: Costs = field(default_factory=Costs)
     """What work costs."""
+
+    @cached_property
+    def lying(self) -> tuple[Stored, Axes]:
+        """The array, and what is taken of it, with axes in the order in which elements lie: batches have them."""
+        return self.stored.lying, turned(self.axes, self.stored.order)
 
     @cached_property
     def kinds(self) -> list[Kind]:
         """The kinds of chunks, by how they are cut."""
         if not all(map(len, self.axes)):
             return []
-        grid = self.stored.grid
-        along = [cuts(taken, n, c) for taken, n, c in zip(self.axes, grid.shape, grid.chunks, strict=True)]
+        stored, axes = self.lying
+        along = [cuts(taken, n, c) for taken, n, c in zip(axes, stored.grid.shape, stored.grid.chunks, strict=True)]
         return [Kind(self, each) for each in product(*along)]
 
     def batches(self) -> Iterator[Batch]:
@@ -304,6 +310,7 @@ class Kind:
 
     def __init__(self, plan: SectionPlan, cuts: tuple[Cut, ...]) -> None:
         self.plan = plan
+        self.stored, self.taken = plan.lying
         self.cuts = cuts
         self.inside = tuple(cut.inside for cut in cuts)
         self.counts = tuple(len(cut.chunks) for cut in cuts)
@@ -312,7 +319,7 @@ class Kind:
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The elements taken of each chunk, in parts that a buffer holds; coded chunks are held whole."""
-        stored = self.plan.stored
+        stored = self.stored
         if stored.coded:
             whole = Sieve.whole(self.inside, stored.grid.chunks, stored.itemsize)
             return (self._placed(whole, self.inside, (0,) * len(self.inside)),)
@@ -323,7 +330,7 @@ class Kind:
     @cached_property
     def alike(self) -> tuple[tuple[Part, int], ...]:
         """One of those of its parts that are alike, and how many they are."""
-        if self.plan.stored.coded:
+        if self.stored.coded:
             return tuple((part, 1) for part in self.parts)
         return tuple(self._alike(self.inside, 1))
 
@@ -376,19 +383,18 @@ class Kind:
         return low
 
     def _part(self, inside: Axes) -> Part:
-        plan = self.plan
-        sieve = Sieve.of(inside, plan.stored.grid.chunks, plan.stored.itemsize, plan.gap)
+        sieve = Sieve.of(inside, self.stored.grid.chunks, self.stored.itemsize, self.plan.gap)
         return self._placed(sieve, inside, (0,) * len(inside))
 
     def _placed(self, sieve: Sieve, inside: Axes, at: tuple[int, ...]) -> Part:
-        return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.plan.axes)))
+        return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.taken)))
 
     def _requests(self, inside: Axes) -> int:
-        return Sieve.count(inside, self.plan.stored.grid.chunks, self.plan.stored.itemsize, self.plan.gap)
+        return Sieve.count(inside, self.stored.grid.chunks, self.stored.itemsize, self.plan.gap)
 
     def _fitting(self, inside: Axes) -> Part | None:
         """Return a chunk's share as one part; None where a buffer does not hold it."""
-        plan, stored = self.plan, self.plan.stored
+        plan, stored = self.plan, self.stored
         sieve = Sieve.within(inside, stored.grid.chunks, stored.itemsize, plan.gap, plan.most_ranges)
         part = None if sieve is None else self._placed(sieve, inside, (0,) * len(inside))
         return part if part is not None and part.buffer_bytes <= plan.buffer_bytes else None
@@ -414,7 +420,7 @@ class Kind:
     @cached_property
     def at_once(self) -> int:
         """Chunks of one batch, at most; coded ones come in some batches at least, for there are cores to share them."""
-        stored, sieve = self.plan.stored, self.alike[0][0].sieve
+        stored, sieve = self.stored, self.alike[0][0].sieve
         if sum(times for _, times in self.alike) > 1:
             return 1
         most = min(self.plan.buffer_bytes // sieve.held_bytes, self.plan.most_ranges // sieve.requests)
@@ -425,7 +431,7 @@ class Kind:
 
     def row(self) -> tuple[str, ...]:
         """Return how many, in what way they are read, and what that asks for."""
-        stored, useful = self.plan.stored, math.prod(lengths(self.inside)) * self.plan.stored.itemsize
+        stored, useful = self.stored, math.prod(lengths(self.inside)) * self.stored.itemsize
         if stored.coded:
             asked = int(stored.chunk_bytes * self.plan.costs.stored_ratio(stored))
             return _texts(self.count, "decoded", self.count, self.count * asked, self.count * useful)

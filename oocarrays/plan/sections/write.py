@@ -22,6 +22,7 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.selection import Axes, Taken, within
 from oocarrays.plan.cost import Costs
@@ -155,7 +156,7 @@ class SectionWritePlan:
     """The reads, writes and memory of writing a section; the meter agrees where nothing is missing or coded."""
 
     stored: Stored
-    """The array, as it is written: its chunks are shards, where there are any."""
+    """The array, as it is written and as its elements lie: its chunks are shards, where there are any."""
     axes: AxisParts
     """What is written along each axis, chunk by chunk."""
     method: WriteMethod
@@ -258,6 +259,7 @@ def plan_section_write(
     (0, 16384)
     """
     _check_method(stored, method)
+    stored, axes = stored.lying, turned(axes, stored.order)
     parts = _parts(axes, stored.grid)
     window, held = _held(stored, parts, method, buffer_bytes)
     at_once = max(min(requests, _count(parts), (buffer_bytes or BUFFER_BYTES) // held), 1)

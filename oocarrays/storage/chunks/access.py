@@ -27,6 +27,7 @@ from zarr.core.buffer import default_buffer_prototype
 from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
+from oocarrays.storage.chunks.blocked import copy
 from oocarrays.storage.chunks.through_zarr import ThroughZarr, through_zarr
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import PartBlob, ShardedBlobs, pack_shard
@@ -59,6 +60,7 @@ class ChunkReader:
     """
 
     def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False, requests: int = 1) -> None:
+        assert file.stored.order is None, "elements that lie in another order are read by a TurnedReader"
         self.file = file
         self.meter = meter
         self.grid = file.stored.grid
@@ -130,7 +132,7 @@ class ChunkReader:
 
     def _batch(self) -> Missing:
         """Tell of what is missing of some chunks when they have been read."""
-        return Missing(self.file.presence, self.meter)
+        return Missing(self.file.presence, self.meter, self.file.axes)
 
     def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
         """Return a chunk's first element, and what it has of ``within``."""
@@ -282,6 +284,7 @@ class ChunkWriter:
         requests: int = 1,
         fresh: bool = True,
     ) -> None:
+        assert file.stored.order is None, "elements that lie in another order are written by a TurnedWriter"
         self.file = file
         self.meter = meter
         self._past_cache = past_cache
@@ -514,7 +517,10 @@ def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarra
     for parts in product(*axes):
         chunks, inside, source = zip(*parts, strict=True) if parts else ((), (), ())
         view = buffer[(*chunks, *inside, ...)]
-        view[...] = _chunk_major(data[(*source, ...)], view.shape, ndim) if isinstance(data, np.ndarray) else data
+        if isinstance(data, np.ndarray):
+            copy(view, _chunk_major(data[(*source, ...)], view.shape, ndim))
+        else:
+            view[...] = data
 
 
 def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndarray:

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.access import element_runs, fill_bits, is_fill
+from oocarrays.storage.chunks.turned import chunk_major, turned_section
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import checksum
@@ -42,7 +44,7 @@ class Assembler:
     def __init__(self, file: ArrayFile, meter: Meter, mark: str, *, past_cache: bool) -> None:
         assert file.folder is not None, "what is assembled is in local files"
         self.file, self.meter = file, meter
-        self.grid, self.dtype = file.stored.grid, file.dtype
+        self.grid, self.dtype, self._order = file.stored.grid, file.dtype, file.stored.order
         self.chunks = UnfinishedChunks(file.folder, mark, file.stored.chunk_bytes, past_cache=past_cache)
         self._fill = fill_bits(file)
         self.fill_is_zeros = not any(self._fill)
@@ -121,12 +123,16 @@ class Assembler:
 
     def _starts(self, part: Section) -> list[int]:
         """Where the runs of a part begin in a chunk's file."""
-        starts: list[int] = (element_runs(part, self.grid.chunks)[0] * self.dtype.itemsize).tolist()
+        starts: list[int] = (
+            element_runs(turned_section(part, self._order), turned(self.grid.chunks, self._order))[0]
+            * self.dtype.itemsize
+        ).tolist()
         return starts
 
     def _laid(self, first: Index, counts: Index, part: Section, stage: np.ndarray, take: Take) -> np.ndarray:
-        """A part of some chunks as they have it, one behind the other; the fill value beyond the array's edge."""
-        laid = shaped(stage, (*counts, *part.shape), self.dtype)
+        """A part of some chunks as they have it, one behind another, axes as they lie; the fill value beyond the
+        array's edge."""
+        laid = chunk_major(stage, counts, part.shape, self.dtype, self._order)
         lower = tuple(i * c + l for i, c, l in zip(first, self.grid.chunks, part.lower, strict=True))
         ends = [l + k * m for l, k, m in zip(lower, counts, part.shape, strict=True)]
         upper = tuple(map(min, ends, self.grid.shape))
@@ -134,7 +140,12 @@ class Assembler:
             laid[...] = self.file.fill_value
         if all(l < u for l, u in zip(lower, upper, strict=True)):
             take(Section(lower, upper), laid)
-        return laid
+        return self._lying(laid)
+
+    def _lying(self, laid: np.ndarray) -> np.ndarray:
+        """The same elements with a chunk's axes in the order in which they lie."""
+        others = laid.ndim - len(self.grid.chunks)
+        return laid.transpose([*range(others), *turned(range(others, laid.ndim), self._order)])
 
     # ------------------------------------------------------------------ what is there
 
@@ -144,12 +155,12 @@ class Assembler:
 
     def sum_of(self, chunk: np.ndarray, piece: Section, tile: Index) -> int:
         """The checksum that `place` has given for a piece of a chunk, of what is there now."""
-        return sum(self._sum(np.ascontiguousarray(chunk[part.slices])) for part in _tiles(piece, tile))
+        return sum(self._sum(np.ascontiguousarray(self._lying(chunk[part.slices]))) for part in _tiles(piece, tile))
 
     def read(self, index: Index) -> np.ndarray | None:
         """What is in a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
         data = self.chunks.read(self.file.chunk_key(index))
-        return None if data is None else data.view(self.dtype).reshape(self.grid.chunks)
+        return None if data is None else chunk_major(data, (), self.grid.chunks, self.dtype, self._order)
 
     # ------------------------------------------------------------------ the end
 

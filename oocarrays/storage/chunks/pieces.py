@@ -41,6 +41,7 @@ class PieceWriter:
 
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
         assert not file.stored.coded, "pieces are bytes of plain chunks"
+        assert file.stored.order is None, "scratch lies in C order"
         assert file.folder, "scratch is in local files"
         self.file = file
         self.meter = meter

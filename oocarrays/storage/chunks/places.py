@@ -6,7 +6,6 @@ box of chunks     ┌ shard ┬ shard ┐       an index is read once, and tells
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from itertools import product
@@ -131,9 +130,8 @@ def _cut(chunks: tuple[range, ...], layout: ShardLayout) -> tuple[np.ndarray, li
     """Return the number of each chunk of a box in its shard; and each shard, with the part of the box that is in it."""
     number = np.zeros((1,) * len(chunks), np.int64)
     along = []
-    for axis, (indices, count) in enumerate(zip(chunks, layout.counts, strict=True)):
+    for axis, (indices, count, step) in enumerate(zip(chunks, layout.counts, layout.steps, strict=True)):
         inside = np.arange(indices.start, indices.stop, indices.step) % count
-        step = math.prod(layout.counts[axis + 1 :])
         number = number + (inside * step).reshape(-1, *(1,) * (len(chunks) - axis - 1))
         along.append(list(_shards(indices, count)))
     return number, [tuple(zip(*each, strict=True)) if each else ((), ()) for each in product(*along)]

@@ -38,7 +38,7 @@ class Sharded:
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         assert file.chain.shard is not None, "only shards are written chunk by chunk"
         self.file, self.meter, self._layout, self._receipts = file, meter, file.chain.shard, receipts
-        self.missing = Missing(file.presence, meter)
+        self.missing = Missing(file.presence, meter, file.axes)
         self._blobs, self._locks = blobs_of(file.zarr), ChunkLocks(file)
         self._box = Section((0,) * len(self._layout.chunks), self._layout.chunks)
         self._pool, self._most = Pool(numpy_bytes), most_shard_bytes(file.chain, file.dtype.itemsize)

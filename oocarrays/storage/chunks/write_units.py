@@ -17,6 +17,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, within
 from oocarrays.plan.sections.write import AxisPart, axis_parts
+from oocarrays.storage.chunks.blocked import copy
 
 
 class Unit:
@@ -55,7 +56,11 @@ class Unit:
         there, inside = self.places(box)
         part = self._values[(*there, ...)]
         if part.size:
-            data[_place(inside)] = part
+            place = _place(inside)
+            if all(isinstance(each, slice) for each in inside):
+                copy(data[place], part)
+            else:
+                data[place] = part
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
         """Cut what is written of a shard into a unit for each of its chunks."""

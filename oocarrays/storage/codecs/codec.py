@@ -1,11 +1,13 @@
 """How the chunks of one array are coded, and the shortest way through it.
 
-plain       the elements in C order, as they are in memory: no codec at all
+plain       the elements as they are in memory, in some order of the axes: no codec at all
 numcodecs   one compressor over plain bytes: numcodecs decodes straight into our buffer
 zarrs       anything else that the optional `zarrs` pipeline takes, in local files
 zarr        the rest, through zarr-python
 
-The chunks of a shard (Zarr 3, ``sharding_indexed``) are read and made one by one where they are of the first two kinds.
+An order of the axes other than their own (``transpose``, or format 2's ``order="F"``) is no codec: what is stored is
+the chunk of a transposed array. The chunks of a shard (Zarr 3, ``sharding_indexed``) are read and made one by one where
+they are of the first two kinds.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from typing import Any, Literal
 import numcodecs
 import numpy as np
 import zarr
-from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, CorruptChunkError
+from oocarrays.mapping.orientation import turned
 from oocarrays.storage.codecs.shards import ShardLayout, layout_of
 
 Pipeline = Literal["plain", "numcodecs", "zarrs", "zarr"]
@@ -43,6 +46,15 @@ class Chain:
     """What numcodecs makes bytes with."""
     shard: ShardLayout | None = None
     """How chunks lie in a shard; None where each stands alone, or where Zarr handles the shard whole."""
+    order: tuple[int, ...] | None = None
+    """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
+
+    @property
+    def lying(self) -> Chain:
+        """The same of an array whose axes stand in the order in which elements lie."""
+        if self.order is None:
+            return self
+        return replace(self, shard=self.shard and self.shard.turned(self.order), order=None)
 
     @property
     def name(self) -> str | None:
@@ -69,21 +81,33 @@ def chain_of(array: zarr.Array) -> Chain:
 
 def _format_2(metadata: Any) -> Chain:
     """In format 2 elements are stored in the byte order that they have in memory."""
-    if metadata.filters or (metadata.order != "C" and len(metadata.shape) > 1):
+    if metadata.filters:
         return Chain(pipeline="zarr")
-    compressor = metadata.compressor
-    return Chain(pipeline="plain" if compressor is None else "numcodecs", compressor=compressor)
+    compressor, columns = metadata.compressor, metadata.order == "F" and len(metadata.shape) > 1
+    return Chain(
+        pipeline="plain" if compressor is None else "numcodecs",
+        compressor=compressor,
+        order=tuple(reversed(range(len(metadata.shape)))) if columns else None,
+    )
 
 
 def _format_3(codecs: Sequence[Any], dtype: np.dtype) -> Chain:
+    order = None
+    while isinstance(codecs[0], TransposeCodec):
+        order, codecs = turned(order or range(len(codecs[0].order)), codecs[0].order), codecs[1:]
+    order = None if order == tuple(range(len(order or ()))) else order
     if not _native_bytes(codecs[0], dtype) or len(codecs) > 2:
         return Chain(pipeline="zarr")
     if len(codecs) == 1:
-        return Chain(pipeline="plain")
+        return Chain(pipeline="plain", order=order)
     compressor = numcodec_of(codecs[1])
     if isinstance(codecs[1], BloscCodec) and codecs[1].typesize != dtype.itemsize:
         compressor = None  # numcodecs shuffles elements of the size that they have
-    return Chain(pipeline="zarr" if compressor is None else "numcodecs", compressor=compressor)
+    return (
+        Chain(pipeline="zarr")
+        if compressor is None
+        else Chain(pipeline="numcodecs", compressor=compressor, order=order)
+    )
 
 
 def _native_bytes(codec: Any, dtype: np.dtype) -> bool:

@@ -13,7 +13,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -23,6 +23,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from oocarrays.errors import CorruptChunkError
+from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.stores.store_blobs import StoreBlob, StoreBlobs
@@ -49,6 +50,23 @@ class ShardLayout:
     """Whether the index stands behind the chunks, or before them."""
     checksum: bool
     """Whether a checksum follows it."""
+    order: tuple[int, ...] | None = None
+    """Which axes of the array its own are, where they stand in another order: chunks are numbered along the array's."""
+
+    def turned(self, order: tuple[int, ...]) -> ShardLayout:
+        """The same shard with its axes in another order.
+
+        >>> turned = ShardLayout(chunks=(1, 1), counts=(2, 3), at_end=True, checksum=True).turned((1, 0))
+        >>> turned.counts, turned.steps, turned.place((4, 3))
+        ((3, 2), (1, 3), ((1, 1), 4))
+        """
+        return replace(self, chunks=turned(self.chunks, order), counts=turned(self.counts, order), order=order)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How much the number of a chunk in its shard grows along each axis."""
+        own = turned_back(self.counts, self.order)
+        return turned([math.prod(own[axis + 1 :]) for axis in range(len(own))], self.order)
 
     @property
     def count(self) -> int:
@@ -67,10 +85,7 @@ class ShardLayout:
         ((1, 1), 4)
         """
         shard = tuple(i // n for i, n in zip(index, self.counts, strict=True))
-        number = 0
-        for i, n in zip(index, self.counts, strict=True):
-            number = number * n + i % n
-        return shard, number
+        return shard, sum(i % n * step for i, n, step in zip(index, self.counts, self.steps, strict=True))
 
     def read_index(self, data: bytes, name: str) -> np.ndarray:
         """Offset and length of every chunk: ``shape == (count, 2)``.
@@ -94,8 +109,9 @@ class ShardLayout:
 
     def sections(self) -> list[tuple[slice, ...]]:
         """Where each chunk lies among the elements of its shard, by its number."""
-        ends = (range(0, n * c, c) for n, c in zip(self.counts, self.chunks, strict=True))
-        return [tuple(slice(at, at + c) for at, c in zip(low, self.chunks, strict=True)) for low in product(*ends)]
+        own = product(*map(range, turned_back(self.counts, self.order)))
+        places = (turned(place, self.order) for place in own)
+        return [tuple(slice(i * c, (i + 1) * c) for i, c in zip(place, self.chunks, strict=True)) for place in places]
 
 
 def _checksum(data: bytes) -> bytes:

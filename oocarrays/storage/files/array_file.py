@@ -34,6 +34,7 @@ from zarr.storage import LocalStore, StorePath
 from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.orientation import turned_back
 from oocarrays.plan.limits import check_priced
 from oocarrays.plan.rechunk.candidates import TRAVEL_COPIES
 from oocarrays.storage.codecs.codec import (
@@ -93,10 +94,18 @@ class ArrayFile:
     """How its chunks are coded, and who does it."""
     presence: Presence
     """What tells whether it is there still: of the array as it was opened first, in whatever process."""
+    axes: tuple[int, ...] | None = None
+    """Which axes of the Zarr array its own are, where they stand in another order: see `lying`."""
 
     def __reduce__(self) -> Any:
         """Pickle it with what is known of it: a scheduler need not see it, and no other array is taken for it."""
-        return _carried, (self.zarr, self.stored.shard_chunks is not None, self.presence)
+        return _carried, (self.zarr, self.stored.shard_chunks is not None, self.presence, self.axes is not None)
+
+    @property
+    def lying(self) -> ArrayFile:
+        """The same file with its axes in the order in which elements lie in chunks, so that these lie in C order."""
+        order = self.stored.order
+        return self if order is None else replace(self, stored=self.stored.lying, chain=self.chain.lying, axes=order)
 
     @property
     def dtype(self) -> np.dtype:
@@ -131,7 +140,7 @@ class ArrayFile:
 
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """Return the key of a chunk below the array, or of a shard."""
-        return self.zarr.metadata.encode_chunk_key(index)
+        return self.zarr.metadata.encode_chunk_key(turned_back(index, self.axes))
 
     def place_of(self, index: tuple[int, ...]) -> str | ShardKey:
         """Where a chunk is: in a file or object of its own, or in a shard."""
@@ -141,9 +150,10 @@ class ArrayFile:
         return ShardKey(self.chunk_key(shard), number)
 
 
-def _carried(array: zarr.Array, written: bool, presence: Presence) -> ArrayFile:
+def _carried(array: zarr.Array, written: bool, presence: Presence, lying: bool = False) -> ArrayFile:
     """Return an array file in another process, of an array that has been opened in this one."""
-    return replace(describe(array, written=written), presence=presence)
+    file = replace(describe(array, written=written), presence=presence)
+    return file.lying if lying else file
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
@@ -371,6 +381,7 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
         travel_bytes=_travel_bytes(chain, grid.chunk_size * itemsize, itemsize) if is_remote(store) else 0,
         shard_chunks=chain.shard.chunks if chain.shard else None,
         index_bytes=chain.shard.index_bytes if chain.shard else 0,
+        order=chain.order,
     )
 
 

@@ -7,6 +7,7 @@ format 2        order C or F, byte order in the dtype, a compressor     the attr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numcodecs
@@ -16,6 +17,7 @@ from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.mapping.given import chosen
+from oocarrays.mapping.orientation import turned
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
 from oocarrays.storage.files.descriptor import KEY
 
@@ -88,8 +90,7 @@ def _format_2(
 ) -> dict[str, Any]:
     metadata: Any = source.metadata
     rows = tuple(range(source.ndim))
-    if order not in (None, rows, rows[::-1]):
-        raise UnsupportedError(f"axes stored in order {order}: Zarr format 2 has the first or the last axis fastest")
+    _check_order_2(order, rows)
     names = dimension_names(source)
     if names and None not in names:
         attributes[DIMENSIONS] = list(names)
@@ -142,10 +143,32 @@ def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
     metadata: Any = array.metadata
     if metadata.zarr_format == 2:
         return tuple(reversed(range(array.ndim))) if metadata.order == "F" else None
-    orders = [f.order for f in array.filters if isinstance(f, TransposeCodec)]
-    if len(orders) > 1:
-        raise UnsupportedError(f"{array.store_path} transposes its chunks {len(orders)} times; once is taken")
-    return tuple(orders[0]) if orders else None
+    orders = [tuple(f.order) for f in array.filters if isinstance(f, TransposeCodec)]
+    return reduce(turned, orders) if orders else None
+
+
+def in_order(made: dict[str, Any], order: tuple[int, ...] | None) -> dict[str, Any]:
+    """The same arguments of ``zarr.create_array`` for chunks whose axes are stored in an order, the fastest last.
+
+    Raises
+    ------
+    UnsupportedError
+        Where the format does not have it.
+    """
+    rows = tuple(range(len(order or ())))
+    if order in (None, rows):
+        return made
+    if made["zarr_format"] == 2:
+        _check_order_2(order, rows)
+        return made | {"order": "F"}
+    given = made["filters"]
+    listed = () if given in ("auto", None) else given if isinstance(given, Sequence) else (given,)
+    return made | {"filters": [*listed, TransposeCodec(order=order)]}
+
+
+def _check_order_2(order: tuple[int, ...] | None, rows: tuple[int, ...]) -> None:
+    if order not in (None, rows, rows[::-1]):
+        raise UnsupportedError(f"axes stored in order {order}: Zarr format 2 has the first or the last axis fastest")
 
 
 def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:

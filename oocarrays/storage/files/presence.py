@@ -27,6 +27,7 @@ from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import RunError, StoreFailure
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.orientation import turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore
@@ -173,10 +174,16 @@ class Presence:
 
 
 class Missing:
-    """The chunks that a batch lacks; several threads may read it, and it reports them when the batch is at its end."""
+    """The chunks that a batch lacks; several threads may read it, and it reports them when the batch is at its end.
 
-    def __init__(self, presence: Presence, meter: Meter) -> None:
-        self._presence, self._meter = presence, meter
+    Parameters
+    ----------
+    axes : tuple of int, optional
+        Which axes of the array those of the indices are, where they stand in another order.
+    """
+
+    def __init__(self, presence: Presence, meter: Meter, axes: tuple[int, ...] | None = None) -> None:
+        self._presence, self._meter, self._axes = presence, meter, axes
         self.count = 0
         """Chunks that are missing."""
         self.first: list[Index] = []
@@ -188,7 +195,8 @@ class Missing:
         if not indices:
             return
         with self._lock:
-            self.first += indices[: NAMED_CHUNKS - len(self.first)]
+            named = indices[: NAMED_CHUNKS - len(self.first)]
+            self.first += [turned_back(index, self._axes) for index in named]
             self.count += len(indices)
 
     def tell(self) -> None:

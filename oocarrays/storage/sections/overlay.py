@@ -16,6 +16,7 @@ from itertools import product
 
 import numpy as np
 
+from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective.coverage import Coverage
@@ -98,9 +99,18 @@ def write_pieces(
     at_once : int
         Units that are under way at one time.
     """
-    file, meter = replacing(file), meter or Meter()
+    order, meter = file.stored.order, meter or Meter()
+    file = replacing(file).lying
+    pieces = [(turned(axes, order), values.transpose(order or range(values.ndim))) for axes, values in pieces]
     writer = Sharded(file, meter) if file.chain.shard is not None else Whole(file, meter)
-    each_of(writer, overlays(_units(file, pieces), coverage.needs, inner.needs), at_once)
+
+    needs, inner_needs = (_turned_needs(each, order) for each in (coverage, inner))
+    each_of(writer, overlays(_units(file, pieces), needs, inner_needs), at_once)
+
+
+def _turned_needs(coverage: Coverage, order: tuple[int, ...] | None) -> Needs:
+    """Whether a chunk has to be read first that is named with axes as elements lie."""
+    return lambda index: coverage.needs(turned_back(index, order))
 
 
 def _units(file: ArrayFile, pieces: Sequence[Piece]) -> Iterator[Unit]:

@@ -13,6 +13,7 @@ from contextlib import closing
 
 import numpy as np
 
+from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.cost import Costs
 from oocarrays.storage.chunks.access import ChunkReader
@@ -45,8 +46,15 @@ def read_pieces(
         for axes, out in zip(sections, rooms, strict=True):
             yield read_section(file, axes, out, meter=meter, requests=requests, threads=1, costs=costs)
     elif sections:
+        order, file = file.stored.order, file.lying
+        sections = [turned(axes, order) for axes in sections]
         requests = section_plan(file, sections[0], costs=costs).under_way(requests)
-        yield from _decoded(ChunkReader(file, meter, requests=requests), sections, rooms)
+        if order is None:
+            yield from _decoded(ChunkReader(file, meter, requests=requests), sections, rooms)
+            return
+        lying = (room.transpose(order) for room in rooms)
+        for piece in _decoded(ChunkReader(file, meter, requests=requests), sections, lying):
+            yield piece.transpose(inverse(order))
 
 
 def _decoded(reader: ChunkReader, sections: Sequence[Axes], rooms: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

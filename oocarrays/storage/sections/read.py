@@ -18,6 +18,7 @@ import numpy as np
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.sections.read import BUFFER_BYTES, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
@@ -76,22 +77,30 @@ def read_section(
     how
         As `section_plan` takes it.
     """
-    out = _room(lengths(axes), file.dtype) if out is None else out
+    order, file, axes = file.stored.order, file.lying, turned(axes, file.stored.order)
+    room = _room(lengths(axes), file.dtype) if out is None else out if order is None else out.transpose(order)
     meter = meter or Meter()
-    plan = section_plan(file, axes, out, **how)
-    requests = how.get("requests", REQUESTS)
-    if not plan.chunks:
+    plan = section_plan(file, axes, room, **how)
+    if plan.chunks:
+        requests = how.get("requests", REQUESTS)
+        _fill(file, plan, room, meter, requests=requests, threads=threads, past_cache=past_cache)
+    if out is not None:
         return out
-    if file.stored.local:
-        if file.stored.coded:
-            CodedReader(file, plan, out, meter).read_local(threads)
-        else:
-            SectionReader(file, plan, out, meter, past_cache=past_cache).read_local(threads)
+    return room if order is None else room.transpose(inverse(order))
+
+
+def _fill(
+    file: ArrayFile, plan: SectionPlan, out: np.ndarray, meter: Meter, *, requests: int, threads: int, past_cache: bool
+) -> None:
+    """Read what was planned, with axes as elements lie."""
+    if file.stored.local and file.stored.coded:
+        CodedReader(file, plan, out, meter).read_local(threads)
+    elif file.stored.local:
+        SectionReader(file, plan, out, meter, past_cache=past_cache).read_local(threads)
     elif file.stored.coded:
-        _read_whole(file, axes, out, meter, plan.under_way(requests))
+        _read_whole(file, plan.axes, out, meter, plan.under_way(requests))
     else:
         SectionReader(file, plan, out, meter).read_store(requests)
-    return out
 
 
 def section_plan(
@@ -104,8 +113,9 @@ def section_plan(
     requests: int = REQUESTS,
     costs: Costs | None = None,
 ) -> SectionPlan:
-    """Return how `read_section` reads a section."""
-    stored, costs = file.stored, costs or Costs()
+    """Return how `read_section` reads a section: a plan of the array with its axes as elements lie."""
+    stored, axes, costs = file.stored.lying, turned(axes, file.stored.order), costs or Costs()
+    out = out if out is None or file.stored.order is None else out.transpose(file.stored.order)
     gap = gap_bytes(method, stored, costs, requests)
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
     buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)

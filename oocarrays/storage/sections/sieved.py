@@ -22,6 +22,7 @@ from zarr.abc.store import RangeByteRequest
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.plan.sections.read import IN_FLIGHT, Batch, Part, SectionPlan
 from oocarrays.plan.sections.sieve import Sieve
+from oocarrays.storage.chunks.blocked import copy
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile
@@ -93,7 +94,7 @@ class SectionReader:
         self.out = out
         self.meter = meter
         self._past_cache = past_cache
-        self._missing = Missing(file.presence, meter)
+        self._missing = Missing(file.presence, meter, file.axes)
         self._bytes = out.reshape(-1).view(np.uint8) if plan.packed else np.empty(0, np.uint8)
         self._steps = tuple(math.prod(out.shape[axis + 1 :]) * out.itemsize for axis in range(out.ndim))
 
@@ -325,7 +326,7 @@ def _sieved(into: np.ndarray, sieve: Sieve, counts: Index, buffer: np.ndarray) -
         picks = (np.arange(n) if pick is None else pick for n, pick in zip(sieve.shape, sieve.picks, strict=True))
         data = data[np.ix_(*map(np.arange, counts), *picks)]
     into = into.reshape([n for pair in zip(counts, sieve.counts, strict=True) for n in pair])
-    into[...] = data.transpose([axis for a in range(ndim) for axis in (a, a + ndim)])
+    copy(into, data.transpose([axis for a in range(ndim) for axis in (a, a + ndim)]))
 
 
 def _sums(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from typing import Protocol, TypedDict, Unpack
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, InputError, SelectionError
+from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod, plan_section_write, runs_of
@@ -91,9 +92,10 @@ def write_section(
         As `plan_section_write` does.
     """
     check_writable(file)
+    order = file.stored.order
     if values.shape != lengths(axes):
         raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
-    file = replacing(file)
+    file, axes, values = replacing(file).lying, turned(axes, order), values.transpose(order or range(values.ndim))
     plan = plan_section_write(file.stored, axes, **how)
     units = (each for each in _units(file, plan, axes, values) if not receipts.stays(file.chunk_key(each.index)))
     each_of(_writer(file, plan, meter or Meter(), past_cache, receipts), units, plan.at_once)
@@ -189,7 +191,7 @@ class Whole:
 
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         self.file, self._locks, self._receipts = file, ChunkLocks(file), receipts
-        self.missing = Missing(file.presence, meter)
+        self.missing = Missing(file.presence, meter, file.axes)
         self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
         self._pool, self._nbytes = Pool(numpy_bytes), math.prod(self._box.shape) * file.dtype.itemsize
@@ -226,7 +228,7 @@ class InWindows:
         receipts: Unkept = UNKEPT,
     ) -> None:
         self.file, self.meter, self._locks, self._receipts = file, meter, ChunkLocks(file), receipts
-        self.missing = Missing(file.presence, meter)
+        self.missing = Missing(file.presence, meter, file.axes)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
         folder = file.folder
         assert folder is not None, "only local files are read and written in part"

@@ -1,0 +1,51 @@
+"""Copies between arrays that lie in different orders of the axes, block by block at the speed of a core's caches.
+
+from  ▒▒▒▒░░░░        a block is copied as it lies, then out of the cache to where other axes run fastest:
+      ▒▒▒▒░░░░        rows a power of two apart would push each other out of it before they are used up
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+ALONG = (128, 256)
+"""Elements of a block along the axis that is fastest where it comes from, and along the one that is where it goes."""
+LITTLE = 2**15
+"""Elements of a block; arrays of no more are copied at once."""
+LINE_BYTES = 64
+"""Bytes that a cache moves at a time: elements as large as this are not torn apart."""
+
+
+def copy(into: np.ndarray, data: np.ndarray) -> None:
+    """Copy ``data`` to ``into``, of the same shape: as ``into[...] = data``.
+
+    >>> rows = np.arange(300 * 400, dtype="i4").reshape(300, 400)
+    >>> columns = np.empty((400, 300), "i4").T
+    >>> copy(columns, rows)
+    >>> bool((columns == rows).all())
+    True
+    """
+    there, here = _fastest(into), _fastest(data)
+    if into.size <= LITTLE or there == here or into.shape != data.shape or data.itemsize >= LINE_BYTES:
+        into[...] = data
+        return
+    lengths, room = [1] * into.ndim, LITTLE
+    for axis, most in ((here, ALONG[0]), (there, ALONG[1])):
+        lengths[axis] = min(into.shape[axis], most)
+        room //= lengths[axis]
+    for axis in sorted(range(into.ndim), key=lambda axis: abs(data.strides[axis])):
+        if axis not in (here, there):
+            lengths[axis] = max(min(into.shape[axis], room), 1)
+            room //= lengths[axis]
+    firsts = (range(0, n, length) for n, length in zip(into.shape, lengths, strict=True))
+    for lower in product(*firsts):
+        block = tuple(slice(l, l + length) for l, length in zip(lower, lengths, strict=True))
+        into[block] = data[block].copy(order="K")
+
+
+def _fastest(data: np.ndarray) -> int:
+    """The axis along which elements are nearest to each other."""
+    strides = [(abs(step), axis) for axis, (step, n) in enumerate(zip(data.strides, data.shape, strict=True)) if n > 1]
+    return min(strides, default=(0, 0))[1]

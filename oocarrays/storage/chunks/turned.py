@@ -1,0 +1,134 @@
+"""Chunks whose elements lie in another order of the axes, read and written with the array's own axes.
+
+    array    0 1 2      chunk in its file   0 3 1 4 2 5       order (1, 0): column by column
+             3 4 5
+
+Here axes are turned, on the way in and on the way out: those who read and write bytes see an array whose chunks lie in
+C order, those who ask see the array, in views of the same memory. Thakur 1995, section 5.4.1 (storage order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from oocarrays.mapping.orientation import inverse, turned, turned_back
+from oocarrays.mapping.section import Section
+from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, Index
+from oocarrays.storage.chunks.blocked import copy
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.pool import shaped
+
+Part = tuple[Section, np.ndarray | None]
+
+
+def turned_section(section: Section, order: tuple[int, ...] | None) -> Section:
+    """A section with its axes in another order.
+
+    >>> turned_section(Section((0, 5), (2, 9)), (1, 0))
+    Section(lower=(5, 0), upper=(9, 2))
+    """
+    return Section(turned(section.lower, order), turned(section.upper, order))
+
+
+def chunk_major(
+    memory: np.ndarray,
+    counts: tuple[int, ...],
+    lengths: tuple[int, ...],
+    dtype: np.dtype,
+    order: tuple[int, ...] | None,
+) -> np.ndarray:
+    """Memory as the chunks of a box, or alike parts of them, one behind another: ``result.shape == counts + lengths``.
+
+    >>> memory = np.arange(12, dtype="u1")
+    >>> chunk_major(memory, (1, 2), (2, 3), np.dtype("u1"), (1, 0))[0, 1]
+    array([[ 6,  8, 10],
+           [ 7,  9, 11]], dtype=uint8)
+    """
+    lying = shaped(memory, counts + turned(lengths, order), dtype)
+    return (
+        lying if order is None else lying.transpose([*range(len(counts)), *(len(counts) + a for a in inverse(order))])
+    )
+
+
+class TurnedReader:
+    """Reads the chunks of an array file as `ChunkReader` does, in views with the array's own axes."""
+
+    def __init__(self, file: ArrayFile, meter: Meter, **how: Any) -> None:
+        assert file.stored.order is not None, "axes are turned where elements lie in another order"
+        self.file, self.meter, self.grid, self.dtype = file, meter, file.stored.grid, file.dtype
+        self._order, self._back = file.stored.order, inverse(file.stored.order)
+        self._reader = ChunkReader(file.lying, meter, **how)
+
+    def announce(self, indices: Iterable[Index]) -> None:
+        """Let the system fetch what will be read next."""
+        self._reader.announce(self._turned(indices))
+
+    def tiles(self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]) -> Iterator[Part]:
+        """The elements of plain chunks that lie in ``within``, tile by tile."""
+        return self._back_in(
+            self._reader.tiles(self._turned(indices), turned_section(within, self._order), turned(tile, self._order))
+        )
+
+    def sieved(self, indices: Iterable[Index], within: Section) -> Iterator[Part]:
+        """The same, each chunk's by one byte range."""
+        return self._back_in(self._reader.sieved(self._turned(indices), turned_section(within, self._order)))
+
+    def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[Part]:
+        """The same of local files, in place."""
+        return self._back_in(self._reader.mapped(self._turned(indices), turned_section(within, self._order)))
+
+    def whole(
+        self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        """Whole chunks, each in the memory of the next of ``chunks``, which is in one piece."""
+        shape = turned(self.grid.chunks, self._order)
+        rooms = (chunk.reshape(-1).reshape(shape) for chunk in chunks)
+        for index, data in self._reader.whole(self._turned(indices), rooms):
+            yield turned_back(index, self._order), None if data is None else data.transpose(self._back)
+
+    def _turned(self, indices: Iterable[Index]) -> Iterator[Index]:
+        return (turned(index, self._order) for index in indices)
+
+    def _back_in(self, parts: Iterator[Part]) -> Iterator[Part]:
+        for section, data in parts:
+            yield turned_section(section, self._back), None if data is None else data.transpose(self._back)
+
+
+class TurnedWriter:
+    """Writes whole chunks of an array file as `ChunkWriter` does, given with the array's own axes."""
+
+    def __init__(self, file: ArrayFile, meter: Meter, **how: Any) -> None:
+        assert file.stored.order is not None, "axes are turned where elements lie in another order"
+        self.file, self._order = file, file.stored.order
+        self._writer = ChunkWriter(file.lying, meter, **how)
+
+    def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept = UNKEPT) -> None:
+        """Store whole chunks, each padded to its full length; one that lies as it is stored is not copied."""
+        self._writer.write_all(((turned(i, self._order), self._lying(chunk)) for i, chunk in chunks), receipts)
+
+    def _lying(self, chunk: np.ndarray) -> np.ndarray:
+        lying = chunk.transpose(self._order)
+        if lying.flags.c_contiguous:
+            return lying
+        out = np.empty(lying.shape, lying.dtype)
+        copy(out, lying)
+        return out
+
+
+Reader = ChunkReader | TurnedReader
+Writer = ChunkWriter | TurnedWriter
+
+
+def chunk_reader(file: ArrayFile, meter: Meter, **how: Any) -> Reader:
+    """What reads the chunks of an array file; see `ChunkReader`."""
+    return (ChunkReader if file.stored.order is None else TurnedReader)(file, meter, **how)
+
+
+def chunk_writer(file: ArrayFile, meter: Meter, **how: Any) -> Writer:
+    """What writes the chunks of an array file; see `ChunkWriter`."""
+    return (ChunkWriter if file.stored.order is None else TurnedWriter)(file, meter, **how)
