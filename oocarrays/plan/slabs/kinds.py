@@ -101,7 +101,7 @@ def _counted(plan: SlabGeometry, axis: int) -> Iterator[Band]:
 
 
 def _kind(plan: SlabGeometry, axis: int, region: int, number: int) -> Kind:
-    """What all that is read and written along an axis depends on: where a band lies to chunks, and to edges nearby."""
+    """Return a band's kind, on which all reads and writes along an axis depend: its place among chunks and edges."""
     if not plan.shared:
         return region, number
     along = plan.along(axis)

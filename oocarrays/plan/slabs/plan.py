@@ -176,6 +176,6 @@ def _reading_bytes(stored: Stored, axes: tuple[range, ...]) -> int:
 
 
 def _longest(stored: Stored, start: Sequence[int], wide: Sequence[int]) -> tuple[range, ...]:
-    """What an array file has of a window, at most."""
+    """Return the most that an array file has of a window."""
     extents = stored.grid.shape
     return tuple(range(min(a, n), min(a + w, n)) for a, w, n in zip(start, wide, extents, strict=True))

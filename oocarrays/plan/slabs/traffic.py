@@ -27,7 +27,7 @@ from oocarrays.plan.slabs.reads import reading
 
 @lru_cache(8)
 def slab_traffic(plan: SlabGeometry) -> Traffic:
-    """What all ranks together read and write, in a run without faults.
+    """Count what all ranks together read and write, in a run without faults.
 
     >>> from oocarrays.plan.slabs.geometry import example_plan
     >>> traffic = slab_traffic(example_plan(ranks=2))
@@ -58,7 +58,7 @@ def _times(traffic: Traffic, n: int) -> Traffic:
 
 
 def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
-    """What is read for one slab, and written."""
+    """Count what is read for one slab, and written."""
     tasks = Traffic(tasks=_tasks(plan, slab))
     reads = (_read(each) for each in _readings(plan, slab))
     return reduce(add, (*reads, *(_written(plan, slab, target) for target in plan.targets)), tasks)

@@ -158,7 +158,7 @@ class Assembler:
         return sum(self._sum(np.ascontiguousarray(self._lying(chunk[part.slices]))) for part in _tiles(piece, tile))
 
     def read(self, index: Index) -> np.ndarray | None:
-        """What is in a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
+        """Read a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
         data = self.chunks.read(self.file.chunk_key(index))
         return None if data is None else chunk_major(data, (), self.grid.chunks, self.dtype, self._order)
 
