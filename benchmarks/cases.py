@@ -189,6 +189,8 @@ MAPS = Case(
     target_chunks=(720, 20, 20),
     memory=2 * GIB,
 )
+SQUARES = Case(name="squares", shape=(32768, 32768), source_chunks=(1024, 1024), target_chunks=(4096, 256))
+CUBES = Case(name="cubes", shape=(1024, 1024, 1024), source_chunks=(64, 64, 64), target_chunks=(512, 512, 1))
 
 CASES = {
     case.name: case
@@ -200,7 +202,29 @@ CASES = {
         replace(FOUR_GIB, name="4g-512m", memory=512 * MIB),
         replace(FOUR_GIB, name="4g-1g-zstd", codec="zstd"),
         replace(FOUR_GIB, name="4g-512m-zstd", codec="zstd", memory=512 * MIB),
+        *(
+            replace(case, name=f"{name}-{size}m{codec and '-'}{codec}", memory=size * MIB, codec=codec or "none")
+            for name, case in (("1g", ONE_GIB), ("4g", FOUR_GIB))
+            for codec in ("", "zstd", "blosc")
+            for size in (256, 128)
+        ),
         MAPS,
+        *(
+            replace(MAPS, name=f"3d-256m{codec and '-'}{codec}", memory=256 * MIB, codec=codec or "none")
+            for codec in ("", "zstd", "blosc")
+        ),
+        *(replace(SQUARES, name=f"squares-{size}m", memory=size * MIB) for size in (1024, 128)),
+        *(
+            replace(
+                SQUARES,
+                name=f"columns-{size}m",
+                source_chunks=(4096, 256),
+                target_chunks=(1024, 1024),
+                memory=size * MIB,
+            )
+            for size in (1024, 128)
+        ),
+        *(replace(CUBES, name=f"cubes-{size}m", memory=size * MIB) for size in (1024, 128)),
         replace(MAPS, name="3d-zstd", codec="zstd"),
     )
 }

@@ -19,7 +19,7 @@ import zarr
 from cases import MIB, cores
 from data import codecs
 
-LAYOUTS = {"rows": (128, 8192), "tall": (1024, 8192), "tiles": (2048, 2048)}
+LAYOUTS = {"rows": (128, 8192), "tall": (1024, 8192), "tiles": (2048, 2048), "squares": (1024, 1024)}
 """Chunk shapes of arrays of 8192², from which each peer has what serves it best."""
 EDGE = 8192
 
@@ -55,8 +55,8 @@ class Case:
         return self.edge**2 * np.dtype(self.dtype).itemsize
 
     def chunks(self, layout: str) -> tuple[int, ...]:
-        """Return a layout's chunk shape, as small a part of the array as it is of one of 8192²."""
-        return tuple(max(length * self.edge // EDGE, 1) for length in LAYOUTS[layout])
+        """Return a layout's chunk shape: of a smaller array as small a part as it is of one of 8192²."""
+        return tuple(max(length * min(self.edge, EDGE) // EDGE, 1) for length in LAYOUTS[layout])
 
     def tiny(self) -> Case:
         """One of the same kind, small enough to warm a process up with."""

@@ -5,11 +5,12 @@
     python benchmarks/slabs.py reuse --codec none,zstd            Table 5.6: bytes read with reuse are those stored
     python benchmarks/slabs.py filter                             median of 8192², uint8 and float32, smooth and noisy
     python benchmarks/slabs.py jacobi --sweeps 10,40              sweeps of 8192² float64 in 256 MiB
+    python benchmarks/slabs.py windows                            both in chunks of 1024², in budgets down to 64 MiB
 
-`filter` and `jacobi` are races: each way in a process of its own, in turn, from a cold cache, its output compared with
-OpenCV's median of the whole image, or numpy's sweeps of the whole grid, element by element. Peers have the chunks, the
-number of threads and the way of working that serve them best, and no limit of memory. Who takes longer than
-`--patience` runs once. The others are ours alone, in one process; every result is checked there, too.
+`filter`, `jacobi` and `windows` are races: each way in a process of its own, in turn, from a cold cache, its output
+compared with OpenCV's median of the whole image, or numpy's sweeps of the whole grid, element by element. Peers have
+the chunks, the number of threads and the way of working that serve them best, and no limit of memory. Who takes
+longer than `--patience` runs once. The others are ours alone, in one process; every result is checked there, too.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ SWEEPS = (
     Way(label="in-core numba", module="peers.slab_in_core", variant="numba", layout="tall"),
     Way(label="in-core numba, parallel", module="peers.slab_in_core", variant="numba-parallel", layout="tall"),
 )
+BUDGETS = (64, 128, 256, 1024)
+"""Of `windows`, in MiB."""
 FILTERS_MUST = (
     Must(ours=OURS, other="dask-image", times=3),
     Must(ours=OURS_CV, other="dask + OpenCV", times=1.4),
@@ -68,7 +71,7 @@ def main() -> None:
     """Run the benchmark as the command line asks."""
     options = _parser().parse_args()
     facts, found = machine.facts(None), []
-    print(facts, *([report.LEGEND] if options.what in ("filter", "jacobi") else []), sep="\n\n", flush=True)
+    print(facts, *([report.LEGEND] if options.what in ("filter", "jacobi", "windows") else []), sep="\n\n", flush=True)
     with rounds.working_folder(options):
         for result in QUESTIONS[options.what](options):
             found.append(result)
@@ -109,8 +112,22 @@ def sweeps(options: argparse.Namespace):
         yield from _raced(case, SWEEPS, SWEEPS_MUST, options)
 
 
+def windows(options: argparse.Namespace):
+    """A table for each budget of a median and of sweeps in square chunks, and one of a larger image."""
+    ours = [Way(label=OURS, module="peers.slab_ours", variant=name, layout="squares") for name in ("median", "jacobi")]
+    numba = [replace(way, layout="squares") for way in SWEEPS if way.label.startswith("in-core numba")]
+    for codec, budget in product(options.codec, BUDGETS):
+        about = {"codec": codec, "memory": budget * MIB, "kind": "noisy"}
+        yield from _raced(Case(operation="median", times=5, dtype="f4", **about), ours[:1], (), options)
+        for count in options.sweeps:
+            case = Case(operation="jacobi", times=count, dtype="f8", **about)
+            yield from _raced(case, [ours[1], *(numba if budget == BUDGETS[-1] else [])], (), options)
+    larger = Case(operation="median", times=3, dtype="f4", kind="noisy", edge=2 * EDGE, memory=128 * MIB)
+    yield from _raced(larger, ours[:1], (), options)
+
+
 def _raced(case: Case, ways: Sequence[Way], musts: Sequence[Must], options: argparse.Namespace):
-    case = replace(case, edge=EDGE // options.scale)
+    case = replace(case, edge=case.edge // options.scale)
     ways = [way for way in ways if not options.ways or way.label in options.ways]
     if options.layout:
         ways = [replace(way, layout=options.layout) for way in ways]
@@ -127,6 +144,7 @@ QUESTIONS = {
     "reuse": slab_thesis.reuse,
     "filter": filters,
     "jacobi": sweeps,
+    "windows": windows,
 }
 
 

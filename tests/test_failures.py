@@ -29,6 +29,7 @@ from oocarrays.cli.main import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
 from oocarrays.plan.rechunk.plan import METHODS
 from oocarrays.storage.chunks.access import ChunkWriter
+from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 
 CODECS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
@@ -354,17 +355,22 @@ class Broken(Exception):
 
 
 def break_at(nth: int, action: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
-    """Do ``action`` in place of the ``nth`` chunk written, by whichever thread."""
+    """Do ``action`` in place of the ``nth`` chunk, or piece of one, written, by whichever thread."""
     write_all, lock, calls = ChunkWriter.write_all, threading.Lock(), iter(range(10**6))
+    write_runs = UnfinishedChunks.write_runs
+
+    def count() -> None:
+        with lock:
+            number = next(calls)
+        if number == nth:
+            action()
 
     def broken(chunks: Iterable[Any]) -> Iterator[Any]:
         for chunk in chunks:
-            with lock:
-                number = next(calls)
-            if number == nth:
-                action()
+            count()
             yield chunk
 
+    patch.setattr(UnfinishedChunks, "write_runs", lambda self, *args: (count(), write_runs(self, *args)))
     patch.setattr(ChunkWriter, "write_all", lambda self, chunks, *more: write_all(self, broken(chunks), *more))
 
 

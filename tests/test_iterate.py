@@ -42,7 +42,14 @@ def iterate(source: Any, target: Any, **options: Any) -> ooc.IterateJob:
     return ooc.iterate(given.pop("kernel"), source, target, **given)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def cuts_of(axes: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Heights, or windows of any shape."""
+    heights = st.none() | st.integers(1, 9)
+    windows = st.fixed_dictionaries({"height": st.none(), "window": st.tuples(*[heights] * axes)})
+    return st.fixed_dictionaries({"height": heights}) | windows
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(most=2000), st.data())
 def test_iterated_passes_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps = case["array"], case["sweeps"]
@@ -52,7 +59,7 @@ def test_iterated_passes_are_plain_sweeps(case: dict[str, Any], data: st.DataObj
     options = {
         "ranks": data.draw(st.integers(1, 3)),
         "prefetch": data.draw(st.integers(0, 2)),
-        "height": data.draw(st.none() | st.integers(1, 9)),
+        **data.draw(cuts_of(array.ndim)),
         "until": data.draw(st.none() | st.just(-1.0)),
     }
     job = iterate(source, target, kernel=case["kernel"], sweeps=sweeps, fuse=fuse,
@@ -160,6 +167,18 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
     np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))
     assert job.meter.write_requests == 2 * (18 - len(written)), "slabs that were written are not written again"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_killed_run_goes_on_in_windows(
+    field: Path, tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"sweeps": 6, "fuse": 3, "window": (32, 20), "memory": "64MiB", "scheduler": "threads"}
+    monkeypatch.setattr(jacobi, "__module__", "sweeping")
+    runs.run("iterate", "sweeping:jacobi", field, tmp_path / "b", at="entry", after=4, **options)
+    assert Journal(tmp_path / "b").parts()
+    job = iterate(field, tmp_path / "b", fuse=3, height=None, resume=True)
+    assert job.plan.passes[0].slabs.heights == (32, 20)
+    np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))
 
 
 class Failing:

@@ -64,7 +64,10 @@ def check(told: dict[str, Any], budget: int) -> None:
 
 @pytest.mark.parametrize(
     ("codec", "method"),
-    [*product(("none", "zstd", "blosc"), ("independent", "two-phase", "kept", "staged")), ("transposed", "staged")],
+    [
+        *product(("none", "zstd", "blosc"), ("independent", "two-phase", "kept", "assembled", "staged")),
+        ("transposed", "staged"),
+    ],
     ids=lambda word: word,
 )
 def test_a_run_holds_no_more_than_its_plan(

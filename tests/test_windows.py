@@ -45,7 +45,7 @@ def passes(draw: st.DrawFn) -> tuple[Any, ...]:
     return shape, chunks, coding, options
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(passes(), st.integers(0, 9), st.randoms(use_true_random=False))
 def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, seed: int, chance: Any) -> None:
     """However its windows share, which is for memory and time to decide: what is planned is what is counted."""

@@ -20,6 +20,8 @@ FAULT = r"(kill|resume)-[0-9]{1,2}"
 MODULES = {
     "oocarrays": "peers.oocarrays",
     "limit": "peers.limit",
+    "limit-inplace": "peers.limit_inplace",
+    "limit-append": "peers.limit_append",
     "tensorstore": "peers.tensorstore",
     "zarr-loop": "peers.zarr_loop",
     "zarrs-loop": "peers.zarrs_loop",

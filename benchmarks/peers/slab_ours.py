@@ -29,18 +29,19 @@ def _note(plan: Any) -> str:
     passes = getattr(plan, "passes", None)
     slabs = passes[0].slabs if passes else plan
     fused = f"{len(passes)} passes of {plan.fuse} sweeps, " if passes else ""
-    return f"{fused}slabs of {slabs.height}, {plan.ranks} ranks, planned {plan.peak_bytes / MIB:.0f} MiB"
+    shape = " × ".join(map(str, slabs.heights))
+    return f"{fused}slabs of {shape}, {plan.ranks} ranks, planned {plan.peak_bytes / MIB:.0f} MiB"
 
 
 def _median(job: Job, means: dict[str, Any]) -> Any:
     size = job.case.times
-    means |= {"depth": (size // 2, 0), "workspace": "6MiB"}
+    means |= {"depth": size // 2, "boundary": "nearest", "workspace": "5.5MiB"}
     return ooc.map_slabs(partial(ooc.kernels.median, size=size, mode="nearest"), job.source, job.target, **means)
 
 
 def _opencv(job: Job, means: dict[str, Any]) -> Any:
     size = job.case.times
-    means |= {"depth": (size // 2, 0), "workspace": "6MiB"}
+    means |= {"depth": size // 2, "boundary": "nearest", "workspace": "6MiB"}
     return ooc.map_slabs(partial(kernels.opencv, size=size), job.source, job.target, **means)
 
 

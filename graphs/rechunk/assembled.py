@@ -34,7 +34,7 @@ def go_on(run: RechunkState, number: int) -> None:
 
 
 def _told(run: RechunkState, number: int) -> Told:
-    """What is recorded of the parts of a pass that are not done again."""
+    """Return the record of the parts of a pass that are not done again."""
     stored = run.journal.stored()
     mine = {part for part in (run.done if run.processes is None else run.done.union(stored)) if part[0] == number}
     return {part: (stored.get(part) or {}).get("", {}) for part in mine}

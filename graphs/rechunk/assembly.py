@@ -31,7 +31,7 @@ NAMED = -1
 
 
 class Assembly:
-    """What the ranks of a process share while they assemble the target of a pass.
+    """State that the ranks of a process share while they assemble the target of a pass.
 
     Parameters
     ----------

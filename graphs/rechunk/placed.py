@@ -38,7 +38,7 @@ def as_named_now(
     mark: Callable[[int], str],
     verify: bool,
 ) -> Recorded:
-    """What is recorded, by the keys that chunks have now, and with checksums of all of a chunk.
+    """Return the record by the keys that chunks have now, with checksums of all of a chunk.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ Terms = Callable[[Any], tuple[Any, Resources | None]]
 
 
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> dict[str, Any]:
-    """What the journal of a run keeps."""
+    """Return the content of a run's journal."""
     return {
         "plan": to_json(plan),
         "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
@@ -149,7 +149,7 @@ def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _There:
-    """What the journal of an array says, and what looking at it has shown."""
+    """Journal of an array, and the findings of a look at the array."""
 
     plan: RechunkPlan
     """That of the journal."""
@@ -167,7 +167,7 @@ class _There:
     def remaining(
         self, plan: RechunkPlan, written: ArrayFile, content: Mapping[str, Any], trust: Trust, **left: Any
     ) -> Remains:
-        """What of it is of use to a plan: the same, or another one."""
+        """Return what of it is of use to a plan: the same, or another one."""
         spoilt = KEPT in self.found.lost
         anew = plan is not self.plan or spoilt
         kept = self._chunks(written) if anew else self.kept
@@ -196,7 +196,7 @@ class _There:
         return {key: told for key, told in whole.items() if (told is None) != os.path.exists(os.path.join(folder, key))}
 
     def _of_another(self, plan: RechunkPlan, kept: Mapping[str, Receipt]) -> Iterator[str]:
-        """What a person is to know of a plan that is another one."""
+        """Yield notices about a plan that is another one."""
         count = plan.target.grid.count
         yield f"planned anew: {len(kept)} of {count} chunks that have been written stay as they are"
         if any(part[0] < len(self.plan.passes) - 1 for part in self.stored) and len(kept) < count:
@@ -227,7 +227,7 @@ def _there(
 def _looked(
     plan: RechunkPlan, stored: Mapping[Part, Stored | None], target: StoreLike, scratch: Any, *, verify: bool
 ) -> Found:
-    """What of all that is recorded is not as it was stored: in the target, and in scratch that is still there."""
+    """Find what of the record is not as it was stored: in the target, and in scratch that is still there."""
     last = len(plan.passes) - 1
 
     opened = cache(written_file)

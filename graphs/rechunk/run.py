@@ -286,13 +286,13 @@ class RechunkState(JournaledRun):
         return Assembly(step, assembler, counts=counts, fresh=self.made, kept=self._kept(number))
 
     def assembly(self, number: int) -> Assembly:
-        """What ranks of this process share that assemble the target of a pass."""
+        """Return the state that ranks of this process share while they assemble the target of a pass."""
         assembly = self.opened(number).assembly
         assert assembly is not None, "chunks are assembled in passes of that method"
         return assembly
 
     def mark(self, number: int) -> str:
-        """What is in the names of chunks that a pass has not finished."""
+        """Return the mark in the names of chunks that a pass has not finished."""
         return mark_of_plan(self.id, self.remains.beginning, number)
 
     def _remove_partials(self) -> None:

@@ -71,7 +71,7 @@ class SlabBuilder(Builder):
         return [taker for taker in self.plan.takers(slab) if taker not in self.done]
 
     def _former(self, slabs: Sequence[Slab], position: int, created: Key) -> Iterator[Key]:
-        """What a read waits for: the one before it, and the window that it is read into."""
+        """Yield the keys that a read waits for: the one before it, and the window that it is read into."""
         yield self._read[slabs[position - 1]] if position else created
         if position >= self.plan.held:
             yield from self._last_uses(slabs[position - self.plan.held])

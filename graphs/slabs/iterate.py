@@ -64,7 +64,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What all passes of an iteration have in common."""
+    """Course of an iteration: all that its passes have in common."""
 
     plan: IteratePlan
     """The passes."""
@@ -146,7 +146,7 @@ class Course:
         return {"": whole_chunks(written_file(where), left.stored, "", sections, odd, here.kept.get(""))}
 
     def _looked(self, left: Stopped) -> Remains:
-        """What of all that is recorded is not as it was stored."""
+        """Find what of the record is not as it was stored."""
         stored: dict[Part, Stored | None] = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
         here = self._known(set(left.stored))
         _, last = self.step(here.residuals)
@@ -384,7 +384,7 @@ class SweepRun(SlabRun):
         return part in self.done or (self.processes is not None and super().is_done((self.number, *part)))
 
     def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
-        """What the sweeps make of a window, and the residual of the last one."""
+        """Sweep a window; returned are the results, and the residual of the last sweep."""
         made: Blocks = self._called(slab, blocks)
         return made
 
@@ -470,5 +470,5 @@ def as_bits(residual: float) -> int:
 
 
 def as_residual(bits: int) -> float:
-    """What `as_bits` was given."""
+    """Undo `as_bits`."""
     return float(np.uint64(bits).view(np.float64))

@@ -65,7 +65,7 @@ class LocalStopped(Stopped):
         return any(self.content["asked"]["folders"])
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """What a run is given that goes on with it; on own disks all that is recorded."""
+        """Return the remains for a run that goes on with it; on own disks all that is recorded."""
         if not self._is_on_own_disks:
             return super().remains(plan, targets)
         told = "what local array files on workers' own disks hold is not looked at: the journal is trusted"

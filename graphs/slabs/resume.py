@@ -89,7 +89,7 @@ class Stopped:
         return {name: self.cut[name] for name in CUT}
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """What a run is given that goes on with it.
+        """Return the remains for a run that goes on with it.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class SlabParts:
 def asked_of(
     kernel: Callable[..., Any], sources: Sequence[ArrayFile], targets: Iterable[TargetSpec], **options: Any
 ) -> dict[str, Any]:
-    """What was asked for, as it must be again: plain values that JSON keeps."""
+    """Return the request, as it must be made again: plain values that JSON keeps."""
     made = [(each.settings["dtype"].str, list(each.settings["chunks"]), name_of(each.store)) for each in targets]
     dtypes, chunks, places = zip(*made, strict=True)
     asked = {
@@ -166,7 +166,7 @@ def kernel_name(kernel: Any) -> str:
 
 
 def slab_content(plan: Cut, asked: Mapping[str, Any], by: str = "map_slabs") -> dict[str, Any]:
-    """What the journal of a pass keeps.
+    """Return the content of a pass's journal.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def left_by(
     resume: Any = True,
     kind: type[Stopped] = Stopped,
 ) -> Stopped:
-    """What a pass that stopped has left at a target.
+    """Find what a pass that stopped has left at a target.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class Fused:
         out: np.ndarray | None = None,
         watch: Watch | None = None,
     ) -> np.ndarray:
-        """What the sweeps make of ``core``, a part of a block.
+        """Sweep ``core``, a part of a block.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class _Walk:
             out[_rows(step.made[-1], first)] = self._last(step, core)
 
     def _last(self, step: Step, core: tuple[slice, ...]) -> np.ndarray:
-        """What the last sweep adds to the result in a step."""
+        """Return what the last sweep adds to the result in a step."""
         if self.watch is None:
             return self._swept(step, self.sweeps.count)[(slice(None), *core)]
         window, inside = self._block(step, self.sweeps.count), (self._new(step, self.sweeps.count), *core)
@@ -140,7 +140,7 @@ class _Walk:
         return _rows(step.made[sweep], step.windows[sweep][0])
 
     def _block(self, step: Step, sweep: int) -> np.ndarray:
-        """What the kernel is given: in the buffer, with what was kept of the step before."""
+        """Return the block for the kernel: in the buffer, with what was kept of the step before."""
         window = self.buffer[_rows(step.windows[sweep], step.top)]
         if not step.first:
             window[: self.twice] = self.kept[sweep - 1]

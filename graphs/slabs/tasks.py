@@ -240,7 +240,7 @@ class SlabRun(JournaledRun):
 
     @property
     def windows(self) -> Windows:
-        """What is read into windows, counted here."""
+        """Return the reader of windows, counted here."""
         return Windows(self.plan, self.given[1], self.meter, self._pool)
 
     def _read(self, number: int, rank: int) -> Blocks | None:
@@ -256,11 +256,11 @@ class SlabRun(JournaledRun):
         return self.windows.given(Slab(taker, taker_rank), Slab(number, rank), blocks) if blocks else None
 
     def _fetch(self, taker: int, taker_rank: int, rank: int) -> list[Blocks]:
-        """What this rank reads again for the window of another."""
+        """Read again what the window of another rank lacks."""
         return self.windows.fetched(Slab(taker, taker_rank), rank)
 
     def _compute(self, number: int, rank: int, blocks: Blocks | None, *given: list[Blocks] | None) -> Blocks | None:
-        """What the kernel makes of a window, without its halo; None, where that has been written."""
+        """Call the kernel on a window; returned are results without its halo, or None where these have been written."""
         slab = Slab(number, rank)
         if blocks is None or self.is_done(slab):
             return None
@@ -268,7 +268,7 @@ class SlabRun(JournaledRun):
         return self._results(slab, blocks)
 
     def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
-        """What the kernel makes of a window that lacks nothing, without its halo."""
+        """Call the kernel on a window that lacks nothing; returned are results without its halo."""
         window = self.plan.window(slab)
         inside = within(self.plan.core(slab), window)
         results = self._made(slab, self._called(slab, blocks), window.shape)
@@ -276,7 +276,7 @@ class SlabRun(JournaledRun):
         return [made[inside] for made in results]
 
     def _called(self, slab: Slab, blocks: Blocks) -> Any:
-        """What the kernel gives.
+        """Call the kernel.
 
         Raises
         ------
@@ -335,7 +335,7 @@ class SlabRun(JournaledRun):
         return f"slab [{', '.join(spans)}] (number {slab.number} of rank {slab.rank})"
 
     def _made(self, slab: Slab, results: Any, shape: tuple[int, ...]) -> Blocks:
-        """What the kernel gave, checked.
+        """Check the kernel's results.
 
         Raises
         ------

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What every rank writes, as tasks."""
+    """Parts that every rank writes, as tasks."""
 
     tasks: Mapping[Any, Any]
     """Those that make the parts."""
@@ -112,7 +112,7 @@ def _way(plan: CollectiveWritePlan) -> str:
 
 
 def _others(plan: CollectiveWritePlan) -> str:
-    """What other numbers of aggregators would take."""
+    """Say how long other numbers of aggregators would take."""
     others = [(each.ranks, each.seconds) for each in plan.considered if each.ranks != len(plan.aggregators)]
     said = (f"{count}: {'too much memory' if s is None else report.seconds_text(s)}" for count, s in others)
     return f" (aggregators {', '.join(said)})" if others else ""

@@ -58,7 +58,7 @@ class FilesJob(Job[FilesRun, Result], Generic[Result]):
 
     @property
     def plan(self) -> FilesPlan:
-        """What will be read, sent, written and held: frozen data."""
+        """Return the plan: all that will be read, sent, written and held; frozen data."""
         return self._run.plan
 
     def _homed(self, addresses: Sequence[str]) -> Sequence[str]:

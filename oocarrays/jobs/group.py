@@ -42,7 +42,7 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
 
     @property
     def plan(self) -> GroupPlan:
-        """What will be read, sent, written and held: frozen data; ``plan["air"]`` is that of one array."""
+        """Return the plan: all that will be read, sent, written and held; ``plan["air"]`` is that of one array."""
         return self._run.plan
 
     def _build(self) -> Graph:
@@ -209,7 +209,7 @@ def _to_copy(name: str, array: zarr.Array) -> ToCopy:
 def _planned_members(
     file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], planner: Planner
 ) -> dict[str, tuple[RechunkPlan, ArrayFile, Destination]]:
-    """What is planned for each array; what cannot be done says for which.
+    """Plan each array; an error names the array that cannot be done.
 
     Raises
     ------

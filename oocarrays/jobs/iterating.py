@@ -63,12 +63,12 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     @property
     def plan(self) -> IteratePlan:
-        """What will be read, swept, written and held: frozen data."""
+        """Return the plan: all that will be read, swept, written and held; frozen data."""
         return self._course.plan
 
     @property
     def meter(self) -> Meter:
-        """What the passes of the last run really read and wrote."""
+        """Return the meter of what the passes of the last run really read and wrote."""
         for run in self._runs:
             self._spent.put(run.meter.take())
         return self._spent
@@ -91,7 +91,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What was found of the run that is resumed."""
+        """Return notices about the run that is resumed."""
         return self._course.remains.notices
 
     # ------------------------------------------------------------------ running
@@ -321,7 +321,7 @@ def iterate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watch:
-    """What is looked at after each pass, and when it ends them."""
+    """Watch over the passes: it looks at each, and says when to end."""
 
     residual: Residual | None
     until: float | None

@@ -31,7 +31,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     @property
     def plan(self) -> Any:
-        """What will be read, computed, sent, written and held: frozen data."""
+        """Return the plan: all that will be read, computed, sent, written and held; frozen data."""
         return self._run.plan
 
     @property
@@ -87,7 +87,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What was found of the run that is resumed: chunks that are written again, sources nobody can look at."""
+        """Return notices about the run that is resumed: chunks that are written again, sources nobody can look at."""
         return tuple(getattr(self._run, "notices", ()))
 
     def _planned(self) -> str:
@@ -95,7 +95,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return report.table(self._rows())
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        """What the last run did, beside what was planned: names, and both values."""
+        """Set what the last run did beside what was planned: names, and both values."""
         return measured(self.plan, self.meter, self.measured_seconds or 0.0, self._run.phases, self._counted)
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -103,7 +103,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         raise NotImplementedError
 
     def _title(self) -> str:
-        """What is done, and where it goes."""
+        """Say what is done, and where it goes."""
         return f"oocarrays.{type(self).__name__} → {self._run.destination.store}"
 
     def __repr__(self) -> str:

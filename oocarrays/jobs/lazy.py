@@ -49,7 +49,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
 
     @property
     def plan(self) -> BlocksPlan:
-        """What will be computed, written and held: frozen data."""
+        """Return the plan: all that will be computed, written and held; frozen data."""
         return self._run.blocks
 
     def _begin(self) -> None:

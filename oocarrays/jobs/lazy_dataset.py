@@ -54,7 +54,7 @@ class DatasetJob(Job[DatasetRun, Any]):
 
     @property
     def plan(self) -> DatasetPlan:
-        """What will be computed, written and held: frozen data."""
+        """Return the plan: all that will be computed, written and held; frozen data."""
         return self._run.plan
 
     def _begin(self) -> None:
@@ -210,7 +210,7 @@ def _check_names(ds: xr.Dataset, chunks: Any) -> None:
 
 
 def _asked(chunks: Any, name: Any, dims: Sequence[Any]) -> Any:
-    """What is asked for one variable: by its own name, by dimensions, or for all alike."""
+    """Find the request for one variable: by its own name, by dimensions, or for all alike."""
     if chunks is None:
         return (None,) * len(dims)
     if not isinstance(chunks, Mapping):

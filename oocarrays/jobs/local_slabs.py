@@ -83,7 +83,7 @@ def local_pass(
 
 
 def _said(arrays: Sequence[LocalArrays], targets: Sequence[LocalTarget]) -> dict[str, Any]:
-    """What else must be asked for again: plain values that JSON keeps."""
+    """Return the further options that must be asked for again: plain values that JSON keeps."""
     source = [[array.store, array.files.descriptor.as_json(), array.dtype.str] for array in arrays]
     return {"source": source, "folders": [target.files.descriptor.folders for target in targets]}
 

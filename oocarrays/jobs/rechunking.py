@@ -49,7 +49,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
 
     @property
     def plan(self) -> RechunkPlan:
-        """What will be read, sent, written and held: frozen data."""
+        """Return the plan: all that will be read, sent, written and held; frozen data."""
         return self._run.plan
 
     @property

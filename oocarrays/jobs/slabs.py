@@ -61,7 +61,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
 
     @property
     def plan(self) -> SlabPlan:
-        """What will be read, computed and held: frozen data."""
+        """Return the plan: all that will be read, computed and held; frozen data."""
         return self._run.plan
 
     def _build(self) -> Graph:
@@ -328,5 +328,5 @@ def _check_alike(arrays: Sequence[zarr.Array]) -> None:
 
 
 def _opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:
-    """What a person gets: the target, or all of them."""
+    """Return the function that opens a person's result: the target, or all of them."""
     return lambda _: opened(stores[0]) if single else list(map(opened, stores))

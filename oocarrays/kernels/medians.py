@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import pairwise, product
@@ -274,9 +275,10 @@ def median(
         by_scipy(image, sizes, mode, result)
     else:
         window, pairs = planes(image, result, sizes)
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:  # one keeps what it frees
             for plane, filled in pairs:
-                list(pool.map(lambda part: windows(*part, *window), parts(plane, filled, window, mode, threads)))
+                each = parts(plane, filled, window, mode, threads)
+                list((pool.map if pool else map)(lambda part: windows(*part, *window), each))
     if mode == "none":
         keep_edges(image, result, sizes)
     return result

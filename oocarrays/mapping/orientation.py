@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def turned(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
-    """What belongs to the axes, in another order of them: that of the axes from the slowest to the fastest.
+    """Reorder what belongs to the axes, from the slowest to the fastest.
 
     >>> turned((10, 20, 30), (2, 0, 1)), turned((10, 20, 30), None)
     ((30, 10, 20), (10, 20, 30))

@@ -61,7 +61,7 @@ class SlabKeywords(TypedDict, total=False):
 
 
 class ResumeKeywords(TypedDict, total=False):
-    """What `oocarrays.resume` takes beside target, source and kind."""
+    """Keywords of `oocarrays.resume` beside target, source and kind."""
 
     kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
     memory: int | float | str | None

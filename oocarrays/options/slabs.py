@@ -30,7 +30,7 @@ Plan = TypeVar("Plan", bound=Cut)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabRequest:
-    """What a person asks of a pass, beside its arrays: as `oocarrays.map_slabs` takes it."""
+    """Request for a pass, beside its arrays: as `oocarrays.map_slabs` takes it."""
 
     kernel: Kernel
     """The function of a block."""
@@ -67,7 +67,7 @@ class SlabRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabArrays:
-    """What a pass reads and writes."""
+    """Arrays that a pass reads and writes."""
 
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
@@ -110,7 +110,7 @@ class PlannedPass(Generic[Plan]):
     """Workers that it is planned for; None for threads of one process."""
 
     def remains(self, targets: Sequence[TargetSpec]) -> Remains:
-        """What a run of slabs is given of that."""
+        """Return the remains that a run of slabs is given."""
         return self.left.remains(self.plan, targets) if self.left else NOTHING_LEFT
 
 

@@ -22,6 +22,7 @@ from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter
+from oocarrays.storage.chunks.assembling import Assembler
 from tests.edges import Edges, run_of
 from tests.small import CODECS, DATA, each_method, make, plan
 from tests.strategies import orders
@@ -213,8 +214,14 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
 
 
 def count_written(written: Counter, patch: pytest.MonkeyPatch) -> None:
-    """Count chunks written, by file and index."""
-    write_all = ChunkWriter.write_all
+    """Count chunks written, by file and index; those that are assembled when they get their names."""
+    write_all, finish = ChunkWriter.write_all, Assembler.finish
+
+    def named(self: Any, index: tuple[int, ...]) -> bool:
+        written[self.file.name, index] += 1
+        return finish(self, index)
+
+    patch.setattr(Assembler, "finish", named)
 
     def spy(self: Any, chunks: Any, *more: Any) -> None:
         kept = list(chunks)

@@ -17,7 +17,7 @@ from oocarrays.storage.journal.journal import Journal
 from tests.graphs.clusters import cluster, events, home_of, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.small import CODECS, make
-from tests.whole import around, expected
+from tests.whole import around, corners, expected
 
 FIELD = np.random.default_rng(2).random((240, 64))
 RANKS = 3
@@ -67,6 +67,26 @@ def test_a_pass_on_workers(spare: Client, job_of: Callable, boundary: str, optio
     if boundary == "none":
         assert job.meter.decoded_bytes == job.plan.traffic.decoded_bytes
     assert job.meter.write_requests == job.plan.traffic.write_requests == SLABS
+
+
+@pytest.mark.parametrize("chunks", [(12, 16), (24, 64)], ids=["whole", "in parts"])
+def test_windows_on_workers(spare: Client, job_of: Callable, tmp_path: Path, chunks: tuple[int, ...]) -> None:
+    """Each rank has rows of windows, and reads at their borders what is another's."""
+    kernel = corners((1, 2))
+    job = job_of(kernel, depth=(1, 2), window=(12, 16), height=None, chunks=chunks)
+    assert job.plan.cut_axes == (0, 1)
+    made = within(job.run)
+    (want,) = expected(kernel, [FIELD], (1, 2), "reflect")
+    np.testing.assert_allclose(made[...], want)
+    assert all(event["worker"] == home_of(job, event) for event in events(spare, job))
+    assert job.plan.again_bytes > 0
+    assert "are read again" in job.explain()
+    job = ooc.iterate(
+        lambda block: (block + np.roll(block, 1, 1)) / 2, tmp_path / "field.zarr", tmp_path / "swept.zarr", sweeps=3,
+        fuse=2, boundary="nearest", window=(24, 64), memory="64MiB", scheduler=spare, workers=None,
+    )  # fmt: skip
+    assert (len(job.plan.passes), job.plan.passes[0].slabs.heights) == (2, (24, 64))
+    assert within(job.run).shape == FIELD.shape
 
 
 KILLED = [

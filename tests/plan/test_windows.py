@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.cost import Costs
 from oocarrays.plan.slabs.blocks import ways_of
 from oocarrays.plan.slabs.cuts import plan_slabs
+from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from tests.plan.test_slabs import MODES, check_covers, stored
@@ -90,7 +92,39 @@ def test_no_chunk_of_a_target_is_written_by_two(known: list[Stored], depth: int,
         assert all(edge % chunk == 0 for edge in plan.edges[axis][:-1])
 
 
+@settings(max_examples=15, deadline=None)
+@given(arrays(), st.sampled_from([1, 7, 40]), st.sampled_from(["auto", 1, 4]), st.booleans(), st.sampled_from([1, 2]))
+def test_the_least_budget_of_an_iteration_is_the_least(
+    known: list[Stored], sweeps: int, fuse: Any, watched: bool, threads: int
+) -> None:
+    source, other, target = (replace(each, itemsize=8) for each in known)
+    scratch = replace(source, codec=None, local=other.local)
+
+    def plan(budget: int) -> IteratePlan:
+        options = SweepOptions(budget=budget, depth=1, ranks=2, sweeps=sweeps, fuse=fuse, watched=watched)
+        return plan_iterate(source, scratch, target, options, costs=Costs(), threads=threads)
+
+    with pytest.raises(BudgetError) as caught:
+        plan(1)
+    least = caught.value.least
+    assert plan(least).peak_bytes <= least
+    with pytest.raises(BudgetError):
+        plan(least - 1)
+
+
 # ---------------------------------------------------------------------- choosing
+
+
+@pytest.mark.parametrize("budget", [64, 128, 256])
+@pytest.mark.parametrize("sweeps", [10, 40])
+def test_sweeps_are_fused_in_windows(budget: int, sweeps: int) -> None:
+    image, begun = stored((8192, 8192), (1024, 1024)), time.process_time()
+    options = SweepOptions(budget=budget * MIB, depth=1, ranks=2, sweeps=sweeps)
+    plan = plan_iterate(image, image, image, options, costs=Costs(), threads=2)
+    assert plan.peak_bytes <= budget * MIB
+    assert plan.fuse >= 10
+    assert len(plan.passes[0].slabs.cut_axes) == 2
+    assert time.process_time() - begun < 3, "seconds on a machine that is busy"
 
 
 @pytest.mark.parametrize("budget", [64, 128, 256])
@@ -99,6 +133,13 @@ def test_an_image_in_square_chunks_passes_in_any_budget(budget: int) -> None:
     assert plan.peak_bytes <= budget * MIB
     assert plan.read_bytes <= 1.01 * plan.source_bytes
     assert len(plan.cut_axes) == 2
+
+
+def test_more_ranks_have_windows_where_slabs_fit_for_fewer_and_neighbours_are_seen() -> None:
+    options = SlabOptions(budget=320 * MIB, depth=2, ranks=2)
+    assert plan_slabs([IMAGE], [IMAGE], options).ranks == 2
+    alone = plan_slabs([IMAGE], [IMAGE], replace(options, depth=(2, 0)))
+    assert (alone.ranks, alone.cut_axes) == (1, (0,)), "a kernel may need whole rows"
 
 
 def test_slabs_are_whole_where_they_fit() -> None:

@@ -49,7 +49,7 @@ class _Price(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What a collective read may use."""
+    """Resources that a collective read may use."""
 
     resources: Resources
     """Memory, workers and requests."""

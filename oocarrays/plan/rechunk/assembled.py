@@ -209,7 +209,7 @@ Group = tuple[tuple[int, ...], tuple[int, ...], Section]
 
 
 def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
-    """What `Pass.places` tells of a unit, many at a time: as many as have so many ``elements``, or one.
+    """Yield what `Pass.places` tells of a unit, many at a time: as many as have so many ``elements``, or one.
 
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> from oocarrays.plan.resources import Resources

@@ -125,7 +125,7 @@ class GroupPlan(Holding):
 
     @property
     def traffic(self) -> Traffic:
-        """What moves of the arrays that are rewritten, with the tasks that copy the others."""
+        """Count what moves of the arrays that are rewritten, with the tasks that copy the others."""
         frame = Traffic(tasks=2 + len(self.copies.batches))
         return reduce(add, (plan.traffic for _, plan in self.members), frame)
 

@@ -67,7 +67,7 @@ def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[Block]:
 
 
 def sent_sections(step: Pass, unit: int, source: int) -> Iterator[Section]:
-    """What ``source`` reads of a partition, as a few sections."""
+    """Yield the elements that ``source`` reads of a partition, as a few sections."""
     touched = step.source.grid.touched(step.section(step.chunk_box(unit)))
     counts = tuple(map(len, touched))
     for first, last in boxes(GenBlock.even(math.prod(counts), step.ranks).part(source), counts):
@@ -77,7 +77,7 @@ def sent_sections(step: Pass, unit: int, source: int) -> Iterator[Section]:
 
 
 def message_blocks(step: Pass, unit: int, source: int, destination: int) -> Iterator[Block]:
-    """What ``source`` sends to ``destination`` in a partition, in the order in which it is packed."""
+    """Yield the blocks that ``source`` sends to ``destination`` in a partition, in the order of their packing."""
     share = step.share(unit, destination)
     if share is None:
         return

@@ -252,7 +252,7 @@ class Pass(Holding):
                 yield list(self.reads(0, turn, source))
 
     def messages(self, unit: int, rank: int, indices: Iterable[tuple[int, ...]]) -> Iterator[list[Part]]:
-        """What ``rank`` needs of some source chunks for a later partition, packed in messages of a chunk's size."""
+        """Yield what ``rank`` needs of some source chunks for a later partition, in messages of a chunk's size."""
         box = self.share(unit, rank)
         if box is None:
             return
@@ -276,7 +276,7 @@ class Pass(Holding):
         return self.traffic.kept_bytes
 
     def parts(self, number: int) -> Iterator[tuple[int, int, int]]:
-        """What is recorded when it is done, in pass ``number``: the pass, a batch or partition, and a rank."""
+        """Yield what is recorded when it is done, in pass ``number``: the pass, a batch or partition, and a rank."""
         for rank in range(self.ranks):
             if self.alone:
                 yield from ((number, batch, rank) for batch in self.batches(rank))

@@ -101,7 +101,7 @@ class RechunkPlan(Holding):
 
     @property
     def traffic(self) -> Traffic:
-        """What moves, in all passes together, with the tasks that create, join and finish."""
+        """Count what moves, in all passes together, with the tasks that create, join and finish."""
         travels = 0 if self.processes is None else 1 + self.ranks  # the run, and a probe of each rank's worker
         frame = Traffic(tasks=2 + len(self.passes) + travels)
         return reduce(add, (p.traffic for p in self.passes), frame)
@@ -425,7 +425,7 @@ def _staged(problem: Problem, stages: int) -> _Way:
 
 
 def _staged_seconds(problem: Problem, stages: int) -> float:
-    """What ``stages`` passes take at least, whatever their scratch arrays."""
+    """Bound the seconds of ``stages`` passes from below, whatever their scratch arrays."""
     source, target, costs = problem.source, problem.target, problem.resources.costs
     between = (stages - 1) * source.nbytes
     least = Traffic(

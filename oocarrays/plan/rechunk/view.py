@@ -170,7 +170,7 @@ def _box(grid: ChunkGrid, chunks: ChunkBox, axes: tuple[int, ...], rank: int, tu
 
 
 def _notes(plan: RechunkPlan, axes: tuple[int, ...], panels: tuple[Panel, ...]) -> Iterator[str]:
-    """What is left out, and how much of it there is."""
+    """Say what is left out, and how much of it there is."""
     shape = plan.target.grid.shape
     counts = plan.passes[-1].unit_counts if plan.passes else ()
     others = [a for a in range(len(counts)) if a not in axes]

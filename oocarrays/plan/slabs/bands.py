@@ -104,7 +104,7 @@ class Along(NamedTuple):
         return (lower, upper) if self.boundary != "none" else (max(lower, 0), min(upper, self.extent))
 
     def read(self, region: int, number: int) -> Ends:
-        """What is read for a band at once."""
+        """Return the ends of what is read for a band at once."""
         lower, upper = self.core(region, number)
         if self.way == "handed":
             return lower, upper

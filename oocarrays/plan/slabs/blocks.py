@@ -9,17 +9,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.slabs.bands import Way
-from oocarrays.plan.slabs.kinds import middle
+from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.plan.slabs.traffic import traffic_of
 
-SHAPES = 600
+SHAPES = 200
 """Shapes that are looked at, about: the more axes there are, the fewer along each."""
 KERNEL_COPIES = 8
 """Copies of its block that one core makes in the time of a kernel: a guess, for any."""
@@ -77,8 +76,9 @@ def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterato
     >>> list(ways_of([0, 1], (0, 2), reuse=False))
     [('again', 'again')]
     """
+    again: Way = "again"
     if not reuse:
-        yield ("again",) * len(depth)
+        yield (again,) * len(depth)
         return
     sharing = [axis for axis in cut if depth[axis]]
     closest: list[Way] = ["handed", "kept"] if cut and depth[cut[-1]] else ["handed"]
@@ -92,18 +92,44 @@ def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterato
         yield tuple(found)
 
 
-def seconds(plan: SlabPlan) -> float:
-    """Predicted seconds of a pass, by a slab that is like most: to tell which of two takes more."""
+def kernel_bytes(plan: SlabPlan) -> float:
+    """Bytes that one core copies in the time of a kernel's call: in proportion to its blocks."""
+    return KERNEL_COPIES * plan.window_bytes()
+
+
+def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, threads: int = 1) -> float:
+    """Predicted seconds of a pass, by a slab that is like most: to tell which of two takes more.
+
+    Parameters
+    ----------
+    work : callable
+        Gives the bytes that one core copies in the time of the kernel for a slab.
+    threads : int
+        Processors of a process that compute, also where it has fewer ranks.
+    """
     if not plan.count:
         return 0.0
-    costs, traffic, ranks = Costs(), traffic_of(plan, middle(plan)), max(plan.ranks, 1)
-    device = traffic.read_bytes / costs.read_bandwidth + traffic.written_bytes / costs.write_bandwidth
-    compute = KERNEL_COPIES * plan.window_bytes() / costs.copy_bandwidth
-    codecs = [source.codec for source in plan.sources if source.codec]
-    if codecs:
-        compute += traffic.decoded_bytes / min(speed(costs.decode_bandwidth, codec) for codec in codecs)
-    local = all(source.local for source in plan.sources)
-    compute += traffic.read_requests * (costs.range_seconds if local else costs.store_request_seconds)
-    device, compute = plan.count * device, plan.count * compute / min(ranks, costs.cores)
+    costs, ranks = Costs(), max(plan.ranks, 1)
+    read = [_read(plan, source, costs) for source in plan.sources]
+    written = math.prod(plan.heights) * sum(each.itemsize * costs.stored_ratio(each) for each in plan.targets)
+    device = sum(moved for moved, _ in read) / costs.read_bandwidth + written / costs.write_bandwidth
+    compute = sum(taken for _, taken in read) + work(plan) / costs.copy_bandwidth
+    device, compute = plan.count * device, plan.count * compute / min(max(ranks, threads), costs.cores)
     hidden = min(device, compute) / max(plan.count // ranks, 1)
-    return max(device, compute) + hidden + plan.count * traffic.tasks * costs.task_seconds
+    return max(device, compute) + hidden + plan.count * (2 + neighbours(plan)) * costs.task_seconds
+
+
+def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:
+    """Stored bytes that are read of a source for a slab that is like most, and seconds of a core."""
+    chunks, elements, last = 1, source.itemsize, len(plan.shape) - 1
+    for axis, chunk in enumerate(source.grid.chunks):
+        along = plan.along(axis)
+        region = max(range(plan.grid[axis]), key=along.bands)
+        lower, upper = along.read(region, along.bands(region) // 2)
+        touched = -(-upper // chunk) - lower // chunk if lower < upper else 0
+        hole = (touched * chunk - (upper - lower)) * source.itemsize
+        whole = source.coded or (axis == last and hole < costs.range_seconds * costs.copy_bandwidth * max(touched, 1))
+        chunks, elements = chunks * touched, elements * (touched * chunk if whole else max(upper - lower, 0))
+    if source.coded:
+        return elements * costs.stored_ratio(source), elements / speed(costs.decode_bandwidth, source.codec)
+    return elements, chunks * (costs.range_seconds if source.local else costs.store_request_seconds)

@@ -10,9 +10,9 @@ Thakur 1995, section 5.4: the memory of a process, shared out to its slabs, deci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
@@ -29,20 +29,26 @@ MOST = 2**12
 """Slabs in all, at most, where they can be had so tall: each has some tasks."""
 WORKSPACE = 2.0
 """What a kernel is taken to hold beside its blocks and its results, in multiples of its blocks."""
-PRICED = 48
-"""Cuts of which the seconds are looked at: those with the fewest slabs."""
+
+Price = Callable[[SlabPlan], float]
+"""Seconds of a plan, to tell which of two takes more."""
 
 
-def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions) -> SlabPlan:
+def plan_slabs(
+    sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions, price: Price = seconds
+) -> SlabPlan:
     """Choose the axis and the height of slabs, cut on chunk boundaries of sources and targets, within a budget.
 
     Where none fits, and no axis or height is asked for, they are cut along as many axes as it takes: on chunk
-    boundaries of targets.
+    boundaries of targets. Where they fit for some of the ranks only, they may be cut so for more, but along no axis in
+    which a kernel sees no neighbours: it may need all of that.
 
     Parameters
     ----------
     sources, targets : sequence of Stored
         All of one shape; where each rank has files of its own, the largest ones.
+    price : callable
+        Which windows are best: those of the least.
 
     Raises
     ------
@@ -57,9 +63,11 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
     tried: list[SlabPlan] = []
     for plan in cut.slabs():
         if plan.fits:
-            return plan
+            more = max((other.ranks for other in tried), default=0) > plan.ranks
+            others = [found] if more and (found := cut.windows([], price, plan.ranks + 1)) else []
+            return min([plan, *others], key=price)
         tried.append(plan)
-    found = cut.windows(tried)
+    found = cut.windows(tried, price)
     if found is None:
         raise BudgetError(asked.budget, _least(tried), "one slab")
     return found
@@ -209,20 +217,27 @@ class _Cut:
 
     # ------------------------------------------------------------------ along any axes
 
-    def windows(self, tried: list[SlabPlan]) -> SlabPlan | None:
+    def windows(self, tried: list[SlabPlan], price: Price, fewest: int = 1) -> SlabPlan | None:
         """The windows that are asked for, or best, of as many ranks as have room; those that do not fit are put
-        among those that were ``tried``."""
+        among those that were ``tried``.
+
+        Parameters
+        ----------
+        fewest : int
+            Ranks that they must be for; of more than one only windows of kernels that see neighbours in each axis.
+        """
         if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
             return None
         least = list(self._windows(self.counts[-1]))
         most = max(map(self._most_ranks, least), default=0)
         for count in self.counts:
-            if count <= most:
+            if fewest <= count <= most:
                 here = least if count == self.counts[-1] else self._windows(count)
-                few = sorted((plan for plan in here if plan.bare.nbytes <= plan.budget), key=lambda plan: plan.count)
-                fitting = list(islice((plan for plan in few if plan.fits), PRICED))
-                if fitting:
-                    return min(fitting, key=seconds)
+                fitting = (plan for plan in here if plan.ranks >= fewest and plan.bare.nbytes <= plan.budget)
+                alike = (plan for plan in fitting if fewest == 1 or all(plan.depth[axis] for axis in plan.cut_axes))
+                found = next((plan for plan in sorted(alike, key=price) if plan.fits), None)
+                if found is not None:
+                    return found
         tried += least
         return None
 

@@ -214,12 +214,12 @@ class SlabGeometry(SlabTerms):
         return _box(along.window(region, number) for along, region, number in self.at(slab))
 
     def read(self, slab: Slab) -> Section:
-        """What is read into a window at once: the slab, or what only it has of its halo, or without reuse all that can
-        be read of it."""
+        """Return the part read into a window at once: the slab, or what only it has of its halo, or without reuse all
+        that can be read of it."""
         return _box(along.read(region, number) for along, region, number in self.at(slab))
 
     def pieces(self, slab: Slab) -> tuple[Piece, ...]:
-        """What is not read at once: each part of a window's halo, and where it comes from.
+        """Return what is not read at once: each part of a window's halo, and where it comes from.
 
         >>> plan = example_plan(boundary="reflect")
         >>> [(piece.owner, piece.elements[0]) for piece in plan.pieces(Slab(0, 0))]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, repeat
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Costs, Traffic
 from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.cuts import WORKSPACE, plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -60,16 +61,21 @@ class SweptPass:
         source, target = slabs.sources[0], slabs.targets[0]
         disk = slabs.read_bytes * costs.stored_ratio(source) / costs.read_bandwidth
         disk += self.nbytes * costs.stored_ratio(target) / costs.write_bandwidth
-        count = max(sweeps.count, 1)
-        _, cost = fitting_tile(sweeps.shape, count, sweeps.depth, source.itemsize, together=self.together)
-        twice = math.prod(
-            1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
-            for axis in {*slabs.cut_axes, slabs.axis}
-        )
-        copies = 2 + sweeps.count * cost * twice * SWEEP_COPIES
+        copies = swept_copies(slabs, sweeps, together=self.together)
         compute = self.nbytes * copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
         turns = max(slabs.count // slabs.ranks, 1)
         return max(disk, compute) + min(disk, compute) / turns + 4 * slabs.count * costs.task_seconds
+
+
+def swept_copies(slabs: SlabPlan, sweeps: Sweeps, *, together: bool) -> float:
+    """Copies of an array that one core makes in the time of a pass."""
+    count, itemsize = max(sweeps.count, 1), slabs.sources[0].itemsize
+    _, cost = fitting_tile(sweeps.shape, count, sweeps.depth, itemsize, together=together)
+    twice = math.prod(
+        1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
+        for axis in {*slabs.cut_axes, slabs.axis}
+    )
+    return 2 + sweeps.count * cost * twice * SWEEP_COPIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,10 +237,17 @@ class _Passes:
     options: SweepOptions
     costs: Costs
     threads: int
+    counts: frozenset[int] = frozenset()
+    """Sweeps of each pass."""
 
     def plan(self, sweeps: int, fuse: int) -> IteratePlan:
-        """All passes, of slabs of one height: the best for the one that holds most."""
+        """All passes, of slabs of one shape: the best for the one that holds most, with room for all others."""
         counts = shares(sweeps, fuse)
+        among = (self.source, self.scratch, self.target) if len(counts) > 1 else ()
+        room = replace(self, counts=frozenset(counts), options=replace(self.options, among=among))
+        return room._plan(counts)
+
+    def _plan(self, counts: Sequence[int]) -> IteratePlan:
         most = self._best(max(counts)).slabs
         above = self.options.past_cache_above / len(counts)  # the cache takes what all of them write
         same = self.options.cut_as(**most.cut, past_cache_above=above)
@@ -255,35 +268,32 @@ class _Passes:
     def _best(self, count: int) -> SweptPass:
         """Slabs twice as tall again and again, where a higher halo is worth it."""
         best = self._pass(count, self.source, self.target, self.options)
-        while self.options.height is None and self.options.heights is None:
-            taller = [other for other in self._taller(count, best) if other.slabs.ranks >= best.slabs.ranks]
-            other = min(taller, key=lambda each: each.seconds(self.costs), default=best)
-            if other.seconds(self.costs) >= best.seconds(self.costs):
+        while self._may_be_taller(best.slabs):
+            axis, height, ranks = best.slabs.axis, 2 * best.slabs.height, best.slabs.ranks
+            try:
+                taller = replace(self.options, axis=axis, height=height, ranks=ranks)
+                other = self._pass(count, self.source, self.target, taller)
+            except BudgetError:
+                break
+            if other.slabs.ranks < best.slabs.ranks or other.seconds(self.costs) >= best.seconds(self.costs):
                 break
             best = other
         return best
 
-    def _taller(self, count: int, best: SweptPass) -> Iterator[SweptPass]:
-        """The same slabs twice as tall along each axis along which they are cut."""
-        slabs = best.slabs
-        for axis in {*slabs.cut_axes, slabs.axis}:
-            heights = tuple(n * (1 + (a == axis)) for a, n in enumerate(slabs.heights))
-            if slabs.heights[axis] >= max(slabs.shape[axis], 1):
-                continue
-            same = {"axis": slabs.axis, "ranks": slabs.ranks}
-            with suppress(BudgetError):
-                if len(slabs.cut_axes) > 1:
-                    asked = self.options.cut_as(heights=heights, **same)
-                else:
-                    asked = replace(self.options, height=heights[axis], **same)
-                yield self._pass(count, self.source, self.target, asked)
+    def _may_be_taller(self, slabs: SlabPlan) -> bool:
+        """Whether nobody has said how tall they are: of windows cut along several axes the best were chosen."""
+        said = self.options.height is not None or self.options.heights is not None or len(slabs.cut_axes) > 1
+        return not said and slabs.height < max(slabs.shape[slabs.axis], 1)
 
     def _pass(self, count: int, source: Stored, target: Stored, options: SweepOptions) -> SweptPass:
         """One pass: where threads sweep together and what suits them is too large, in blocks as for one thread."""
-        if self.threads > 1:
-            with suppress(BudgetError):
-                return self._cut(count, source, target, options, together=True)
-        return self._cut(count, source, target, options, together=False)
+        refused = []
+        for together in (True, False)[self.threads == 1 :]:
+            try:
+                return self._cut(count, source, target, options, together=together)
+            except BudgetError as error:
+                refused.append(error)
+        raise min(refused, key=lambda error: error.least)
 
     def _cut(
         self, count: int, source: Stored, target: Stored, options: SweepOptions, threads: int = 1, *, together: bool
@@ -291,9 +301,15 @@ class _Passes:
         shape, itemsize, edge = source.grid.shape, source.itemsize, options.boundary
         assert isinstance(options.depth, tuple), "options have been checked"
         sweeps = Sweeps.of(shape, count, options.depth, edge, itemsize, together=together)
-        held, beyond = threads * self._held(sweeps, itemsize).nbytes, edge if edge == "periodic" else "none"
+        others = (Sweeps.of(shape, n, options.depth, edge, itemsize, together=together) for n in self.counts - {count})
+        held = threads * max(self._held(each, itemsize).nbytes for each in (sweeps, *others))
+        beyond = edge if edge == "periodic" else "none"
         asked = replace(options, depth=sweeps.reach, boundary=beyond, workspace=held)
-        slabs = plan_slabs([source], [target], asked)
+
+        def swept_bytes(slabs: SlabPlan) -> float:
+            return math.prod(slabs.heights) * itemsize * swept_copies(slabs, sweeps, together=together)
+
+        slabs = plan_slabs([source], [target], asked, partial(seconds, work=swept_bytes, threads=self.threads))
         idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle

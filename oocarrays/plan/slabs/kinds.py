@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.plan.slabs.bands import Along
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 
 Kind = tuple[int, ...]
@@ -45,15 +47,34 @@ def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
     ]
 
 
-def middle(plan: SlabGeometry) -> Slab:
-    """A slab that is like most.
+def read_elements(plan: SlabGeometry) -> int:
+    """Elements that are read for all slabs.
 
     >>> from oocarrays.plan.slabs.geometry import example_plan
-    >>> middle(example_plan()).number
-    2
+    >>> read_elements(example_plan())
+    36
     """
-    regions = [max(range(len(e) - 1), key=lambda region, e=e: e[region + 1] - e[region]) for e in plan.edges]
-    return plan.slab_at(regions, [plan.along(axis).bands(region) // 2 for axis, region in enumerate(regions)])
+    if plan.shared and plan.boundary != "periodic":  # nothing is read apart
+        bands = (_bands(plan, axis) for axis in range(len(plan.shape)))
+        return math.prod(sum(map(partial(_read, plan.along(axis)), each)) for axis, each in enumerate(bands))
+    return sum(plan.read_elements(slab) * times for slab, times in alike(plan))
+
+
+def _read(along: Along, band: Band) -> int:
+    """Elements that are read at once for all bands of a kind."""
+    lower, upper = along.read(band.region, band.number)
+    return (upper - lower) * band.times
+
+
+def neighbours(plan: SlabGeometry) -> int:
+    """Windows that have some of a window, itself among them, where they are no lower than they are deep.
+
+    >>> from oocarrays.plan.slabs.geometry import example_plan
+    >>> neighbours(example_plan())
+    3
+    """
+    shared = (axis for axis in plan.cut_axes if plan.depth[axis])
+    return math.prod({"handed": 3, "kept": 2, "again": 1}[plan.ways[axis]] for axis in shared)
 
 
 def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
@@ -80,7 +101,7 @@ def _counted(plan: SlabGeometry, axis: int) -> Iterator[Band]:
 
 
 def _kind(plan: SlabGeometry, axis: int, region: int, number: int) -> Kind:
-    """What all that is read and written along an axis depends on: where a band lies to chunks, and to edges nearby."""
+    """Return a band's kind, on which all reads and writes along an axis depend: its place among chunks and edges."""
     if not plan.shared:
         return region, number
     along = plan.along(axis)

@@ -14,6 +14,7 @@ import numpy as np
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
+from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundary
 
 Edges = tuple[tuple[int, ...], ...]
@@ -34,6 +35,8 @@ class SlabTerms:
     """Whether a rank can read what is in the region of another: all are in one array file."""
     halos: tuple[tuple[int, ...], ...] = ()
     """Of each source that is in a file a rank: elements of the halo there, on either side; they are not read."""
+    among: tuple[Stored, ...] = ()
+    """What else is read and written in such slabs, by other passes: there must be room for all."""
     processes: int = 1
     """Processes among which the ranks are shared out."""
     budget: int = 0

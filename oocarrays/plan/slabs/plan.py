@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -15,13 +16,16 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.sections.write import plan_section_write
+from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.geometry import SlabGeometry
-from oocarrays.plan.slabs.kinds import alike
+from oocarrays.plan.slabs.kinds import neighbours, read_elements
 from oocarrays.plan.slabs.reads import reading
 from oocarrays.plan.slabs.traffic import slab_tasks, slab_traffic
 
 SLAB_BYTES = 12 * 2**10
-"""Bytes of the tasks of a slab, as Dask keeps and orders them; where it is cut along another axis, twice as many."""
+"""Bytes of the tasks of a slab, as Dask keeps and orders them, ..."""
+SLAB_TASKS = 5
+"""... of which there are so many, where two others give to it."""
 PROCESS_BYTES = 3 * 2**20
 """Bytes that a process takes to run any pass: stacks of threads, open arrays, the scheduler."""
 CUT = ("edges", "axis", "heights")
@@ -48,12 +52,18 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def bare(self) -> Memory:
         """The same without what codecs need."""
-        tasks = self.count * SLAB_BYTES * 2 ** max(len(self.cut_axes) - 1, 0)
         return self.of_rank * self.ranks_here + Memory.of(
             given_last=max(self.window_bytes(), self.result_bytes),  # by the scheduler
-            graph=tasks,
+            graph=self.count * self._slab_bytes,
             stacks=PROCESS_BYTES,
         )
+
+    @property
+    def _slab_bytes(self) -> int:
+        """Bytes of the tasks of a slab: of windows cut along several axes by how many give to one."""
+        if len(self.cut_axes) < 2:
+            return SLAB_BYTES
+        return SLAB_BYTES * (2 + neighbours(self)) // SLAB_TASKS
 
     @property
     def of_rank(self) -> Memory:
@@ -106,10 +116,10 @@ class SlabPlan(SlabGeometry, Holding):
     def _coding(self) -> Memory:
         """Held beside slabs where one is read and another written, at most."""
         wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
-        each = product(self.sources, self._starts)
-        reads = (reading(source, _longest(source, start, wide)).held_bytes for source, start in each)
-        first = (0,) * len(wide)
-        writes = (plan_section_write(target, _longest(target, first, wide)).held_bytes for target in self.targets)
+        each = product({*self.sources, *self.among}, self._starts)
+        reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
+        targets, first = {*self.targets, *self.among}, (0,) * len(wide)
+        writes = (plan_section_write(target, _longest(target, first, wide)).held_bytes for target in targets)
         return Memory.of(codecs=max(reads, default=0) + max(writes, default=0)) * self.ranks_here
 
     @property
@@ -133,13 +143,13 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def read_bytes(self) -> int:
         """Bytes, decoded, that are read of all sources: with reuse all that is stored, once."""
-        elements = sum(self.read_elements(slab) * times for slab, times in alike(self))
-        return elements * sum(source.itemsize for source in self.sources)
+        return read_elements(self) * sum(source.itemsize for source in self.sources)
 
     @property
     def saved_bytes(self) -> int:
         """Bytes that reuse saves from being read again."""
-        return replace(self, ways=("again",) * len(self.ways)).read_bytes - self.read_bytes
+        again: Way = "again"
+        return replace(self, ways=(again,) * len(self.ways)).read_bytes - self.read_bytes
 
     @property
     def again_bytes(self) -> int:
@@ -159,7 +169,13 @@ class SlabPlan(SlabGeometry, Holding):
         return slab_tasks(self)
 
 
+@lru_cache(2**12)
+def _reading_bytes(stored: Stored, axes: tuple[range, ...]) -> int:
+    """Kept, for cuts are looked at by the thousand, and many are alike in what a slab has of an array."""
+    return reading(stored, axes).held_bytes
+
+
 def _longest(stored: Stored, start: Sequence[int], wide: Sequence[int]) -> tuple[range, ...]:
-    """What an array file has of a window, at most."""
+    """Return the most that an array file has of a window."""
     extents = stored.grid.shape
     return tuple(range(min(a, n), min(a + w, n)) for a, w, n in zip(start, wide, extents, strict=True))

@@ -112,7 +112,7 @@ class Sweeps:
         return self._clipped(axis, part[0] - self.reach[axis], part[1] + self.reach[axis])
 
     def _clipped(self, axis: int, lower: int, upper: int) -> tuple[int, int]:
-        """What a block has of a range that may go beyond the edges."""
+        """Clip a range that may go beyond the edges to what a block has of it."""
         if self.boundary == "periodic":
             return lower, upper
         beyond = 0 if self.boundary == "none" else self.depth[axis]

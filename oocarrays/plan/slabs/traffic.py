@@ -27,14 +27,14 @@ from oocarrays.plan.slabs.reads import reading
 
 @lru_cache(8)
 def slab_traffic(plan: SlabGeometry) -> Traffic:
-    """What all ranks together read and write, in a run without faults.
+    """Count what all ranks together read and write, in a run without faults.
 
     >>> from oocarrays.plan.slabs.geometry import example_plan
     >>> traffic = slab_traffic(example_plan(ranks=2))
     >>> traffic.read_requests, traffic.read_bytes
     (5, 288)
     """
-    return reduce(add, (_times(traffic_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
+    return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
 
 
 @lru_cache(8)
@@ -57,8 +57,8 @@ def _times(traffic: Traffic, n: int) -> Traffic:
     return Traffic(**{name: n * getattr(traffic, name) for name in Traffic.__dataclass_fields__})
 
 
-def traffic_of(plan: SlabGeometry, slab: Slab) -> Traffic:
-    """What is read for one slab, and written."""
+def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
+    """Count what is read for one slab, and written."""
     tasks = Traffic(tasks=_tasks(plan, slab))
     reads = (_read(each) for each in _readings(plan, slab))
     return reduce(add, (*reads, *(_written(plan, slab, target) for target in plan.targets)), tasks)

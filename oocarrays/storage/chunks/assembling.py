@@ -86,8 +86,8 @@ class Assembler:
         laid, starts = self._laid(first, counts, piece, stage, take), self._starts(piece)
         for number in product(*map(range, counts)):
             index = tuple(f + i for f, i in zip(first, number, strict=True))
-            place: Any = (*number, ...)
-            key, data = self.file.chunk_key(index), laid[place]
+            here: Any = (*number, ...)
+            key, data = self.file.chunk_key(index), laid[here]
             if key in kept or is_fill(data, self._fill):
                 yield index, key, None
                 continue
@@ -158,7 +158,7 @@ class Assembler:
         return sum(self._sum(np.ascontiguousarray(self._lying(chunk[part.slices]))) for part in _tiles(piece, tile))
 
     def read(self, index: Index) -> np.ndarray | None:
-        """What is in a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
+        """Read a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
         data = self.chunks.read(self.file.chunk_key(index))
         return None if data is None else chunk_major(data, (), self.grid.chunks, self.dtype, self._order)
 

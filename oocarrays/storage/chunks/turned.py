@@ -125,10 +125,10 @@ Writer = ChunkWriter | TurnedWriter
 
 
 def chunk_reader(file: ArrayFile, meter: Meter, **how: Any) -> Reader:
-    """What reads the chunks of an array file; see `ChunkReader`."""
+    """Return the reader of an array file's chunks; see `ChunkReader`."""
     return (ChunkReader if file.stored.order is None else TurnedReader)(file, meter, **how)
 
 
 def chunk_writer(file: ArrayFile, meter: Meter, **how: Any) -> Writer:
-    """What writes the chunks of an array file; see `ChunkWriter`."""
+    """Return the writer of an array file's chunks; see `ChunkWriter`."""
     return (ChunkWriter if file.stored.order is None else TurnedWriter)(file, meter, **how)

@@ -168,10 +168,10 @@ class UnfinishedChunks:
         """
         with self._lock:
             there = self._files.pop(key, None)
-            if there is not None:
-                os.close(there.file)
         path, final = self.path(key), os.path.join(self.folder, key)
         try:
+            if there is not None:
+                os.close(there.file)
             durable.before_naming(path)
             os.replace(path, final)
         except FileNotFoundError:

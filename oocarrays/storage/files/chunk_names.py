@@ -112,7 +112,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def mark_of_plan(run: str, beginning: str, number: int) -> str:
-    """What is in the names of the unfinished chunks of one pass of one plan of a run.
+    """Return the mark in the names of the unfinished chunks of one pass of one plan of a run.
 
     >>> mark_of_plan("c0ffee", "", 0) == mark_of_plan("c0ffee", "", 0) != mark_of_plan("c0ffee", "", 1)
     True

@@ -71,7 +71,7 @@ def _documents_of(folder: str, durable: bool) -> Any:
 
 
 def _saying(folder: str) -> Iterator[str]:
-    """What says that something is in a group, what keeps all that first, and then the outer before the inner."""
+    """Yield the documents that say what is in a group: those that keep all of it first, the outer before the inner."""
     for at, _, names in os.walk(folder):
         taken = SAYING if at != folder else set(SAYING).difference(DOCUMENTS)
         yield from (os.path.join(at, name) for name in names if name in taken)

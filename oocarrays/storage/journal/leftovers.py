@@ -213,7 +213,7 @@ def _array_at(folder: str, names: set[str]) -> _Array | None:
 
 
 def _marks(folder: str) -> frozenset[str]:
-    """What is in the names of chunks that the run in the journal of an array has not finished."""
+    """Return the marks in the names of chunks that the run in the journal of an array has not finished."""
     with suppress(OocError):
         run, content = Journal(folder).read()
         return frozenset(mark_of_plan(run, content.get(BEGINNING, ""), number) for number in range(STAGES.stop))

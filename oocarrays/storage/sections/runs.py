@@ -31,7 +31,7 @@ MOST_BYTES = 2**18
 
 
 class Run(NamedTuple):
-    """What is taken of a chunk, in bytes."""
+    """Bytes that are taken of a chunk."""
 
     chunk: tuple[int, ...]
     """Its index, with the array's own axes."""

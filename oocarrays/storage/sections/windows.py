@@ -131,7 +131,7 @@ def within(part: Section, whole: Section) -> Any:
 
 def _taken(blocks: Blocks, piece: Piece, window: Section) -> Blocks:
     """Return a copy of a piece out of each window that holds its elements."""
-    places = [moved(each, -start) for each, start in zip(piece.elements, window.lower, strict=True)]
+    places = tuple(moved(each, -start) for each, start in zip(piece.elements, window.lower, strict=True))
     index, straight = index_of(places), all(isinstance(each, range) for each in places)
     return [block[index].copy() if straight else block[index] for block in blocks]
 
