@@ -47,9 +47,9 @@ def cuts(taken: Taken, extent: int, chunk: int) -> list[AxisCut]:
     """Return the chunks along one axis of which something is taken, those that are cut alike together.
 
     >>> cuts(range(1, 40, 2), 40, 8)
-    [Cut(chunks=range(0, 5), inside=range(1, 8, 2), first=0)]
+    [AxisCut(chunks=range(0, 5), inside=range(1, 8, 2), first=0)]
     >>> cuts(range(0, 24, 12), 24, 4)
-    [Cut(chunks=range(0, 4, 3), inside=range(0, 1), first=0)]
+    [AxisCut(chunks=range(0, 4, 3), inside=range(0, 1), first=0)]
     """
     found: list[AxisCut] = []
     for cut in _few(taken, extent, chunk):
