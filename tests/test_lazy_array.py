@@ -25,7 +25,7 @@ from oocarrays.errors import BudgetError, ChunksError, LayoutError
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copied, copy_tile, read_copy
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.array_file import describe
-from oocarrays.stored.lazy_array import Means, lazy_array, read_as
+from oocarrays.stored.lazy_array import LazyMeans, lazy_array, read_as
 from tests.strategies import chunks_for, shapes
 
 ZSTD = zarr.codecs.ZstdCodec()
@@ -82,7 +82,7 @@ def grouped(draw: st.DrawFn, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple
 @given(stored_arrays(), st.sampled_from(["groups", "scratch", None]), st.data())
 def test_any_blocks_are_what_is_stored_however_they_are_read(case: Any, method: Any, data: st.DataObject) -> None:
     values, made, blocks = case
-    means = Means(resources=Resources(budget=MOST, threads=2), strict=False, scratch=tempfile.gettempdir())
+    means = LazyMeans(resources=Resources(budget=MOST, threads=2), strict=False, scratch=tempfile.gettempdir())
     x = lazy_array(StoredPart(file=describe(made), axes=tuple(map(range, values.shape))), blocks, means)
     if method:
         groups = data.draw(grouped(blocks)) if method == "groups" else x.plan.groups

@@ -36,7 +36,7 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster import shared
 from oocarrays.graphs.cluster.placement import known_workers
-from oocarrays.graphs.cluster.shared import LEAST_BYTES, Where
+from oocarrays.graphs.cluster.shared import LEAST_BYTES, RoomAddress
 from oocarrays.graphs.settings import setting
 
 BOUNCE_BYTES = 2**19
@@ -165,8 +165,10 @@ def _looks(header: Sequence[Any]) -> list[np.ndarray]:
     RunError
         Where another process has its number here.
     """
-    spans: dict[Where, tuple[int, int]] = {}
-    places = [(where and Where(*where), start, tuple(shape), _dtype(kind)) for where, start, shape, kind in header]
+    spans: dict[RoomAddress, tuple[int, int]] = {}
+    places = [
+        (where and RoomAddress(*where), start, tuple(shape), _dtype(kind)) for where, start, shape, kind in header
+    ]
     for where, start, shape, kind in places:
         if where:
             first, last = spans.get(where, (start, start))
@@ -303,7 +305,7 @@ def introduce(client: Client) -> None:
     _INTRODUCED[client] = workers
 
 
-def _tried() -> tuple[tuple[int, int, bytes], Where | None]:
+def _tried() -> tuple[tuple[int, int, bytes], RoomAddress | None]:
     """Return what others try to get of this process."""
     try:
         return _here(), shared.probe().where
@@ -311,7 +313,7 @@ def _tried() -> tuple[tuple[int, int, bytes], Where | None]:
         return _here(), None
 
 
-def _can(known: dict[str, tuple[tuple[int, int, bytes], Where | None]], dask_worker: Worker) -> frozenset[str]:
+def _can(known: dict[str, tuple[tuple[int, int, bytes], RoomAddress | None]], dask_worker: Worker) -> frozenset[str]:
     """Return how this worker can get the messages of all others at its address."""
     mine = get_address_host(dask_worker.address)
     others = [tried for address, tried in known.items() if get_address_host(address) == mine]
@@ -319,9 +321,9 @@ def _can(known: dict[str, tuple[tuple[int, int, bytes], Where | None]], dask_wor
     return frozenset(way for way, works in ways.items() if works)
 
 
-def _is_seen(where: Where | None) -> bool:
+def _is_seen(where: RoomAddress | None) -> bool:
     try:
-        return where is not None and len(shared.look(Where(*where), 0, 1)) == 1
+        return where is not None and len(shared.look(RoomAddress(*where), 0, 1)) == 1
     except OSError:
         return False
 

@@ -48,7 +48,7 @@ _on = False
 """Whether other workers have been seen to look into this process's memory."""
 
 
-class Where(NamedTuple):
+class RoomAddress(NamedTuple):
     """Where other processes find a room."""
 
     process: int
@@ -102,9 +102,9 @@ class Segment(mmap.mmap):
         return True
 
     @property
-    def where(self) -> Where:
+    def where(self) -> RoomAddress:
         """Where others find it."""
-        return Where(os.getpid(), self.file, _OWNER, self.use)
+        return RoomAddress(os.getpid(), self.file, _OWNER, self.use)
 
 
 class Look(mmap.mmap):
@@ -112,10 +112,10 @@ class Look(mmap.mmap):
 
     file: int
     start: int
-    whose: Where
+    whose: RoomAddress
 
     @property
-    def where(self) -> Where:
+    def where(self) -> RoomAddress:
         """Where third processes find it: here, whoever has made it."""
         return self.whose._replace(process=os.getpid(), file=self.file)
 
@@ -275,7 +275,7 @@ def _memory(nbytes: int) -> np.ndarray | Segment:
 # ---------------------------------------------------------------------- who else looks at it
 
 
-def found(array: np.ndarray) -> tuple[Where, int] | None:
+def found(array: np.ndarray) -> tuple[RoomAddress, int] | None:
     """Where others find an array, and at which byte; None where they do not."""
     memory = _owner_of(array)
     return (memory.where, array.ctypes.data - memory.start) if isinstance(memory, Segment | Passed) else None
@@ -288,7 +288,7 @@ def _owner_of(array: np.ndarray) -> Any:
     return base.obj if isinstance(base, memoryview) else base
 
 
-def look(where: Where, start: int, stop: int) -> np.ndarray:
+def look(where: RoomAddress, start: int, stop: int) -> np.ndarray:
     """Some bytes of another process's segment, which stay what they are while there are views of this.
 
     Raises
@@ -315,7 +315,7 @@ def look(where: Where, start: int, stop: int) -> np.ndarray:
     return seen if len(_looks) <= most_files() else seen.copy()
 
 
-def _check(file: int, where: Where) -> None:
+def _check(file: int, where: RoomAddress) -> None:
     """Lock what is looked at; an error where it is something else by now."""
     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     tokens = os.pread(file, 2 * TOKEN_BYTES, 0)
@@ -325,7 +325,7 @@ def _check(file: int, where: Where) -> None:
         raise ConnectionError("it is used for something else")
 
 
-def _mapped(kind: type[Look], file: int, where: Where, start: int, stop: int) -> np.ndarray:
+def _mapped(kind: type[Look], file: int, where: RoomAddress, start: int, stop: int) -> np.ndarray:
     """Some bytes of a file that is locked: it stays open, and so the lock, until nobody has a view of them."""
     before = start % mmap.ALLOCATIONGRANULARITY
     access = mmap.PROT_READ if kind is Passed else mmap.PROT_READ | mmap.PROT_WRITE

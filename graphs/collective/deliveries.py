@@ -23,14 +23,14 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 from oocarrays.graphs.cluster import nearby
 from oocarrays.plan.collective.wanted import Place
 
-_parts: weakref.WeakValueDictionary[Hashable, Part] = weakref.WeakValueDictionary()
+_parts: weakref.WeakValueDictionary[Hashable, FilledPart] = weakref.WeakValueDictionary()
 """The parts that are being filled in this process."""
 
 
-class Part:
+class FilledPart:
     """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on.
 
-    >>> part = Part(np.zeros((2, 3)), "rank 0 of some read")
+    >>> part = FilledPart(np.zeros((2, 3)), "rank 0 of some read")
     >>> part.put((slice(0, 1), slice(1, 3)), np.ones((1, 2)))
     >>> part.array
     array([[0., 1., 1.],
@@ -91,7 +91,7 @@ class Delivery:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays)
 
-    def fill(self, part: Part) -> None:
+    def fill(self, part: FilledPart) -> None:
         """Put all that has come where it belongs."""
         for place, data in zip(self.places, self.arrays, strict=True):
             part.put(place, data)

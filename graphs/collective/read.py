@@ -23,8 +23,8 @@ import numpy as np
 from dask.task_spec import Task
 
 from oocarrays.graphs.collective.read_tasks import Reading
-from oocarrays.graphs.run.builder import Builder, Rounds
-from oocarrays.graphs.run.steps import Exchange, Key
+from oocarrays.graphs.run.builder import Builder, RoundsAhead
+from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.collective.read import AHEAD, CollectivePlan
@@ -101,7 +101,7 @@ def _at_one_time(builder: _Builder) -> list[Key]:
     parts = [builder.add("begin", rank) for rank in ranks]
     begun = tuple(parts)
     some = np.asarray(plan.all_sizes.any(axis=1))
-    taken = Rounds[list[list[Key]]](AHEAD, [[] for _ in ranks])
+    taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
         sizes = plan.sizes(number)
         read = builder.reads(number, begun, taken.before)
@@ -126,11 +126,11 @@ def _in_steps(builder: _Builder) -> list[Key]:
     """An exchange a round by a schedule, one after the other."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
     assert plan.schedule is not None, "there are steps"
-    exchange = Exchange(plan.schedule, builder.add)
+    exchange = ExchangeTasks(plan.schedule, builder.add)
     parts: list[Key] = [builder.add("begin", rank) for rank in ranks]
     begun = tuple(parts)
     pad = [None] * (plan.schedule.ranks - plan.ranks)
-    taken = Rounds[list[list[Key]]](AHEAD, [[] for _ in ranks])
+    taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
         sizes = plan.sizes(number)
         read = builder.reads(number, begun, taken.before)

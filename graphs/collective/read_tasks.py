@@ -28,7 +28,7 @@ from oocarrays.storage.sections.piecewise import read_pieces
 from oocarrays.storage.sections.read import read_section
 
 if TYPE_CHECKING:
-    from oocarrays.graphs.collective.deliveries import Delivery, Part
+    from oocarrays.graphs.collective.deliveries import Delivery, FilledPart
 
 Packed = tuple[Place, np.ndarray]
 """Elements, and where they belong in a part."""
@@ -117,20 +117,20 @@ class Reading(Messages):
 
     # ------------------------------------------------------------------ between workers
 
-    def _begin(self, rank: int) -> Part:
+    def _begin(self, rank: int) -> FilledPart:
         """Make a rank's part, still empty."""
-        from oocarrays.graphs.collective.deliveries import Part
+        from oocarrays.graphs.collective.deliveries import FilledPart
 
-        part = Part(self._make(rank), (self.topic, rank))
+        part = FilledPart(self._make(rank), (self.topic, rank))
         part.expect()
         return part
 
-    def _end(self, rank: int, part: Part) -> np.ndarray:
+    def _end(self, rank: int, part: FilledPart) -> np.ndarray:
         """Return a rank's array, when all has come that it wants."""
         part.done()
         return self._filled(rank, part.array)
 
-    def _read(self, number: int, rank: int, part: Part) -> Read:
+    def _read(self, number: int, rank: int, part: FilledPart) -> Read:
         """Read an aggregator's share of a round: each piece is packed for all who want some of it while it is there."""
         pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
         sent = _Memory(self.rooms.take(sum(piece.sent_bytes for piece in pieces)))
@@ -155,7 +155,7 @@ class Reading(Messages):
         return _Piece(axes, self.file.dtype, wanted, rank, stays)
 
     @staticmethod
-    def _elements_for(piece: _Piece, want: _Want, data: np.ndarray, part: Part, sent: _Memory) -> np.ndarray:
+    def _elements_for(piece: _Piece, want: _Want, data: np.ndarray, part: FilledPart, sent: _Memory) -> np.ndarray:
         """Return the share of a rank in a piece: in the part, where that is the aggregator's own; else contiguous."""
         mine = selected(data, want.inside)
         if want.rank == piece.reader:
@@ -167,7 +167,7 @@ class Reading(Messages):
         packed[...] = mine
         return packed
 
-    def _room(self, piece: _Piece, part: Part, sent: _Memory) -> np.ndarray:
+    def _room(self, piece: _Piece, part: FilledPart, sent: _Memory) -> np.ndarray:
         """Where a piece is read: at its place, where the aggregator alone wants it; in what is sent, where some of it
         can go as it is; or in memory that is used again for the next."""
         if [want.rank for want in piece.wanted] == [piece.reader] and piece.wanted[0].shape == piece.shape:
@@ -178,7 +178,7 @@ class Reading(Messages):
             return sent.room(piece.shape, piece.dtype)
         return _Memory(self.rooms.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
-    def _keep(self, number: int, rank: int, part: Part, read: Read) -> Part:
+    def _keep(self, number: int, rank: int, part: FilledPart, read: Read) -> FilledPart:
         """Fill a rank's part with what it has read for itself."""
         for place, data in read.packed.get(rank, ()):
             part.put(place, data)
@@ -194,7 +194,7 @@ class Reading(Messages):
         self.meter.add(messages=1, sent_bytes=delivery.nbytes)
         return delivery
 
-    def _fill(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> Part:
+    def _fill(self, number: int, rank: int, part: FilledPart, read: Read | None, *deliveries: Delivery) -> FilledPart:
         """Fill a rank's part with what it and others have read of a round."""
         if read is not None:
             self._keep(number, rank, part, read)
@@ -202,7 +202,7 @@ class Reading(Messages):
             delivery.fill(part)
         return part
 
-    def _finish(self, number: int, rank: int, part: Part, read: Read | None, *deliveries: Delivery) -> np.ndarray:
+    def _finish(self, number: int, rank: int, part: FilledPart, read: Read | None, *deliveries: Delivery) -> np.ndarray:
         """Return a rank's array, when the last has come that it wants."""
         return self._end(rank, self._fill(number, rank, part, read, *deliveries))
 
@@ -217,7 +217,7 @@ class Reading(Messages):
             return None
         return self.rooms.joined([piece for _, piece in held.packed[final]])
 
-    def placed(self, round: Round, stage: int, rank: int, there: Part, came: dict[int, np.ndarray]) -> Part:
+    def placed(self, round: Round, stage: int, rank: int, there: FilledPart, came: dict[int, np.ndarray]) -> FilledPart:
         """Fill a rank's part with what has come."""
         for source, data in came.items():
             elements, start = data.view(self.file.dtype), 0

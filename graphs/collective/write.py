@@ -27,8 +27,8 @@ from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.rechunk.run import ONE_PROCESS
-from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
-from oocarrays.graphs.run.steps import Exchange, Key, Taking
+from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
+from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.run.work import SUFFIX, Work
 from oocarrays.mapping.section import Section
@@ -236,8 +236,8 @@ class WritingBuilder(Builder):
     def _rounds(self, given: Sequence[Key]) -> Iterator[Key]:
         """A task a round of an aggregator: of threads none waits for another's, workers have an exchange a round."""
         plan, workers = self.plan, self.run.processes is not None
-        exchange = Exchange(plan.schedule, self.add) if plan.schedule else Taking()
-        written = [Rounds[list[Key]](AHEAD, []) for _ in given]
+        exchange = ExchangeTasks(plan.schedule, self.add) if plan.schedule else Taking()
+        written = [RoundsAhead[list[Key]](AHEAD, []) for _ in given]
         for number, each in enumerate(plan.rounds):
             sizes = plan.all_sizes[number]
             inputs = exchange.inputs(
@@ -252,7 +252,7 @@ class WritingBuilder(Builder):
                     written[rank].add([key])
                 yield key
 
-    def _rooms(self, number: int, written: Sequence[Rounds[list[Key]]]) -> list[Key | None]:
+    def _rooms(self, number: int, written: Sequence[RoundsAhead[list[Key]]]) -> list[Key | None]:
         """Add rooms for what comes in a round, where any comes: made when an earlier round has been written."""
         sizes = self.plan.all_sizes[number]
         comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()

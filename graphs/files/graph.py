@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.graphs.files.scatter import FilesRun
-from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
-from oocarrays.graphs.run.steps import Exchange, Key, Taking
+from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
+from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.work import Work
 from oocarrays.plan.files.scatter import UNDER_WAY
 
@@ -50,8 +50,8 @@ class _Builder(Builder):
 
     def build(self) -> Key:
         """Add every task; returns the key of the last one."""
-        exchange = Exchange(self.plan.schedule, self.add) if self.plan.processes else Taking()
-        written = Rounds(UNDER_WAY, self._made)
+        exchange = ExchangeTasks(self.plan.schedule, self.add) if self.plan.processes else Taking()
+        written = RoundsAhead(UNDER_WAY, self._made)
         for number in range(len(self.plan.rounds)):
             read = [self.add("read", number, rank, after=written.before) for rank in self._ranks]
             sends = self._sends(number)

@@ -22,7 +22,7 @@ from oocarrays.graphs.run.journaled import JournaledRun
 from oocarrays.graphs.run.remains import Remains
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
-from oocarrays.plan.files.scatter import REQUESTS, Block, FilesPlan, message_size, views
+from oocarrays.plan.files.scatter import REQUESTS, FileBlock, FilesPlan, message_size, views
 from oocarrays.plan.sections.read import BUFFER_BYTES
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file, local_files
@@ -236,7 +236,7 @@ class FilesRun(Messages, JournaledRun):
         """Name the place where a rank writes, as the journal has it."""
         return str(rank) if self.plan.way == "scatter" else ""
 
-    def _wanted(self, number: int, box: Section, rank: int) -> Block | None:
+    def _wanted(self, number: int, box: Section, rank: int) -> FileBlock | None:
         """Find out what a rank is still to be sent of a box in a scatter, if anything."""
         block = self.plan.block(rank, box)
         return None if block is None or self.is_done((number, rank)) else block
@@ -273,7 +273,7 @@ class FilesRun(Messages, JournaledRun):
                         view[places[0]] = whole.fill_value if chunk is None else chunk[places[1]]
         return outbox
 
-    def _packed(self, blocks: Sequence[Sequence[Block | None]]) -> tuple[Outbox, list[list[Any]]]:
+    def _packed(self, blocks: Sequence[Sequence[FileBlock | None]]) -> tuple[Outbox, list[list[Any]]]:
         """An empty message for each rank, and each of its blocks with its elements there."""
         messages = [self._message(message_size(each)) for each in blocks]
         placed = [
@@ -339,7 +339,7 @@ class FilesRun(Messages, JournaledRun):
             blocks = [(block, view) for block, view in there if block is not None]
             writer.write_all(self._chunks(box, blocks), receipts)
 
-    def _chunks(self, box: Section, blocks: Sequence[tuple[Block, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
+    def _chunks(self, box: Section, blocks: Sequence[tuple[FileBlock, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
         """The chunks of a box, each whole."""
         whole = self._whole()
         grid = whole.stored.grid
@@ -357,6 +357,6 @@ def place_names(plan: FilesPlan) -> list[str]:
     return list(map(str, range(plan.ranks))) if plan.way == "scatter" else [""]
 
 
-def _has_any(wanted: Sequence[tuple[Block, Any]], section: Section) -> bool:
+def _has_any(wanted: Sequence[tuple[FileBlock, Any]], section: Section) -> bool:
     """Whether some of a section is in one of the blocks."""
     return any(places_in(block.axes, section) for block, _ in wanted)

@@ -22,7 +22,7 @@ from oocarrays.graphs.collective.write import InPlace
 from oocarrays.graphs.exchange.messages import Messages
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.steps import Exchange, Key, Taking
+from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
@@ -181,7 +181,7 @@ def build_graph(run: ShiftRun, addresses: Sequence[str] = ()) -> tuple[dict[Key,
     builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
     created = builder.create(addresses)
     read = [builder.add("read", rank, after=[created]) for rank in ranks]
-    exchange = Exchange(plan.schedule, builder.add) if plan.processes else Taking()
+    exchange = ExchangeTasks(plan.schedule, builder.add) if plan.processes else Taking()
     inputs = exchange.inputs(0, held=read, wants=lambda a, b: b in plan.takers[a])
     written = [builder.add("write", rank, buffers=inputs[rank], after=[read[rank]]) for rank in ranks]
     return builder.graph, builder.add("finish", after=written, rank=0)

@@ -26,7 +26,7 @@ from dask.task_spec import Task
 
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.steps import Exchange, Key, arrived_parts
+from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
 from oocarrays.mapping.layouts.placing import sides
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Assembly
@@ -208,7 +208,7 @@ def exchange_tasks(
     before = _padded(old, every)
     own = [builder.held(rank, before[rank], wants) for rank in range(ranks)]
     new = [] if waits else [builder.add("begin", rank, buffers=(own[rank],)) for rank in range(ranks)]
-    exchange = Exchange(exchanging.schedule, builder.add, synchronous=ordered)
+    exchange = ExchangeTasks(exchanging.schedule, builder.add, synchronous=ordered)
     there = exchange.build(outboxes=before, regions=_padded(new, every), wants=wants)
     if waits:
         there = [builder.add("assemble", rank, buffers=(own[rank], there[rank])) for rank in range(ranks)]

@@ -49,7 +49,7 @@ def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ReadOrder:
     """Order in which targets are read before they are overwritten."""
 
     late: ArrayFile | None
@@ -60,7 +60,7 @@ class Order:
     """Tasks that read what others are made of, too, than those that write there."""
 
 
-def order_of(graph: Mapping[Key, Any], writes: Sequence[Access], targets: Sequence[ArrayFile]) -> Order:
+def order_of(graph: Mapping[Key, Any], writes: Sequence[Access], targets: Sequence[ArrayFile]) -> ReadOrder:
     """Look at what is read of the targets, and when.
 
     Parameters
@@ -81,7 +81,7 @@ def order_of(graph: Mapping[Key, Any], writes: Sequence[Access], targets: Sequen
             overwritten[keys[number]].add(write)
     others = reduce(or_, (before[write] & ~needed for write, needed in wanted.items()), 0)
     late = next((targets[write[1]] for write, needed in wanted.items() if needed & ~before[write]), None)
-    return Order(late=late, overwritten=dict(overwritten), shared={keys[number] for number in _ones(others)})
+    return ReadOrder(late=late, overwritten=dict(overwritten), shared={keys[number] for number in _ones(others)})
 
 
 def _ones(bits: int) -> Iterator[int]:

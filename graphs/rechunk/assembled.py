@@ -15,7 +15,7 @@ import numpy as np
 
 from oocarrays.graphs.rechunk.assembly import Told
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import Holding
+from oocarrays.graphs.run.buffers import RankBuffers
 from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import stage_of
@@ -40,7 +40,7 @@ def _told(run: RechunkState, number: int) -> Told:
     return {part: (stored.get(part) or {}).get("", {}) for part in mine}
 
 
-def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: Holding | None) -> Holding | None:
+def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:
     """Read some boxes, one after the other, and place what is in them."""
     step, part = run.plan.passes[number], (number, batch, rank)
     if run.is_done(part):
@@ -63,10 +63,10 @@ def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: Hol
     return holding
 
 
-def _holding(step: Pass) -> Holding:
+def _holding(step: Pass) -> RankBuffers:
     """Memory for a box, and for what is laid out of a piece."""
     box = int(np.prod(step.unit, dtype=int)) * step.source.chunk_bytes
-    return Holding(allocate(box), _stage(step))
+    return RankBuffers(allocate(box), _stage(step))
 
 
 def _stage(step: Pass) -> np.ndarray:

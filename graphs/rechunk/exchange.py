@@ -20,7 +20,7 @@ import numpy as np
 from oocarrays.errors import RunError
 from oocarrays.graphs.run.buffers import Outbox, Region
 from oocarrays.mapping.section import Section
-from oocarrays.plan.rechunk.messages import Block, message_blocks
+from oocarrays.plan.rechunk.messages import MessageBlock, message_blocks
 from oocarrays.storage.chunks.access import scatter
 from oocarrays.storage.chunks.turned import chunk_major
 from oocarrays.storage.journal.receipts import Receipts
@@ -45,13 +45,13 @@ def read(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
     return outbox
 
 
-def _wanted(run: RechunkState, number: int, unit: int, source: int, destination: int) -> list[Block]:
+def _wanted(run: RechunkState, number: int, unit: int, source: int, destination: int) -> list[MessageBlock]:
     if run.is_done((number, unit, destination)):
         return []
     return list(message_blocks(run.plan.passes[number], unit, source, destination))
 
 
-def _outbox(buffer: np.ndarray, wanted: list[list[Block]], itemsize: int) -> Outbox:
+def _outbox(buffer: np.ndarray, wanted: list[list[MessageBlock]], itemsize: int) -> Outbox:
     """Cut a buffer into messages, one behind the other."""
     ends = list(accumulate(sum(block.size for block in blocks) * itemsize for blocks in wanted))
     pieces = (buffer[start:end] for start, end in pairwise([0, *ends]))
@@ -59,8 +59,8 @@ def _outbox(buffer: np.ndarray, wanted: list[list[Block]], itemsize: int) -> Out
 
 
 def _views(
-    run: RechunkState, order: tuple[int, ...] | None, blocks: list[Block], message: np.ndarray | None
-) -> list[tuple[Block, np.ndarray]]:
+    run: RechunkState, order: tuple[int, ...] | None, blocks: list[MessageBlock], message: np.ndarray | None
+) -> list[tuple[MessageBlock, np.ndarray]]:
     """Return each block of a message, and its elements there, which lie as the target stores them."""
     views, start = [], 0
     for block in blocks:
@@ -70,7 +70,7 @@ def _views(
     return views
 
 
-def _pack(run: RechunkState, number: int, unit: int, rank: int, packed: list[tuple[Block, np.ndarray]]) -> None:
+def _pack(run: RechunkState, number: int, unit: int, rank: int, packed: list[tuple[MessageBlock, np.ndarray]]) -> None:
     step, reader = run.plan.passes[number], run.opened(number).reader
     partition = step.section(step.chunk_box(unit))
     chunk = run.pool(number).take(step.source.chunk_bytes if step.access == "chunks" else 0)

@@ -30,8 +30,8 @@ from dask.task_spec import Task
 
 from oocarrays.graphs.exchange.messages import Round
 from oocarrays.graphs.rechunk.tasks import RechunkRun
-from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
-from oocarrays.graphs.run.steps import Exchange, Key, Order
+from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
+from oocarrays.graphs.run.steps import ExchangeTasks, Key, Order
 from oocarrays.plan.rechunk.passes import Pass
 
 
@@ -83,8 +83,8 @@ class GraphBuilder(Builder):
         """Partitions between threads."""
         ranks, order = range(step.ranks), Order(step.ranks)
         nothing: list[Key | None] = [None] * step.ranks
-        regions = Rounds[Sequence[Key | None]](step.depth, nothing)
-        slabs = Rounds[tuple[Sequence[Key | None], list[list[Key]]]](step.slabs, (nothing, [[start]] * step.ranks))
+        regions = RoundsAhead[Sequence[Key | None]](step.depth, nothing)
+        slabs = RoundsAhead[tuple[Sequence[Key | None], list[list[Key]]]](step.slabs, (nothing, [[start]] * step.ranks))
         keepers: Sequence[Key | None] = []
         for unit in self.run.units(number):
             filled, first = list(regions.before), not keepers
@@ -143,8 +143,8 @@ class GraphBuilder(Builder):
     def _packed(self, number: int, step: Pass, start: Key) -> list[Key]:
         """Partitions between workers."""
         ranks = range(step.ranks)
-        exchange = Exchange(step.schedule, self.add, synchronous=step.synchronous)
-        freed, written = Rounds(step.slabs, [start] * step.ranks), Rounds(step.depth, [start] * step.ranks)
+        exchange = ExchangeTasks(step.schedule, self.add, synchronous=step.synchronous)
+        freed, written = RoundsAhead(step.slabs, [start] * step.ranks), RoundsAhead(step.depth, [start] * step.ranks)
         for unit in self.run.units(number):
             outboxes = [self.add("read", number, unit, rank, after=[freed.before[rank]]) for rank in ranks]
             own = [

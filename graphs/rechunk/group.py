@@ -24,7 +24,7 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.mapping.layouts.placing import spread
-from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, Piece
+from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file, group_file
@@ -247,7 +247,8 @@ def _check_names(target: StoreLike, content: Mapping[str, Any]) -> None:
 
 def _copies(content: Mapping[str, Any]) -> CopyPlan:
     batches = (
-        tuple(Piece(name=name, part=part, parts=parts) for name, part, parts in pieces) for pieces in content["batches"]
+        tuple(MemberPiece(name=name, part=part, parts=parts) for name, part, parts in pieces)
+        for pieces in content["batches"]
     )
     return CopyPlan(batches=tuple(batches), **content["copies"])
 

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import Slab
+from oocarrays.graphs.run.buffers import ReadSlab
 from oocarrays.plan.rechunk.passes import Part, Pass
 from oocarrays.storage.chunks.access import common, scatter
 from oocarrays.storage.chunks.kept import Reader
@@ -21,13 +21,13 @@ from oocarrays.storage.stores.blobs import padded
 from oocarrays.storage.stores.pages import allocate
 
 
-def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former: Slab | None) -> Slab:
+def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former: ReadSlab | None) -> ReadSlab:
     """Read this rank's chunks of a round, whoever wants them."""
     step = run.plan.passes[number]
     size = step.source.chunk_bytes
     buffer = former.buffer if former else allocate(step.slab * size)
     outs = (run.chunk_view(number, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
-    slab = Slab(buffer)
+    slab = ReadSlab(buffer)
     for chunk in run.opened(number).reader.whole(step.reads(unit, turn, rank), outs):
         if not slab.chunks:  # the first one is here: the device may go on to the next round
             run.opened(number).reader.announce(step.reads_after(unit, turn, rank))
@@ -36,7 +36,12 @@ def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former
 
 
 def copied(
-    run: RechunkState, round: tuple[int, ...], stage: int, rank: int, buffer: np.ndarray | None, slabs: Iterable[Slab]
+    run: RechunkState,
+    round: tuple[int, ...],
+    stage: int,
+    rank: int,
+    buffer: np.ndarray | None,
+    slabs: Iterable[ReadSlab],
 ) -> np.ndarray:
     """Take from partners' slabs what this rank's target chunks need: a view there, a copy here."""
     number, unit, turn = round
@@ -56,7 +61,7 @@ def copied(
     return buffer
 
 
-def _keep(run: RechunkState, number: int, rank: int, slab: Slab, buffer: np.ndarray) -> None:
+def _keep(run: RechunkState, number: int, rank: int, slab: ReadSlab, buffer: np.ndarray) -> None:
     """Pack what this rank needs of a partner's slab in later partitions, and keep it in scratch."""
     step, kept = run.plan.passes[number], run.kept(number)
     chunks = {index: chunk for index, chunk in slab.chunks if chunk is not None}

@@ -14,7 +14,7 @@ import numpy as np
 from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.rechunk import assembled, exchange, in_place
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import Holding, Region, Slab
+from oocarrays.graphs.run.buffers import RankBuffers, ReadSlab, Region
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import ChunkBox
@@ -48,7 +48,7 @@ class RechunkRun(Messages, RechunkState):
         return exchange.unpack(self, round, rank, there, due, blank=False)
 
     def copied(
-        self, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, Slab]
+        self, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
     ) -> np.ndarray:
         """Take from partners' slabs what this rank's target chunks need."""
         return in_place.copied(self, round, stage, rank, there, held.values())
@@ -59,7 +59,7 @@ class RechunkRun(Messages, RechunkState):
             return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
         return exchange.unpack(self, round, rank, there, {rank: messages[0].messages[rank]}, blank=True)
 
-    def _copy(self, number: int, batch: int, rank: int, holding: Holding | None) -> Holding | None:
+    def _copy(self, number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:
         """Build and write some regions, one after the other."""
         step, part = self.plan.passes[number], (number, batch, rank)
         if self.is_done(part):
@@ -67,7 +67,7 @@ class RechunkRun(Messages, RechunkState):
         if holding is None or holding.empty:
             region = min(np.prod(step.region, dtype=int), step.target.grid.count) * step.target.chunk_bytes
             chunk = step.source.chunk_bytes if step.access == "chunks" else 0
-            holding = Holding(allocate(int(region)), allocate(chunk))
+            holding = RankBuffers(allocate(int(region)), allocate(chunk))
         reader, receipts = self.opened(number).reader, Receipts()
         for unit in step.batch_units(batch, rank):
             if self._left_in(number, step.chunk_box(unit)):
@@ -78,7 +78,7 @@ class RechunkRun(Messages, RechunkState):
         self.record_chunks(part, receipts)
         return holding
 
-    def _build(self, number: int, box: ChunkBox, holding: Holding, receipts: Receipts) -> None:
+    def _build(self, number: int, box: ChunkBox, holding: RankBuffers, receipts: Receipts) -> None:
         """Build one region, and write it."""
         step = self.plan.passes[number]
         region, section = self.region(number, box, holding.region), step.section(box)

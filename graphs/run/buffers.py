@@ -15,7 +15,7 @@ from oocarrays.storage.stores.pages import allocate
 
 
 @dataclass(slots=True)
-class Holding:
+class RankBuffers:
     """Buffers of one rank while it builds regions for itself."""
 
     region: np.ndarray
@@ -29,11 +29,11 @@ class Holding:
         return len(self.region) == 0
 
     def __reduce__(self) -> Any:
-        return Holding, (allocate(0), allocate(0))
+        return RankBuffers, (allocate(0), allocate(0))
 
 
 @dataclass(slots=True)
-class Slab:
+class ReadSlab:
     """Chunks that one rank has read in one round of a partition."""
 
     buffer: np.ndarray

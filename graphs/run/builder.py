@@ -28,7 +28,7 @@ def new_suffix() -> str:
     return uuid.uuid4().hex[:12]
 
 
-class Rounds(Generic[T]):
+class RoundsAhead(Generic[T]):
     """Rounds of which so many are under way at one time: one begins when that so many before is done.
 
     Parameters
@@ -38,7 +38,7 @@ class Rounds(Generic[T]):
     start : object
         What the first ones wait for.
 
-    >>> rounds = Rounds(2, "start")
+    >>> rounds = RoundsAhead(2, "start")
     >>> for number in range(4):
     ...     print(rounds.before)
     ...     rounds.add(f"round {number}")

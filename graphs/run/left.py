@@ -23,7 +23,7 @@ Sections = Mapping[str, Sequence[Section]]
 """Elements that a part writes, as they stand in the file of each place."""
 
 
-class Parts(Protocol):
+class JournaledPlan(Protocol):
     """A plan as its journal sees it."""
 
     def parts(self) -> Iterable[Part]:
@@ -54,7 +54,7 @@ class Left:
     files: Mapping[str, ArrayFile]
     """The files of those that are there."""
 
-    def remains(self, before: Parts, plan: Parts, *, same: bool, each: str = "part") -> Remains:
+    def remains(self, before: JournaledPlan, plan: JournaledPlan, *, same: bool, each: str = "part") -> Remains:
         """Look at what is left, and say what of it is of use to a plan.
 
         Parameters
@@ -81,7 +81,7 @@ class Left:
             self.content, self.trust, anew=anew, id=self.id, done=done, odd=found.odd, kept=kept, notices=self.notices
         ).told(found.notice, "" if same or self.trust.again else told)
 
-    def _looked(self, plan: Parts) -> Found:
+    def _looked(self, plan: JournaledPlan) -> Found:
         """Look for what is recorded and is not as it was stored."""
 
         def place(part: Part, name: str) -> StoreLike | None:
@@ -98,7 +98,7 @@ class Left:
 
         return look(with_kept(self.stored, self.kept), place, expected, verify=self.trust.verify)
 
-    def _chunks(self, plan: Parts, found: Found) -> dict[str, dict[str, Receipt]]:
+    def _chunks(self, plan: JournaledPlan, found: Found) -> dict[str, dict[str, Receipt]]:
         """All chunks that are stored whole, whichever plan did it, by place."""
         of_place: dict[str, dict[Part, Sequence[Section]]] = {name: {} for name in self.files}
         for part in self.stored:

@@ -103,7 +103,7 @@ class Order:
             self._received[destination] = self._taken[source] = taken[destination]
 
 
-class Exchange:
+class ExchangeTasks:
     """All-to-alls one after the other, each as tasks that a builder adds.
 
     Tasks are ``send`` (of an outbox, and of what is carried), ``receive`` (into a region, one message of each source),

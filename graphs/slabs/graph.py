@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dask.task_spec import Task
 
-from oocarrays.graphs.run.builder import Builder, Rounds, new_suffix
+from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.plan.slabs.geometry import Slab
@@ -88,7 +88,7 @@ class SlabBuilder(Builder):
 
     def _results(self, slabs: Sequence[Slab]) -> Iterator[Key]:
         """Compute and write the slabs of a rank, one after the other."""
-        written = Rounds[list[Key]](RESULTS, [])
+        written = RoundsAhead[list[Key]](RESULTS, [])
         computed: list[Key] = []
         for slab in slabs:
             if slab in self.done:

@@ -25,7 +25,7 @@ import numpy as np
 
 from oocarrays.errors import KernelError
 from oocarrays.mapping.layouts.boundary import Boundary, standing
-from oocarrays.plan.slabs.sweeps import Ends, Step, Sweeps
+from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
 from oocarrays.storage.stores.pages import keep_freed
 
 KEPT_BYTES = 2**22
@@ -121,7 +121,7 @@ class _Walk:
                 self.buffer[_rows(step.made[sweep], step.top)] = self._swept(step, sweep)
             out[_rows(step.made[-1], first)] = self._last(step, core)
 
-    def _last(self, step: Step, core: tuple[slice, ...]) -> np.ndarray:
+    def _last(self, step: SweepStep, core: tuple[slice, ...]) -> np.ndarray:
         """Return what the last sweep adds to the result in a step."""
         if self.watch is None:
             return self._swept(step, self.sweeps.count)[(slice(None), *core)]
@@ -131,15 +131,15 @@ class _Walk:
         self.watch(before, after)
         return after
 
-    def _swept(self, step: Step, sweep: int) -> np.ndarray:
+    def _swept(self, step: SweepStep, sweep: int) -> np.ndarray:
         """The rows that one sweep adds in a step."""
         return self._checked(self._block(step, sweep))[self._new(step, sweep)]
 
-    def _new(self, step: Step, sweep: int) -> slice:
+    def _new(self, step: SweepStep, sweep: int) -> slice:
         """Where the rows that a sweep adds are in its block."""
         return _rows(step.made[sweep], step.windows[sweep][0])
 
-    def _block(self, step: Step, sweep: int) -> np.ndarray:
+    def _block(self, step: SweepStep, sweep: int) -> np.ndarray:
         """Return the block for the kernel: in the buffer, with what was kept of the step before."""
         window = self.buffer[_rows(step.windows[sweep], step.top)]
         if not step.first:

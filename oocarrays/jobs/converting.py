@@ -25,7 +25,7 @@ from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import orientation_of
-from oocarrays.options.asked import Means, cluster_of, resources_of
+from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, regular_shards
 from oocarrays.options.layouts import LayoutLike
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
@@ -303,7 +303,7 @@ def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: in
 # ---------------------------------------------------------------------- going on
 
 
-def resume_files(left: FilesLeft, source: Any, means: Means, *, moved: bool) -> FilesJob[Any]:
+def resume_files(left: FilesLeft, source: Any, means: ResumeMeans, *, moved: bool) -> FilesJob[Any]:
     """Plan to go on with a scatter or gather that stopped.
 
     Parameters
@@ -324,7 +324,7 @@ def resume_files(left: FilesLeft, source: Any, means: Means, *, moved: bool) -> 
 
 
 def _resumed_gather(
-    left: FilesLeft, local: LocalArrays, means: Means, resources: tuple[Resources, Resources], *, moved: bool
+    left: FilesLeft, local: LocalArrays, means: ResumeMeans, resources: tuple[Resources, Resources], *, moved: bool
 ) -> FilesJob[OutOfCoreArray]:
     store, whole, cluster = left.target, written_file(left.target).stored, means.cluster
     now, before = resources
@@ -336,7 +336,7 @@ def _resumed_gather(
 
 
 def _resumed_scatter(
-    left: FilesLeft, a: OutOfCoreArray, means: Means, resources: tuple[Resources, Resources], *, moved: bool
+    left: FilesLeft, a: OutOfCoreArray, means: ResumeMeans, resources: tuple[Resources, Resources], *, moved: bool
 ) -> FilesJob[LocalArrays]:
     files = local_files.open_local_files(left.target, unfinished=True)
     assert files is not None, "a scatter makes local array files"

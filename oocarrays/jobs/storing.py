@@ -12,7 +12,7 @@ from dask.utils import ensure_dict
 from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
 from oocarrays.graphs.lazy.in_time import in_time
 from oocarrays.graphs.lazy.kept import kept_blocks, with_kept_noted, without_kept
-from oocarrays.graphs.lazy.read_first import Order, order_of, reads_any
+from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.job import is_here
@@ -174,7 +174,7 @@ def _graph_of_kept(
     return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
 
 
-def _check_order(order: Order) -> None:
+def _check_order(order: ReadOrder) -> None:
     if order.late:
         raise TargetError(
             f"{order.late.name} is read in another order than it is written, and would be overwritten before it is "

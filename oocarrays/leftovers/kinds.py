@@ -23,7 +23,7 @@ from oocarrays.jobs.iterating import iterate
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.rechunking import rechunk_job
 from oocarrays.jobs.slabs import map_slabs
-from oocarrays.options.asked import Means, resources_of
+from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
@@ -31,7 +31,7 @@ from oocarrays.storage.stores.remote import RemoteStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class StoppedJob:
     """A job that stopped, and how a person wants to go on with it."""
 
     target: StoreLike
@@ -50,7 +50,7 @@ class Asked:
     """Where scratch goes that is not where it was."""
     missing: str | None
     """What is made of chunks that sources lack, where it is said again."""
-    means: Callable[..., Means]
+    means: Callable[..., ResumeMeans]
     """Where it goes on, of the workers that it was planned for, its memory and its ranks."""
 
     @property
@@ -88,7 +88,7 @@ class Asked:
         return [open_array(self.place(each), scheduler=scheduler, missing=missing) for each in places]  # type: ignore[arg-type]
 
     @property
-    def arranged(self) -> Means:
+    def arranged(self) -> ResumeMeans:
         """Where it goes on."""
         return self.means(self.call["processes"], self.call["memory"])
 
@@ -109,12 +109,12 @@ class Asked:
         }  # fmt: skip
 
 
-def _ranks(means: Means) -> int | None:
+def _ranks(means: ResumeMeans) -> int | None:
     ranks: int | None = setting("ranks") if means.ranks is None else means.ranks
     return ranks
 
 
-def _rechunk(asked: Asked) -> Job[Any, Any]:
+def _rechunk(asked: StoppedJob) -> Job[Any, Any]:
     def terms(plan: Any) -> tuple[Any, Resources | None]:
         means = asked.means(plan.processes, plan.budget, plan.ranks)
         return means.cluster, None if means.same else resources_of(means.cluster, means.memory, ranks=_ranks(means))
@@ -124,7 +124,7 @@ def _rechunk(asked: Asked) -> Job[Any, Any]:
     return resume_group(*how) if "members" in asked.content else rechunk_job(*resumed(*how))
 
 
-def _map_slabs(asked: Asked) -> Job[Any, Any]:
+def _map_slabs(asked: StoppedJob) -> Job[Any, Any]:
     (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
     single = slabs.pop("single", len(was["target"]) == 1)
     targets = [asked.target, *map(asked.place, was["target"][1:])]
@@ -133,7 +133,7 @@ def _map_slabs(asked: Asked) -> Job[Any, Any]:
     return job
 
 
-def _iterate(asked: Asked) -> Job[Any, Any]:
+def _iterate(asked: StoppedJob) -> Job[Any, Any]:
     (kernel, *watched), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
     if was["residual"] and not watched:
         raise JournalError(f"{asked.target} was being written with residual={was['residual']}: call iterate again")
@@ -141,14 +141,14 @@ def _iterate(asked: Asked) -> Job[Any, Any]:
     return iterate(kernel, asked.sources()[0], asked.target, **how)  # type: ignore[arg-type]
 
 
-def _files(asked: Asked) -> Job[Any, Any]:
+def _files(asked: StoppedJob) -> Job[Any, Any]:
     left = FilesLeft.at(asked.target, asked.trust)
     missing = asked.missing or asked.call["options"].get("missing")
     (source,) = asked.sources(missing)
     return resume_files(left, source, asked.arranged, moved=asked.given is not None)
 
 
-KINDS: dict[str, Callable[[Asked], Job[Any, Any]]] = {
+KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
     "rechunk": _rechunk,
     "map_slabs": _map_slabs,
     "iterate": _iterate,

@@ -19,8 +19,8 @@ from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.iterating import IterateJob
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.jobs.slabs import SlabJob
-from oocarrays.leftovers.kinds import KINDS, Asked, kind_of
-from oocarrays.options.asked import Means, cluster_of, scratch_of
+from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
+from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.group_file import holds_group
@@ -184,7 +184,7 @@ def resume(
     if found not in KINDS or kind not in (None, found):
         wanted = "a version that has it goes on with that" if kind is None else f"not by {kind}"
         raise JournalError(f"{target} was being written by {found}: {wanted}")
-    asked = Asked(
+    asked = StoppedJob(
         target=target, content=content, given=source if source is None else _listed(source),
         functions=[] if kernel is None else list(map(imported, _listed(kernel))), trust=trust, place=place,
         scratch=scratch_of(place(settings.setting("scratch")), target), missing=missing,
@@ -221,7 +221,7 @@ def _means(
     ranks: int | None,
     scheduler: Client | str | None,
     workers: Sequence[str] | None,
-) -> Means:
+) -> ResumeMeans:
     """Arrange where a plan that was made before is to go on, and with what, where it is not to stay.
 
     Raises
@@ -240,7 +240,7 @@ def _means(
     moved = (cluster is None) is not on_threads
     most = min(processes or 0, processes or 0 if planned_ranks is None else planned_ranks)
     fewer = cluster is not None and len(cluster.workers()) < most
-    return Means(
+    return ResumeMeans(
         cluster=cluster,
         scheduler="threads" if cluster is None else cluster.client,
         workers=workers,

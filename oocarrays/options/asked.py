@@ -39,7 +39,7 @@ def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class ResumeMeans:
     """Where a run that stopped goes on, and in how much memory."""
 
     cluster: Cluster | None

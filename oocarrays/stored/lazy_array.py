@@ -48,7 +48,7 @@ HOW = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class LazyMeans:
     """The memory and threads that the tasks of a lazy array may use."""
 
     resources: Resources
@@ -59,7 +59,7 @@ class Means:
     """The folder in which plain copies are made."""
 
     @classmethod
-    def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> Means:
+    def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> LazyMeans:
         """Return the means that are asked for, or else those that there are."""
         named = memory is not None or settings.setting("memory") is not None
         return cls(
@@ -85,7 +85,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
     """
 
     _part: StoredPart
-    _means: Means
+    _means: LazyMeans
     _read_as: str
     _plan: LazyReadsPlan
 
@@ -206,10 +206,10 @@ def to_dask(
     """Return a stored array as a lazy one of some blocks."""
     settings.refuse_array_expressions()
     part = StoredPart(file=file, axes=tuple(map(range, file.stored.grid.shape)))
-    return lazy_array(part, blocks, Means.of(memory, scratch, file))
+    return lazy_array(part, blocks, LazyMeans.of(memory, scratch, file))
 
 
-def lazy_array(part: StoredPart, blocks: BlockLengths, means: Means) -> LazyArray:
+def lazy_array(part: StoredPart, blocks: BlockLengths, means: LazyMeans) -> LazyArray:
     """Return a part of a stored array as a lazy one."""
     room = array_file.free_bytes(means.scratch) if part.file.stored.coded else 0
     plan = plan_lazy_reads(
@@ -223,7 +223,7 @@ def lazy_array(part: StoredPart, blocks: BlockLengths, means: Means) -> LazyArra
     return read_as(part, plan, means)
 
 
-def read_as(part: StoredPart, plan: LazyReadsPlan, means: Means) -> LazyArray:
+def read_as(part: StoredPart, plan: LazyReadsPlan, means: LazyMeans) -> LazyArray:
     """Return a part of a stored array as a lazy one, read as planned."""
     name, meta = name_of(part, plan), np.empty((0,) * part.ndim, part.dtype)
     graph = _graph(name, part, plan, means.scratch, meta)

@@ -9,7 +9,7 @@ import pytest
 from distributed.protocol import deserialize, serialize
 
 from oocarrays.graphs.cluster import nearby
-from oocarrays.graphs.collective.deliveries import Delivery, Part
+from oocarrays.graphs.collective.deliveries import Delivery, FilledPart
 from tests.graphs.test_nearby import FAR, NEAR
 
 ROOMS: dict[str, Any] = {
@@ -34,7 +34,7 @@ def test_a_delivery_between_ends_of_one_machine_lies_in_the_part(name: str, monk
     sent = expected[ROOMS[name]] = np.arange(expected[ROOMS[name]].size, dtype="i4").reshape(
         expected[ROOMS[name]].shape
     )
-    first, later = Part(np.zeros_like(expected), "first"), Part(np.zeros_like(expected), "first")
+    first, later = FilledPart(np.zeros_like(expected), "first"), FilledPart(np.zeros_like(expected), "first")
     first.expect()
     got = travelled(
         Delivery("first", [ROOMS[name], ROOMS["in one piece"]], [sent, expected[ROOMS["in one piece"]]]), NEAR
@@ -50,7 +50,7 @@ def test_a_delivery_between_ends_of_one_machine_lies_in_the_part(name: str, monk
 def test_a_part_that_is_done_or_elsewhere_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearby, "_ways", frozenset({nearby.READ}))
     data, place = np.ones((200, 300)), np.s_[:200, :300]
-    part = Part(np.zeros((400, 400)), "second")
+    part = FilledPart(np.zeros((400, 400)), "second")
     part.expect()
     part.done()
     for context in (NEAR, FAR):
@@ -65,7 +65,7 @@ def test_a_part_that_is_done_or_elsewhere_is_not_written(monkeypatch: pytest.Mon
 def test_a_part_that_came_from_elsewhere_is_copied_before_it_is_written() -> None:
     received = np.zeros(4)
     received.flags.writeable = False
-    part = Part(received, "third")
+    part = FilledPart(received, "third")
     part.put(np.s_[1:3,], np.ones(2))
     assert part.array.tolist() == [0, 1, 1, 0]
     assert not received.any()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.graphs.rechunk.graph import build_graph
-from oocarrays.graphs.run.buffers import Holding
+from oocarrays.graphs.run.buffers import RankBuffers
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
@@ -248,7 +248,7 @@ def test_between_ranks_go_messages_and_tokens_only(job: RechunkJob, synchronous:
 
 
 def test_what_a_copy_holds_stays_behind_when_others_wait_for_it() -> None:
-    there = pickle.loads(pickle.dumps(Holding(allocate(10**6), allocate(100))))
+    there = pickle.loads(pickle.dumps(RankBuffers(allocate(10**6), allocate(100))))
     assert there.empty
     assert len(pickle.dumps(there)) < 1000
 

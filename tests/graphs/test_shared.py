@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from oocarrays.graphs.cluster import shared
-from oocarrays.graphs.cluster.shared import Rooms, Segment, Where
+from oocarrays.graphs.cluster.shared import RoomAddress, Rooms, Segment
 
 MIB = 2**20
 LOOKER = """
@@ -195,7 +195,7 @@ def test_a_limit_on_files_leaves_room_for_others() -> None:
 
 def test_another_file_is_never_opened() -> None:
     with open(os.devnull) as other:
-        where = Where(os.getpid(), other.fileno(), b"", b"")
+        where = RoomAddress(os.getpid(), other.fileno(), b"", b"")
         with pytest.raises(ConnectionError, match="another file"):
             shared.look(where, 0, 1)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oocarrays.graphs.cluster.nearby import Message
 from oocarrays.graphs.cluster.shared import Rooms
-from oocarrays.graphs.run.steps import Exchange, Key, arrived_parts, carried_parts, messages_of, sent_parts
+from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts, carried_parts, messages_of, sent_parts
 from oocarrays.plan.exchange.schedule import Schedule
 from tests.strategies import orders
 
@@ -24,7 +24,7 @@ class Letters:
 
     def __init__(self, schedule: Schedule, wanted: np.ndarray, synchronous: bool) -> None:
         self.schedule, self.wanted, self.graph = schedule, wanted, {}
-        exchange = Exchange(schedule, self.add, synchronous=synchronous)
+        exchange = ExchangeTasks(schedule, self.add, synchronous=synchronous)
         outboxes = [self.add("pack", 0, rank) for rank in range(schedule.ranks)]
         self.ends = exchange.build(
             0, outboxes=outboxes, regions=[None] * schedule.ranks, wants=lambda o, f: bool(wanted[o, f])

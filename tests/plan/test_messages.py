@@ -22,7 +22,7 @@ from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk.candidates import BASE_BYTES
-from oocarrays.plan.rechunk.messages import Block, blocks, message_blocks, sent_sections
+from oocarrays.plan.rechunk.messages import MessageBlock, blocks, message_blocks, sent_sections
 from oocarrays.plan.rechunk.passes import Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
@@ -156,7 +156,7 @@ def test_a_block_is_cut_as_the_target_stores_it(step: Pass, data: st.DataObject)
                 assert numbers[element] == numbers[there]
 
 
-def offsets(block: Block, grid: ChunkGrid, inside: tuple[int, ...]) -> list[int]:
+def offsets(block: MessageBlock, grid: ChunkGrid, inside: tuple[int, ...]) -> list[int]:
     """How far an element of a block is from the block's first, in each axis of the array."""
     ndim = len(grid.shape)
     steps = [c if n > 1 else 0 for c, n in zip(grid.chunks, block.counts, strict=True)]

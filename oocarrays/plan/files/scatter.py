@@ -47,7 +47,7 @@ UNDER_WAY = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class FileBlock:
     """Block that one rank has of one box of a file domain: one part of a message."""
 
     axes: Axes
@@ -107,10 +107,10 @@ class FilesPlan(Holding):
         part = LocalPart.of(self.layout, rank, self.depth)
         return part if self.way == "scatter" else part.without_halo
 
-    def block(self, rank: int, box: Section) -> Block | None:
+    def block(self, rank: int, box: Section) -> FileBlock | None:
         """Return the block that a rank has of a box, if any."""
         axes, place = self.part(rank).of_box(box)
-        return Block(axes=axes, place=place) if place.size else None
+        return FileBlock(axes=axes, place=place) if place.size else None
 
     def receivers(self, domain: Sequence[Section]) -> set[int]:
         """The ranks that have something of a domain."""
@@ -406,16 +406,16 @@ def _alike(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -> lis
     return [(range(int(lower[i]), int(upper[i])), int(n)) for i, n in zip(first, times, strict=True)]
 
 
-def message_size(blocks: Sequence[Block | None]) -> int:
+def message_size(blocks: Sequence[FileBlock | None]) -> int:
     """Elements of a message.
 
-    >>> message_size([None, Block(axes=(range(3),), place=Section((1,), (4,)))])
+    >>> message_size([None, FileBlock(axes=(range(3),), place=Section((1,), (4,)))])
     3
     """
     return sum(block.size for block in blocks if block)
 
 
-def views(message: np.ndarray | None, blocks: Sequence[Block | None]) -> list[np.ndarray | None]:
+def views(message: np.ndarray | None, blocks: Sequence[FileBlock | None]) -> list[np.ndarray | None]:
     """The elements of each block, in a message that has them one behind the other."""
     found: list[np.ndarray | None] = []
     start = 0

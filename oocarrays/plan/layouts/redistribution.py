@@ -30,7 +30,7 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.layouts.assembly import own_seconds
 from oocarrays.plan.layouts.runs import formula
-from oocarrays.plan.layouts.transfer import Transfer, Work
+from oocarrays.plan.layouts.transfer import Transfer, TransferWork
 from oocarrays.plan.memory import Memory, largest
 
 __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]
@@ -234,7 +234,7 @@ def plan_redistribution(
     )
 
 
-def _held(work: Work, chosen: slice) -> Memory:
+def _held(work: TransferWork, chosen: slice) -> Memory:
     """Elements in a transfer of the one of some ranks that holds most: before, afterwards, and messages each way."""
     parts, messages = (work.held + work.due)[chosen], (work.held + work.due - 2 * work.kept)[chosen]
     if not len(parts):

@@ -63,7 +63,7 @@ class Transfer:
         return sizes
 
     @property
-    def work(self) -> Work:
+    def work(self) -> TransferWork:
         """The work of each rank."""
         return _work(self)
 
@@ -72,7 +72,7 @@ class Transfer:
         return Transfer(self.target, self.source)
 
 
-class Work(NamedTuple):
+class TransferWork(NamedTuple):
     """The work of each rank in a transfer: arrays by rank, at most as many as there are before and afterwards."""
 
     held: np.ndarray
@@ -109,14 +109,16 @@ def _runs(source: Axis, target: Axis) -> Runs:
 
 
 @lru_cache(maxsize=256)
-def _work(transfer: Transfer) -> Work:
+def _work(transfer: Transfer) -> TransferWork:
     """N-d is the product of one-axis answers, rank by rank."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     kept = _filled(_kept(transfer), ranks)
     held, sends, taken = (_filled(numbers, ranks) for numbers in _side(transfer, "source"))
     due, receives, put = (_filled(numbers, ranks) for numbers in _side(transfer, "target"))
     keeps = (kept > 0).astype(np.int64)
-    return Work(held=held, due=due, kept=kept, sends=sends - keeps, receives=receives - keeps, pieces=taken + put)
+    return TransferWork(
+        held=held, due=due, kept=kept, sends=sends - keeps, receives=receives - keeps, pieces=taken + put
+    )
 
 
 def _side(transfer: Transfer, side: Side) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -172,7 +172,7 @@ def stage_shape(piece: tuple[int, ...], itemsize: int, limit: int = STAGE_BYTES)
     >>> stage_shape((4096, 1024), 4)
     (1024, 1024)
     >>> stage_shape((1, 8192, 3, 1000), 1)
-    (1, 4096, 3, 1000)
+    (1, 1024, 3, 1000)
     """
     first = next((axis for axis, n in enumerate(piece) if n > 1), 0)
     if not piece:
@@ -211,13 +211,14 @@ Group = tuple[tuple[int, ...], tuple[int, ...], Section]
 def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
     """Yield what `Pass.places` tells of a unit, many at a time: as many as have so many ``elements``, or one.
 
+    >>> from dataclasses import replace
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> from oocarrays.plan.resources import Resources
     >>> from oocarrays.plan.rechunk.plan import plan_rechunk
     >>> rows, columns = (ChunkGrid.of((8, 10), chunks) for chunks in ((4, 10), (8, 3)))
     >>> rows, columns = (Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns))
     >>> (step,) = plan_rechunk(rows, columns, Resources(budget=2**26), method="assembled").passes
-    >>> list(groups(step, 0, 36))
+    >>> list(groups(replace(step, region=(1, 1)), 0, 36))
     [((0, 0), (1, 3), Section(lower=(0, 0), upper=(4, 3))), ((0, 3), (1, 1), Section(lower=(0, 0), upper=(4, 3)))]
     """
     for alike in product(*map(_alike, step.places_along(unit))):

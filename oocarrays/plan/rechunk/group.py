@@ -32,7 +32,7 @@ COPIES_IN_MEMORY = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class MemberPiece:
     """Some stored objects of one array, told by their keys: every object is in one of ``parts``."""
 
     name: str
@@ -59,7 +59,7 @@ class ToCopy:
 class CopyPlan:
     """How arrays are copied as they are."""
 
-    batches: tuple[tuple[Piece, ...], ...] = ()
+    batches: tuple[tuple[MemberPiece, ...], ...] = ()
     """What each task copies."""
     lanes: int = 1
     """Tasks at one time."""
@@ -183,9 +183,9 @@ def plan_copies(arrays: Sequence[ToCopy], resources: Resources, *, at_once: int,
     )
 
 
-def _batches(arrays: Iterable[ToCopy], size: int) -> Iterator[tuple[Piece, ...]]:
+def _batches(arrays: Iterable[ToCopy], size: int) -> Iterator[tuple[MemberPiece, ...]]:
     """Small arrays together, large ones in parts."""
-    batch: list[Piece] = []
+    batch: list[MemberPiece] = []
     room = size
     for array in arrays:
         parts = max(math.ceil(array.nbytes / size), 1)
@@ -193,7 +193,7 @@ def _batches(arrays: Iterable[ToCopy], size: int) -> Iterator[tuple[Piece, ...]]
             if batch and array.nbytes > room * parts:
                 yield tuple(batch)
                 batch, room = [], size
-            batch.append(Piece(name=array.name, part=part, parts=parts))
+            batch.append(MemberPiece(name=array.name, part=part, parts=parts))
             room -= array.nbytes // parts
     if batch:
         yield tuple(batch)

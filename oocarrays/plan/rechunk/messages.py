@@ -24,7 +24,7 @@ from oocarrays.plan.rechunk.passes import Pass
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MessageBlock:
     """A part of a message: whole target chunks along an axis, or a part of one."""
 
     section: Section
@@ -52,7 +52,7 @@ class Block:
         return (*chunks, *inside)
 
 
-def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[Block]:
+def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[MessageBlock]:
     """A section cut in blocks.
 
     >>> [(b.section.lower, b.counts, b.lengths) for b in blocks(Section((2,), (9,)), (4,))]
@@ -63,7 +63,7 @@ def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[Block]:
         lower, upper = (tuple(ends) for ends in zip(*runs, strict=True)) if runs else ((), ())
         counts = tuple(max((u - l) // c, 1) for l, u, c in zip(lower, upper, chunks, strict=True))
         lengths = tuple((u - l) // n for l, u, n in zip(lower, upper, counts, strict=True))
-        yield Block(Section(lower, upper), counts, lengths)
+        yield MessageBlock(Section(lower, upper), counts, lengths)
 
 
 def sent_sections(step: Pass, unit: int, source: int) -> Iterator[Section]:
@@ -76,7 +76,7 @@ def sent_sections(step: Pass, unit: int, source: int) -> Iterator[Section]:
         yield step.source.grid.block(low, high)
 
 
-def message_blocks(step: Pass, unit: int, source: int, destination: int) -> Iterator[Block]:
+def message_blocks(step: Pass, unit: int, source: int, destination: int) -> Iterator[MessageBlock]:
     """Yield the blocks that ``source`` sends to ``destination`` in a partition, in the order of their packing."""
     share = step.share(unit, destination)
     if share is None:

@@ -24,7 +24,7 @@ from oocarrays.mapping.grid import Stored, boxes, ceil_div
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.cost import Costs, speed
-from oocarrays.plan.sections.sieve import METHODS, MOST_RANGES, RANGE_BYTES, Cut, Method, Sieve, cuts
+from oocarrays.plan.sections.sieve import METHODS, MOST_RANGES, RANGE_BYTES, AxisCut, Method, Sieve, cuts
 
 BUFFER_BYTES = 2**20
 """Bytes of one buffer, by default: what is read into it is still in a core's second cache when it is sieved."""
@@ -308,7 +308,7 @@ class Kind:
         One an axis.
     """
 
-    def __init__(self, plan: SectionPlan, cuts: tuple[Cut, ...]) -> None:
+    def __init__(self, plan: SectionPlan, cuts: tuple[AxisCut, ...]) -> None:
         self.plan = plan
         self.stored, self.taken = plan.lying
         self.cuts = cuts

@@ -32,7 +32,7 @@ RANGE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class AxisCut:
     """Chunks along one axis of which the same is taken."""
 
     chunks: range
@@ -43,15 +43,15 @@ class Cut:
     """The place of the first element among all that is taken."""
 
 
-def cuts(taken: Taken, extent: int, chunk: int) -> list[Cut]:
+def cuts(taken: Taken, extent: int, chunk: int) -> list[AxisCut]:
     """Return the chunks along one axis of which something is taken, those that are cut alike together.
 
     >>> cuts(range(1, 40, 2), 40, 8)
-    [Cut(chunks=range(0, 5), inside=range(1, 8, 2), first=0)]
+    [AxisCut(chunks=range(0, 5), inside=range(1, 8, 2), first=0)]
     >>> cuts(range(0, 24, 12), 24, 4)
-    [Cut(chunks=range(0, 4, 3), inside=range(0, 1), first=0)]
+    [AxisCut(chunks=range(0, 4, 3), inside=range(0, 1), first=0)]
     """
-    found: list[Cut] = []
+    found: list[AxisCut] = []
     for cut in _few(taken, extent, chunk):
         joined = _joined(found[-1], cut) if found else None
         if joined is None:
@@ -61,13 +61,13 @@ def cuts(taken: Taken, extent: int, chunk: int) -> list[Cut]:
     return found
 
 
-def _few(taken: Taken, extent: int, chunk: int) -> Iterator[Cut]:
+def _few(taken: Taken, extent: int, chunk: int) -> Iterator[AxisCut]:
     """The same, alike or not: chunk by chunk, but for those in the middle of a range whose stride fits the chunk."""
     number = 0
     while number < len(taken):
         index = int(taken[number]) // chunk
         there, inside = within(taken, index * chunk, min((index + 1) * chunk, extent))
-        cut = Cut(range(index, index + 1), _counted(inside), number)
+        cut = AxisCut(range(index, index + 1), _counted(inside), number)
         more = _repeated(taken, cut, chunk)
         yield more
         number += len(more.chunks) * len(cut.inside) if len(more.chunks) > 1 else there.stop - there.start
@@ -79,7 +79,7 @@ def _counted(inside: slice | np.ndarray) -> Taken:
     return ranges.ascending(range(inside.start, inside.stop, inside.step or 1))
 
 
-def _repeated(taken: Taken, cut: Cut, chunk: int) -> Cut:
+def _repeated(taken: Taken, cut: AxisCut, chunk: int) -> AxisCut:
     """Return a cut with all that follow and are alike, as far as strides tell."""
     if isinstance(taken, np.ndarray) or len(taken) < 2:
         return cut
@@ -89,10 +89,10 @@ def _repeated(taken: Taken, cut: Cut, chunk: int) -> Cut:
     times = (len(taken) - cut.first) // each
     apart = max(step // chunk, 1)
     start = cut.chunks.start
-    return Cut(ranges.ascending(range(start, start + times * apart, apart)), cut.inside, cut.first)
+    return AxisCut(ranges.ascending(range(start, start + times * apart, apart)), cut.inside, cut.first)
 
 
-def _joined(cut: Cut, more: Cut) -> Cut | None:
+def _joined(cut: AxisCut, more: AxisCut) -> AxisCut | None:
     """Two cuts as one, where they are alike and their chunks in step."""
     if not _alike(cut.inside, more.inside):
         return None
@@ -100,7 +100,7 @@ def _joined(cut: Cut, more: Cut) -> Cut | None:
     apart = there[0] - here[-1]
     if any(len(each) > 1 and each.step != apart for each in (here, there)):
         return None
-    return Cut(ranges.ascending(range(here[0], there[-1] + 1, apart)), cut.inside, cut.first)
+    return AxisCut(ranges.ascending(range(here[0], there[-1] + 1, apart)), cut.inside, cut.first)
 
 
 def _alike(a: Taken, b: Taken) -> bool:

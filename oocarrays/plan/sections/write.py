@@ -52,10 +52,10 @@ class AxisPart:
 
 
 @dataclass(frozen=True, eq=False)
-class Along:
+class WrittenAxis:
     """The elements written along an axis, chunk by chunk; their number is known without going through them.
 
-    >>> rows = Along(range(2, 10**15 + 9), 10**15 + 10, 10)
+    >>> rows = WrittenAxis(range(2, 10**15 + 9), 10**15 + 10, 10)
     >>> [(part.count, times) for part, times in rows.alike]
     [(8, 1), (10, 99999999999999), (9, 1)]
     """
@@ -103,7 +103,7 @@ class Along:
         yield taken[head + times * each :], 1
 
 
-AxisParts = tuple[Along, ...]
+AxisParts = tuple[WrittenAxis, ...]
 """What is written along each axis, chunk by chunk."""
 
 
@@ -318,7 +318,7 @@ def can_change(stored: Stored) -> bool:
 
 
 def _parts(axes: Axes, grid: ChunkGrid) -> AxisParts:
-    return tuple(map(Along, axes, grid.shape, grid.chunks))
+    return tuple(map(WrittenAxis, axes, grid.shape, grid.chunks))
 
 
 def _count(axes: AxisParts, *, whole: bool = False) -> int:

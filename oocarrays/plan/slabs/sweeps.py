@@ -38,7 +38,7 @@ Ends = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SweepStep:
     """One step down a tile: rows of the first axis, by the number of sweeps that they have seen."""
 
     made: tuple[tuple[int, int], ...]
@@ -128,7 +128,7 @@ class Sweeps:
         for across in product(*(_even(ends, n) for ends, n in zip(core[1:], self.tile[1:], strict=True))):
             yield [core[0], *across]
 
-    def steps(self, rows: tuple[int, int]) -> Iterator[Step]:
+    def steps(self, rows: tuple[int, int]) -> Iterator[SweepStep]:
         """The way down a tile; the last step is so long that none before it ends within reach of the edge.
 
         >>> sweeps = Sweeps(shape=(12,), count=2, depth=(1,), boundary="none", tile=(4,))
@@ -140,7 +140,7 @@ class Sweeps:
         for lower, upper in zip(starts, [*starts[1:], stop], strict=True):
             yield self._step(rows, lower, upper)
 
-    def _step(self, rows: tuple[int, int], lower: int, upper: int) -> Step:
+    def _step(self, rows: tuple[int, int], lower: int, upper: int) -> SweepStep:
         first, last = lower == rows[0], upper == rows[1]
         made, windows = [], []
         for after in range(self.count + 1):
@@ -148,7 +148,7 @@ class Sweeps:
             made.append((ends[0] if first else lower + ahead, ends[1] if last else upper + ahead))
             around = self.depth[0] if after else 0
             windows.append(self._clipped(0, made[-1][0] - around, made[-1][1] + around))
-        return Step(made=tuple(made), windows=tuple(windows), first=first, last=last)
+        return SweepStep(made=tuple(made), windows=tuple(windows), first=first, last=last)
 
     def block_bytes(self, itemsize: int) -> int:
         """Bytes of the largest block that a kernel is given."""

@@ -62,11 +62,12 @@ class UnfinishedChunks:
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     chunks = UnfinishedChunks(folder, "0" * 32, 6)
     ...     chunks.write("c/0", 4, memoryview(b"ef"))
     ...     chunks.write("c/0", 0, memoryview(b"ab"))
-    ...     chunks.finish("c/0"), chunks.finish("c/1"), open(f"{folder}/c/0", "rb").read()
+    ...     chunks.finish("c/0"), chunks.finish("c/1"), Path(folder, "c/0").read_bytes()
     (True, False, b'ab\\x00\\x00ef')
     """
 

@@ -16,7 +16,7 @@ import numpy as np
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.sections.sieved import Asked, SectionReader, taken_buffer
+from oocarrays.storage.sections.sieved import PendingBatch, SectionReader, taken_buffer
 from oocarrays.storage.stores.pages import can_map, mapped, want
 
 ALONE_BYTES = 2**19
@@ -28,7 +28,7 @@ class _Name:
     """The name of a chunk, made where it is told."""
 
     file: ArrayFile
-    asked: Asked
+    asked: PendingBatch
     number: int
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class CodedReader(SectionReader):
     def _is_little(self) -> bool:
         return self.plan.decoded_bytes < ALONE_BYTES
 
-    def _ask(self, asked: Asked, places: Places, free: list[np.ndarray]) -> bool:
+    def _ask(self, asked: PendingBatch, places: Places, free: list[np.ndarray]) -> bool:
         """Copy what the cache has of the coded bytes, and let the device bring the rest; whether all is there."""
         self._open(asked, places)
         nbytes = asked.nbytes
@@ -59,7 +59,7 @@ class CodedReader(SectionReader):
             asked.left = self._read(asked.buffer, ranges, wait=False)
         return not asked.left
 
-    def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
+    def _finish(self, asked: PendingBatch, free: list[np.ndarray]) -> None:
         """Wait for what has not come, decode it, and take what is wanted."""
         while asked.buffer is not None and asked.left:
             asked.left = self._read(asked.buffer, asked.left, wait=True)
@@ -74,7 +74,7 @@ class CodedReader(SectionReader):
         asked.close()
         free += [buffer for buffer in (asked.buffer, decoded) if buffer is not None]
 
-    def _coded(self, asked: Asked) -> Iterator[np.ndarray]:
+    def _coded(self, asked: PendingBatch) -> Iterator[np.ndarray]:
         """The coded bytes of each chunk that is stored."""
         nbytes = asked.nbytes
         if asked.buffer is not None:

@@ -40,7 +40,7 @@ ALONE_BYTES = 2**22
 PAGE = 4096
 
 
-class Asked:
+class PendingBatch:
     """A batch that is under way."""
 
     def __init__(self, batch: Batch) -> None:
@@ -122,14 +122,14 @@ class SectionReader:
         return self.plan.requests * PAGE + self.plan.asked_bytes < ALONE_BYTES
 
     def _work(self, batches: Iterable[Batch], places: Places, most: int) -> None:
-        waiting: deque[Asked] = deque()
+        waiting: deque[PendingBatch] = deque()
         free: list[np.ndarray] = []
         try:
             for batch in batches:
                 while len(waiting) >= most:
                     self._finish(waiting[0], free)
                     waiting.popleft()
-                waiting.append(Asked(batch))
+                waiting.append(PendingBatch(batch))
                 if self._ask(waiting[-1], places, free):
                     self._finish(waiting[-1], free)
                     waiting.pop()
@@ -140,12 +140,12 @@ class SectionReader:
             for asked in waiting:
                 asked.close()
 
-    def _open(self, asked: Asked, places: Places) -> None:
+    def _open(self, asked: PendingBatch, places: Places) -> None:
         """Find the chunks of a batch."""
         asked.open(places)
         self._missing.add(*asked.missing)
 
-    def _ask(self, asked: Asked, places: Places, free: list[np.ndarray]) -> bool:
+    def _ask(self, asked: PendingBatch, places: Places, free: list[np.ndarray]) -> bool:
         """Copy what the cache has of the first part, and let the device bring the rest; whether nothing is left."""
         self._open(asked, places)
         asked.buffer, part = taken_buffer(free, asked.batch.buffer_bytes), asked.batch.parts[0]
@@ -154,7 +154,7 @@ class SectionReader:
             _announce(asked)
         return not asked.left
 
-    def _finish(self, asked: Asked, free: list[np.ndarray]) -> None:
+    def _finish(self, asked: PendingBatch, free: list[np.ndarray]) -> None:
         """Wait for what has not come, and take what is wanted; then the other parts."""
         for number, part in enumerate(asked.batch.parts):
             left, into = asked.left if number == 0 else self._begun(asked, part), asked.into(part, self._bytes)
@@ -165,12 +165,12 @@ class SectionReader:
         if asked.buffer is not None:
             free.append(asked.buffer)
 
-    def _begun(self, asked: Asked, part: Part) -> list[np.ndarray]:
+    def _begun(self, asked: PendingBatch, part: Part) -> list[np.ndarray]:
         """Ranges of a part, less what was cold and has been read past the cache: to try would make it fetch that."""
         ranges = self._ranges(asked, part)
         return _without_cold(ranges, asked.into(part, self._bytes)) if self._past_cache else ranges
 
-    def _ranges(self, asked: Asked, part: Part) -> list[np.ndarray]:
+    def _ranges(self, asked: PendingBatch, part: Part) -> list[np.ndarray]:
         """Files, offsets, lengths and places of the ranges of a part."""
         sieve, chunks = part.sieve, len(asked.here)
         self.meter.add(read_requests=chunks * sieve.requests, read_bytes=chunks * sieve.asked_bytes)
@@ -288,7 +288,7 @@ def _rest(ranges: list[np.ndarray], done: np.ndarray) -> list[np.ndarray]:
     return [files, offsets + done, nbytes - done, places + done]
 
 
-def _announce(asked: Asked) -> None:
+def _announce(asked: PendingBatch) -> None:
     """Let the device bring the other parts too; what lies in one piece it brings by itself, as it is read."""
     for part in asked.batch.parts[1:]:
         if part.sieve.requests > 1:

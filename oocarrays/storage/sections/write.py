@@ -178,7 +178,7 @@ class Writer(Protocol):
 
 def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> Writer:
     if plan.method == "direct":
-        return InPlace(file, plan.window, meter)
+        return InPlaceWriter(file, plan.window, meter)
     if file.chain.shard is not None:
         return Sharded(file, meter, receipts)
     if file.in_folder and file.chain.pipeline == "plain":
@@ -320,7 +320,7 @@ class InWindows:
         return data
 
 
-class InPlace(InWindows):
+class InPlaceWriter(InWindows):
     """Writes each run of an uncompressed chunk where it is; chunks that are wholly written or missing, or are another
     file's, too, as others."""
 
