@@ -108,7 +108,7 @@ def with_kept_noted(
 ) -> tuple[dict[Key, Any], dict[Key, Key], Key]:
     """The tasks that compute blocks, what stands for those that are kept, and the key of what writes wait for."""
     same = {key: Same(last=last, name=f"kept {number}", target=target) for number, key in enumerate(kept)}
-    names = {key: (f"same-{last}", number) for number, key in enumerate(kept)}
+    names: dict[Key, Any] = {key: (f"same-{last}", number) for number, key in enumerate(kept)}
     made = {
         key: node if key in names or not isinstance(node, GraphNode) else node.substitute(names)
         for key, node in graph.items()

@@ -171,7 +171,7 @@ def store_graph(
             touched = [(storing.file.name, index) for index in _chunks(storing, axes)] if len(storings) > 1 else []
             before = {last[chunk] for chunk in touched if chunk in last}
             tasks = _tasks(key, storing, span, axes, suffix, before.union(after))
-            graph.update((each, task.substitute(names) if names else task) for each, task in tasks)
+            graph.update((each, task.substitute(dict(names)) if names else task) for each, task in tasks)
             last.update(dict.fromkeys(touched, key))
             ends.append(key)
     done: Key = f"stored-{suffix}"
