@@ -169,7 +169,7 @@ def test_a_dataset(tmp_path: Path, whole: bool) -> None:
 @each_way
 def test_local_array_files(tmp_path: Path, whole: bool) -> None:
     prepare(tmp_path)
-    check(tmp_path, scattered, files_of, {"finished", "begun again"}, whole=whole)
+    check(tmp_path, scattered, files_of, {"finished", "resumed", "begun again"}, whole=whole)
 
 
 @pytest.mark.once
@@ -180,4 +180,5 @@ def test_local_array_files_over_others(tmp_path: Path, whole: bool) -> None:
     files = ooc.create_array(tmp_path / "disk" / "t.zarr", **old)
     files[...] = -DATA
     begin = partial(scattered, overwrite=True)
-    check(tmp_path, begin, files_of, {"finished", "begun again", "old"}, whole=whole, again=scattered)
+    ends = {"finished", "resumed", "begun again", "old"}
+    check(tmp_path, begin, files_of, ends, whole=whole, again=scattered)
