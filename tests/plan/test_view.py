@@ -49,8 +49,8 @@ def test_every_element_of_the_target_is_drawn_once_by_the_rank_that_writes_it(pl
     assert panel.name == "target"
     assert (painted(panel) == 1).all()
     for box in panel.boxes:
-        unit = box.turn - 1 if step.method != "independent" else (box.turn - 1) * step.ranks + box.rank
-        whole = step.chunk_box(unit) if step.method == "independent" else step.share(unit, box.rank)
+        unit = box.turn - 1 if not step.alone else (box.turn - 1) * step.ranks + box.rank
+        whole = step.chunk_box(unit) if step.alone else step.share(unit, box.rank)
         assert whole is not None
         section = step.section(whole)
         assert tuple(section.lower[a] for a in seen.axes) == box.lower
@@ -61,7 +61,7 @@ def test_every_element_of_the_target_is_drawn_once_by_the_rank_that_writes_it(pl
 @given(plan=plans())
 def test_boxes_of_chunks_are_the_chunks_that_are_read_each_once(plan: RechunkPlan) -> None:
     step = plan.passes[0]
-    if step.method == "independent":
+    if step.alone:
         return
     units = range(1 if step.kept else step.units)
     for unit in units:
