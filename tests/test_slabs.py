@@ -383,7 +383,7 @@ def test_another_pass_does_not_go_on_with_it(rows: Path, other: dict, says: str)
 def test_resume_says_what_to_call(rows: Path) -> None:
     with pytest.raises(RunError):
         job_of(rows, broken).run()
-    with pytest.raises(JournalError, match=r"call map_slabs\(..., resume=True\) as before to go on"):
+    with pytest.raises(JournalError, match=r"give it again, as resume\(target, kernel=broken\)"):
         ooc.resume(rows.parent / "target.zarr")
 
 
