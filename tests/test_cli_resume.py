@@ -314,3 +314,12 @@ def test_calibrate_measures_the_workers_too(
 def test_where_no_scheduler_answers_it_says_so(nobody: subprocess.Popen) -> None:
     out, err = nobody.communicate(timeout=120)
     check_refusal(nobody.returncode, out, err, rf"oocarrays: no scheduler answers at '{NOBODY}': ")
+
+
+def test_without_certificates_no_scheduler_is_asked_by_tls(work: Path) -> None:
+    """Dask's client would be half made then, and its end a traceback after 16 s."""
+    asked = [COMMAND, "rechunk", "source.zarr", "t.zarr", "--chunks", "64,64", "--scheduler", "tls://127.0.0.1:1"]
+    run = subprocess.run(asked, cwd=work, text=True, capture_output=True, timeout=120)
+    check_refusal(
+        run.returncode, run.stdout, run.stderr, r"oocarrays: no scheduler answers at 'tls://127.0.0.1:1': TLS takes"
+    )

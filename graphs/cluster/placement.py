@@ -208,6 +208,7 @@ def _connected(address: str) -> Client:
         raise PlacementError(f"scheduler={address!r} is not an address such as tcp://10.0.0.7:8786, or 'threads'")
     from distributed import Client
 
+    _check_certificates(address)
     known = _CLIENTS.get(address)
     if known is None or known.status != "running":
         try:
@@ -216,3 +217,14 @@ def _connected(address: str) -> Client:
             raise PlacementError(f"no scheduler answers at {address!r}: {error}") from error
         _CLIENTS[address] = known
     return known
+
+
+def _check_certificates(address: str) -> None:
+    """Refuse a TLS address without certificates: Dask finds out so late that its client then cannot be closed."""
+    from distributed.security import Security
+
+    if address.startswith("tls://") and Security().get_connection_args("client").get("ssl_context") is None:
+        raise PlacementError(
+            f"no scheduler answers at {address!r}: TLS takes certificates, as distributed.comm.tls.* in Dask's "
+            "configuration names them"
+        )
