@@ -22,15 +22,23 @@ from oocarrays.plan.rechunk.assembled import stage_of
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.access import cut, scatter
 from oocarrays.storage.chunks.assembling import Take
+from oocarrays.storage.files.array_file import is_finished
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.stores.pages import allocate
 
 
 def go_on(run: RechunkState, number: int) -> None:
     """Take up what parts of a pass have done that this run, or the process before, has begun."""
+    if _has_ended(run):
+        return
     assembly = run.assembly(number)
     assembly.learn(_told(run, number))
     assembly.reopen()
+
+
+def _has_ended(run: RechunkState) -> bool:
+    """Whether a task is done again of a run that has ended: all chunks have their names."""
+    return run.processes is not None and not run.journal.is_there() and is_finished(run.destination.store)
 
 
 def _told(run: RechunkState, number: int) -> Told:
@@ -99,6 +107,8 @@ def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
 
 def name(run: RechunkState, number: int, rank: int = 0) -> None:
     """Give the chunks their names that have none yet, at the end of a pass."""
+    if _has_ended(run):
+        return
     step, assembly = run.plan.passes[number], run.assembly(number)
     if run.processes is not None:
         assembly.learn(_told(run, number))

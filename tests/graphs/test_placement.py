@@ -62,7 +62,7 @@ def test_only_messages_leave_a_worker(before: int, after: int, workers: str, sch
     parts = parts_of_array(X, source, spread(before, workers))
     transfer = Transfer(source, target)
     moving = Moving(transfer=transfer, schedule=Schedule.of(schedule, 8), assembly=assembly, dtype=X.dtype)  # type: ignore[arg-type]
-    made = exchange_tasks(moving, parts.keys, after, lambda a, b: a < before and b < after, workers)
+    made = exchange_tasks(moving, parts.keys, after, workers)
     homes = {**parts.homes, **made.homes}
 
     def home(key: tuple[object, ...]) -> str:

@@ -21,7 +21,8 @@ LOOKER = """
 import sys
 from oocarrays.graphs.cluster import shared
 owner, use = map(bytes.fromhex, sys.argv[3:5])
-seen = shared.look(shared.Where(int(sys.argv[1]), int(sys.argv[2]), owner, use), int(sys.argv[5]), int(sys.argv[6]))
+there = shared.RoomAddress(int(sys.argv[1]), int(sys.argv[2]), owner, use)
+seen = shared.look(there, int(sys.argv[5]), int(sys.argv[6]))
 before = seen.sum()
 seen[:] = 0
 print(before, flush=True)
