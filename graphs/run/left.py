@@ -59,7 +59,7 @@ class Left:
 
         Parameters
         ----------
-        before : Parts
+        before : JournaledPlan
             The plan of the journal.
         same : bool
             Whether the parts of ``plan`` are those.

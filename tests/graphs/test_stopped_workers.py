@@ -1,12 +1,14 @@
-"""Workers that stand still for a while, runs that are taken away, and two clusters that want one target."""
+"""Workers that stand still for a while, runs that are taken away, two clusters or four clients that want one target."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from distributed import Client, Future
 
 import oocarrays as ooc
-from oocarrays.errors import RunError, TargetError
+from oocarrays.errors import PlacementError, RunError, TargetError
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
 from tests.small import make
 
@@ -95,3 +97,41 @@ def test_a_run_that_is_taken_away_says_so(two: Client, field: Path) -> None:
     assert "\n" not in str(came[0])
     again = ooc.resume(field.parent / "target.zarr", scheduler=two)
     np.testing.assert_array_equal(within(again.run), FIELD)
+
+
+def ended(client: Client, field: Path, target: str) -> object:
+    """What a run of a client gives, or that its target is another's."""
+    try:
+        job = ooc.rechunk(field, field.parent / target, chunks=(1024, 16), ranks=2, memory="96MiB", scheduler=client)
+        return within(job.run)
+    except TargetError as error:
+        return error
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["a target each", "one target"])
+def test_four_clients_at_one_cluster(two: Client, field: Path, shared: bool) -> None:
+    """Each has its array; where all want one target, one has it and nobody spoils it."""
+    clients = [Client(two.scheduler.address, set_as_default=False) for _ in range(4)]
+    targets = [f"target{0 if shared else number}.zarr" for number in range(4)]
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            came = list(pool.map(lambda one, target: ended(one, field, target), clients, targets))
+    finally:
+        for client in clients:
+            client.close()
+    refused = [one for one in came if isinstance(one, TargetError)]
+    assert len(refused) < 4 if shared else not refused, refused
+    for target in set(targets):
+        np.testing.assert_array_equal(ooc.open_array(field.parent / target), FIELD)
+
+
+def test_an_asynchronous_client_is_refused_and_leaves_nothing(two: Client, field: Path) -> None:
+    async def asked() -> None:
+        async with Client(two.scheduler.address, asynchronous=True) as client:
+            for scheduler in (None, client):  # the active one, and one that is named
+                with pytest.raises(PlacementError, match="an asynchronous client is active: give scheduler='threads'"):
+                    ooc.rechunk(field, field.parent / "target.zarr", chunks=(1024, 16), scheduler=scheduler)
+            job = ooc.rechunk(field, field.parent / "target.zarr", chunks=(1024, 16), scheduler="threads")
+            np.testing.assert_array_equal(job.run()[...], FIELD)
+
+    asyncio.run(asked())

@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -131,12 +132,11 @@ class UnfinishedChunks:
                 there.users -= 1
 
     def _close_some(self) -> None:
-        """Close the files that were used longest ago."""
-        for key in [key for key, each in self._files.items() if not each.users]:
-            if len(self._files) <= self._most:
-                return
-            if key != next(reversed(self._files)):
-                os.close(self._files.pop(key).file)
+        """Close the files that were used longest ago, where more than the most are open; the newest stays."""
+        more, newest = max(len(self._files) - self._most, 0), next(reversed(self._files))
+        idle = (key for key, each in self._files.items() if not each.users and key != newest)
+        for key in list(islice(idle, more)):
+            os.close(self._files.pop(key).file)
 
     def _open(self, key: str) -> int:
         path, flags = self.path(key), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
