@@ -274,7 +274,8 @@ def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) 
 
 def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int, int]:
     """Pieces of all boxes in all target chunks, and contiguous runs of these in the chunks' files, at most: where boxes
-    and chunks do not divide each other, some pieces are one run that is counted as several.
+    and chunks do not divide each other, or a chunk lies partly beyond the edge, some pieces are one run that is counted
+    as several.
 
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> rows, columns = (ChunkGrid.of((64, 64), chunks) for chunks in ((8, 64), (64, 8)))
