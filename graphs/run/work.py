@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
-from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
+from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
@@ -25,6 +25,8 @@ from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.durable import Syncer
 
+ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
+"""Said of a run that would travel."""
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
 TIMED = ("copy", "assemble", "name")
@@ -57,7 +59,12 @@ class Work(Tasks):
         self.id = id or uuid.uuid4().hex[:12]
         self.processes = processes
         self.journal = Journal(store, durable=bool(setting("durable")))
-        self._here()
+        self._arrive()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.processes is None:
+            raise UnsupportedError(ONE_PROCESS)
+        return super().__getstate__()
 
     def _here(self) -> None:
         """Begin the state that belongs to this process."""
