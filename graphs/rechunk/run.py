@@ -42,6 +42,7 @@ from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.pool import Pool, shaped
+from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
@@ -145,8 +146,19 @@ class RechunkState(JournaledRun):
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The target, and scratch that holds arrays."""
-        return [self.destination.store, self.scratch] if len(self.plan.passes) > 1 else [self.destination.store]
+        """The target, and scratch that holds arrays which are to outlive the system."""
+        scratch = [self.scratch] if len(self.plan.passes) > 1 and not self.caches_scratch else []
+        return [self.destination.store, *scratch]
+
+    @property
+    def caches_scratch(self) -> bool:
+        """Whether scratch stays in the system's cache: who looks at it later can tell whether it has."""
+        return self.plan.scratch_is_cached and bool(durable.boot())
+
+    @property
+    def cached_places(self) -> list[StoreLike]:
+        """Scratch, where it stays in the cache."""
+        return [self.scratch] if self.caches_scratch else []
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -239,7 +251,11 @@ class RechunkState(JournaledRun):
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
             array_file.create_scratch(
-                self._scratch_folder(number), self.source, self.plan.passes[number].target, durable=self.durable
+                self._scratch_folder(number),
+                self.source,
+                self.plan.passes[number].target,
+                durable=self.durable and not self.caches_scratch,
+                boot=durable.boot() if self.caches_scratch else "",
             )
 
     def _hold_scratch(self) -> None:
@@ -259,7 +275,7 @@ class RechunkState(JournaledRun):
 
     def _open(self, number: int) -> Opened:
         step = self.plan.passes[number]
-        past_cache = self.plan.target.nbytes > self.destination.past_cache_above
+        past_cache = self.plan.target.nbytes > self.destination.past_cache_above and not step.target.cached
         reads = self._scratch_array(number - 1) if number else self.source
         writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
         if step.kept:
@@ -320,6 +336,8 @@ class RechunkState(JournaledRun):
         return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
+        if self.caches_scratch:  # what is put on the device now need not hold it
+            array_file.remove_scratch(self.scratch)
         name: str = self._end(self.target.name)
         self._close()
         return name

@@ -64,7 +64,12 @@ class Work(Tasks):
         super()._here()
         there = weakref.ref(self)
         patience = durable.GROUP_SECONDS if self.processes is None else 0.0
-        self.syncer = Syncer(lambda: places_of(there()), active=self.durable, patience=patience)
+        self.syncer = Syncer(
+            lambda: local_folders(run.written_places if (run := there()) else ()),
+            active=self.durable,
+            patience=patience,
+            spare=lambda: local_folders(run.cached_places if (run := there()) else ()),
+        )
 
     @property
     def durable(self) -> bool:
@@ -74,6 +79,11 @@ class Work(Tasks):
     @property
     def written_places(self) -> list[StoreLike]:
         """Stores, and folders of scratch, that are on their device before anything is written down in a journal."""
+        return []
+
+    @property
+    def cached_places(self) -> list[StoreLike]:
+        """Folders of scratch that stay in the system's cache: what is written down of them holds while it runs."""
         return []
 
     def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
@@ -199,9 +209,8 @@ def _found(verb: str) -> Iterator[None]:
         raise RunError(f"{error}; it was there when the run was planned") from error
 
 
-def places_of(run: Work | None) -> list[str]:
-    """The local folders in which a run writes."""
-    places = run.written_places if run else ()
+def local_folders(places: Iterable[StoreLike]) -> list[str]:
+    """Those of the places in which a run writes that are local folders."""
     return [folder for place in places if (folder := local_folder(place)) is not None]
 
 

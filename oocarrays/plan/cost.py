@@ -43,6 +43,8 @@ class Costs:
     """Bytes a second that the device writes, all ranks together."""
     copy_bandwidth: float = 4.0e9
     """Bytes a second that one core copies."""
+    cache_bandwidth: float = 2.0e9
+    """Bytes a second that one core writes to files in the system's cache, or reads of them."""
     touch_bandwidth: float = 2.2e9
     """Bytes a second of memory that one core takes from the system for the first time."""
     decode_bandwidth: Mapping[str, float] = field(
@@ -235,7 +237,8 @@ def pass_seconds(
     )
     move = traffic.copied_bytes / costs.copy_bandwidth + traffic.copied_runs * costs.run_seconds
     keep = 3 * traffic.kept_bytes / costs.copy_bandwidth
-    put = (traffic.written_bytes + traffic.packed_bytes) / costs.copy_bandwidth + traffic.encoded_bytes / speed(
+    put = traffic.written_bytes / (costs.cache_bandwidth if target.cached else costs.copy_bandwidth)
+    put += traffic.packed_bytes / costs.copy_bandwidth + traffic.encoded_bytes / speed(
         costs.encode_bandwidth, target.codec
     )
     touch = pipeline.touched / costs.touch_bandwidth
@@ -263,15 +266,18 @@ def pass_seconds(
 
 def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:
     """Seconds in which bytes come from the device or the network, and go to it; no network keeps what it brought."""
-    if is_cached(costs, source):
+    if source.cached:
+        from_device = 0
+    elif is_cached(costs, source):
         from_device = int(source.nbytes * costs.stored_ratio(source))
     else:
         from_device = (
             traffic.read_bytes + _seeks(traffic, costs, source) * PAGE_BYTES
         )  # runs begin and end within pages
+    to_device = 0 if target.cached else traffic.written_bytes
     return (
         from_device / (costs.remote_bandwidth if source.remote else costs.read_bandwidth),
-        traffic.written_bytes / (costs.remote_bandwidth if target.remote else costs.write_bandwidth),
+        to_device / (costs.remote_bandwidth if target.remote else costs.write_bandwidth),
     )
 
 

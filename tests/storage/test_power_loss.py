@@ -99,7 +99,8 @@ def outcomes(
     """What came of every state that may be left, or of those up to the first of a kind."""
     found: Counter[str] = Counter()
     go_on = partial(ooc.resume, folder / "disk" / "t.zarr") if resume is None else resume
-    with dask.config.set({"oocarrays.durable": False}):  # nobody loses power again
+    with dask.config.set({"oocarrays.durable": False}), pytest.MonkeyPatch.context() as patch:  # nobody loses it again
+        patch.setattr(durable, "boot", lambda: "the next one")
         for state in disk.states(seed=16, draws=draws):
             disk.restore(state)
             found[recovered(folder, begin, go_on, list(right))] += 1

@@ -58,6 +58,8 @@ ALIKE = 1.05
 """Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
 LEAST_SCRATCH_CHUNK = MIB
 """Bytes: scratch is made of few files."""
+CACHED_SHARE = 0.25
+"""Of what the system's cache can keep so much may be scratch: it begins to write out what is more by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,11 @@ class RechunkPlan(Holding):
     def scratch(self) -> tuple[Stored, ...]:
         """The scratch arrays, in the order in which they are written."""
         return tuple(p.target for p in self.passes[:-1])
+
+    @property
+    def scratch_is_cached(self) -> bool:
+        """Whether scratch arrays stay in the system's cache, and none need be on a device."""
+        return any(stored.cached for stored in self.scratch)
 
     @property
     def scratch_bytes(self) -> int:
@@ -427,7 +434,8 @@ def _staged(problem: Problem, stages: int) -> _Way:
 def _staged_seconds(problem: Problem, stages: int) -> float:
     """Bound the seconds of ``stages`` passes from below, whatever their scratch arrays."""
     source, target, costs = problem.source, problem.target, problem.resources.costs
-    between = (stages - 1) * source.nbytes
+    cached = _scratch_array(problem, source.grid).cached
+    between = 0 if cached else (stages - 1) * source.nbytes
     least = Traffic(
         read_bytes=int(source.nbytes * costs.stored_ratio(source)) + between,
         decoded_bytes=source.nbytes if source.coded else 0,
@@ -475,6 +483,7 @@ def _legs(problem: Problem, path: Sequence[tuple[int, ...]]) -> Iterator[Problem
 def _scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:
     """A plain array in scratch: local files, or objects that travel."""
     away, size = problem.remote_scratch, grid.chunk_size * problem.source.itemsize
+    least = problem.source.nbytes / CACHED_SHARE
     return Stored(
         grid=grid,
         itemsize=problem.source.itemsize,
@@ -483,6 +492,7 @@ def _scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:
         travel_bytes=TRAVEL_COPIES * size if away else 0,
         decode_workspace=size if away else 0,
         encode_workspace=size if away else 0,
+        cached=not away and not problem.resources.on_workers and least <= problem.resources.costs.cache_bytes,
     )
 
 

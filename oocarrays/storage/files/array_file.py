@@ -49,6 +49,7 @@ from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.files.making_room import put_new, replace_local
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.stores import durable as on_device
 from oocarrays.storage.stores.blobs import STAGING_BYTES
 from oocarrays.storage.stores.durable import DocumentStore, PreparedStore
 from oocarrays.storage.stores.nested import lie_together
@@ -73,6 +74,8 @@ MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
 """The file that makes a folder a Zarr array."""
+BOOT = "oocarrays:boot"
+"""The attribute of scratch in the system's cache; its value is the start of the system that it does not outlive."""
 ATTRIBUTES = (METADATA, ".zattrs")
 """The documents that hold attributes, in format 3 and in format 2."""
 NODES = (METADATA, ".zarray", ".zgroup")
@@ -557,8 +560,18 @@ def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
     put_new(folder, settings, durable=durable, named=False)
 
 
-def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False) -> ArrayFile:
-    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
+def create_scratch(
+    folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False, boot: str = ""
+) -> ArrayFile:
+    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it.
+
+    Parameters
+    ----------
+    boot : str
+        The start of the system that it does not outlive: it stays in the cache. Empty where it is on a device.
+    """
+    if not is_scratch(folder):
+        remove_scratch(folder)
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
     settings: dict[str, Any] = {
@@ -569,6 +582,7 @@ def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *
         "filters": None,
         "compressors": None,
         "serializer": BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
+        "attributes": {BOOT: boot} if boot else {},
     }
     try:
         if isinstance(folder, RemoteStore):
@@ -580,10 +594,14 @@ def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *
 
 
 def is_scratch(folder: str | RemoteStore) -> bool:
-    """Return whether there is a scratch array in a folder."""
+    """Return whether there is a scratch array in a folder, and nothing of it was lost with the system's cache."""
     if isinstance(folder, RemoteStore):
         return sync(folder.exists(METADATA))
-    return os.path.exists(os.path.join(folder, METADATA))
+    try:
+        metadata = json.loads(Path(folder, METADATA).read_bytes())
+        return metadata.get("attributes", {}).get(BOOT) in (None, on_device.boot())
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def remove_scratch(folder: str | RemoteStore) -> None:
