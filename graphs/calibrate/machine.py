@@ -7,6 +7,7 @@ kept in a file of Dask's configuration folder, which Dask reads when it starts.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import zarr
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError
-from oocarrays.graphs.settings import costs
+from oocarrays.graphs.settings import costs, local_cores
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OTHER, PAGE_BYTES
 from oocarrays.storage.chunks.access import scatter
@@ -33,7 +35,7 @@ from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.stores.blobs import LocalBlobs, byte_view, write_all
 from oocarrays.storage.stores.opening import open_ahead
 from oocarrays.storage.stores.pages import allocate, can_map
 
@@ -41,6 +43,10 @@ MIB = 2**20
 FILES, FILE_BYTES = 16, 32 * MIB
 REQUESTS, REQUEST_BYTES = 20_000, 4096
 TASKS, SEEKS = 2000, 200
+MOST_WRITTEN, WRITE_SECONDS = 2**32, 4.0
+"""Bytes, and seconds, after which it is known whether a device goes on writing as fast as it has begun."""
+SLOWER = 1.3
+"""Times as long as at first: less is chance."""
 SIDE = 32
 """Chunks to which as many small pieces each are written."""
 CODECS = {
@@ -70,19 +76,19 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         Where nothing can be written in ``folder``.
     """
     with _work_folder(os.fspath(folder or os.getcwd())) as place:
-        blobs = LocalBlobs(place, past_cache=True)
+        blobs, data = LocalBlobs(place, past_cache=True), _field()
         keys = [str(number) for number in range(FILES)]
-        data = _field()
-        write = _seconds(lambda: _write_whole(blobs, keys, data))
+        written = written_curve(_times_of_writes(blobs, keys, data), FILE_BYTES)
         for key in keys:
             _forget(os.path.join(place, key))
         read = _seconds(lambda: _read_whole(blobs, keys))
         decode, encode = _codec_speeds(data)
         return {
-            "write_bandwidth": FILES * FILE_BYTES / write,
+            **written,
             "read_bandwidth": FILES * FILE_BYTES / read,
-            "copy_bandwidth": FILE_BYTES / _least_seconds(lambda: _scatter(data)),
-            "touch_bandwidth": FILE_BYTES / _least_seconds(_touch),
+            "copy_bandwidth": FILE_BYTES / _seconds_of_all(lambda: _scatter(data)),
+            "cache_bandwidth": FILE_BYTES / _seconds_of_all(lambda: _write_cached(place, data)),
+            "touch_bandwidth": FILE_BYTES / _seconds_of_all(_touch),
             "decode_bandwidth": decode,
             "encode_bandwidth": encode,
             "request_seconds": _least_seconds(lambda: _read_short(blobs, keys[0])) / REQUESTS,
@@ -167,9 +173,52 @@ def _forget(path: str) -> None:
     os.close(file)
 
 
-def _write_whole(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> None:
-    for key in keys:
+def _times_of_writes(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> list[float]:
+    """Seconds until each of some files is on the device: the first ones again, as long as there is time and room."""
+    start, times = time.perf_counter(), []
+    most = min(MOST_WRITTEN, shutil.disk_usage(blobs.root).free // 4) // FILE_BYTES
+    for key in islice(cycle(keys), max(most, len(keys))):
         blobs.put(key, data.view(np.uint8).data)
+        times.append(time.perf_counter() - start)
+        if len(times) >= len(keys) and times[-1] > WRITE_SECONDS:
+            break
+    return times
+
+
+def written_curve(times: list[float], nbytes: int) -> dict[str, float]:
+    """Fit two straight lines to the seconds until each of some files of ``nbytes`` has been written: a burst, and on.
+
+    >>> written_curve([1.0, 2.0, 3.0, 4.0, 8.0, 12.0, 16.0], 10)
+    {'write_bandwidth': 10.0, 'burst_bytes': 40, 'sustained_bandwidth': 2.5}
+    >>> written_curve([1.0, 2.5, 3.0, 4.0], 10)
+    {'write_bandwidth': 10.0, 'burst_bytes': inf, 'sustained_bandwidth': 10.0}
+    """
+    count, total = len(times), times[-1]
+    mean = {"write_bandwidth": count * nbytes / total, "burst_bytes": math.inf}
+    knees = range(max(count // 8, 1), count - count // 8)
+    knee = min(knees, key=lambda knee: _off(times, knee), default=count)
+    if knee >= count:
+        return mean | {"sustained_bandwidth": mean["write_bandwidth"]}
+    burst, later = times[knee - 1] / knee, (total - times[knee - 1]) / (count - knee)
+    if later < SLOWER * burst:
+        return mean | {"sustained_bandwidth": mean["write_bandwidth"]}
+    return {"write_bandwidth": nbytes / burst, "burst_bytes": knee * nbytes, "sustained_bandwidth": nbytes / later}
+
+
+def _off(times: list[float], knee: int) -> float:
+    """How far the seconds are off two lines that meet after ``knee`` files: the sum of squares."""
+    first, last, count = times[knee - 1], times[-1], len(times)
+    x, seen = np.arange(1, count + 1), np.array(times)
+    lines = np.where(x <= knee, x * first / knee, first + (x - knee) * (last - first) / (count - knee))
+    return float(((lines - seen) ** 2).sum())
+
+
+def _write_cached(place: str, data: np.ndarray) -> None:
+    """Write a file of this thread's own in the system's cache, and remove it before it goes to the device."""
+    path = os.path.join(place, f"cached-{threading.get_ident()}")
+    with open(path, "wb", buffering=0) as file:
+        write_all(file.fileno(), byte_view(data))
+    os.unlink(path)
 
 
 def _read_whole(blobs: LocalBlobs, keys: list[str]) -> None:
@@ -250,19 +299,35 @@ def _codec_speeds(data: np.ndarray) -> tuple[dict[str, float], dict[str, float]]
 
 
 def _codec_speed(codec: Any, piece: np.ndarray) -> tuple[float, float]:
-    coded, out = codec.encode(piece), np.empty_like(piece)
-    decoding = _in_a_thread(lambda: codec.decode(coded, out=out))
-    encoding = _in_a_thread(lambda: codec.encode(piece))
+    coded = codec.encode(piece)
+    decoding = _seconds_of_all(lambda: codec.decode(coded, out=np.empty_like(piece)))
+    encoding = _seconds_of_all(lambda: codec.encode(piece))
     return piece.nbytes / decoding, piece.nbytes / encoding
 
 
-def _in_a_thread(work: Callable[[], Any]) -> float:
-    """Seconds in a thread of its own, as in a run: blosc uses more cores in the main one."""
+def _seconds_of_all(work: Callable[[], Any], times: int = 3) -> float:
+    """Seconds of a processor for some work while every other does the same, as in a run: they share caches, and more.
+
+    Other processes on the machine do not count. It is done in threads of their own: blosc uses more cores in the main
+    one.
+    """
+    count = local_cores()
+    together = threading.Barrier(count)
     seconds: list[float] = []
-    thread = threading.Thread(target=lambda: seconds.append(_least_seconds(work)))
-    thread.start()
-    thread.join()
-    return seconds[0]
+
+    def work_together() -> None:
+        for _ in range(times):
+            together.wait()
+            start = time.thread_time()
+            work()
+            seconds.append(time.thread_time() - start)
+
+    threads = [threading.Thread(target=work_together) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return max(float(np.median(seconds)), 1e-9)
 
 
 def _run_tasks() -> None:

@@ -193,8 +193,8 @@ def plan_rechunk(
     ----------
     resources : Resources
         Memory, processors and requests. Where no number of ranks is asked for, what is cheapest of the cores, one and,
-        for stores that are not local, twice the cores; on a cluster of one for each worker and one for each of its
-        threads.
+        for stores that are not local and where chunks are assembled, twice the cores; on a cluster of one for each
+        worker and one for each of its threads.
     method : str
         One of `METHODS`, or ``"auto"``.
     remote_scratch : bool
@@ -223,7 +223,7 @@ def plan_rechunk(
     may_assemble = can_assemble(target) or not remote_scratch
     possible = {"kept": may_keep, "assembled": may_assemble}
     strategies = [name for name in METHODS if method in ("auto", name) and possible.get(name, True)]
-    schedules = schedules_for(resources.order, _rank_counts(source, target, resources))
+    schedules = schedules_for(resources.order, _rank_counts(resources))
     if source.nbytes == 0:
         return nothing_to_move(source, target, resources, strategies[0])
     problems = [
@@ -268,14 +268,14 @@ def nothing_to_move(
     )
 
 
-def _rank_counts(source: Stored, target: Stored, resources: Resources) -> set[int]:
-    """Ranks to look at: who waits for a store leaves its core to another; local files are read ahead."""
+def _rank_counts(resources: Resources) -> set[int]:
+    """Ranks to look at: who waits for a device or a store leaves its core to another."""
     if resources.ranks:
         return {resources.ranks}
     if resources.workers:
         return {resources.workers, resources.workers * resources.threads}
-    cores, local = resources.costs.cores, source.local and target.local
-    return {cores, 1} if local else {2 * cores, cores, 1}
+    cores = resources.costs.cores
+    return {2 * cores, cores, 1}
 
 
 def _check(method: str, target: Stored, resources: Resources, remote_scratch: bool) -> None:
@@ -328,9 +328,17 @@ class _Way:
 def _look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[_Way]:
     """Every strategy with every number of ranks."""
     found: list[_Way] = []
-    for problem, strategy in product(problems, strategies):
+    every = list(product(problems, strategies))
+    for problem, strategy in [each for each in every if not _is_crowded(*each)] or every:
         found += _ways(problem, strategy, found)
     return found
+
+
+def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
+    """Whether ranks are more than cores with nothing to wait for but each other: local files are read ahead."""
+    waits = strategy == "assembled" or not (problem.source.local and problem.target.local)
+    asked = problem.resources.on_workers or problem.resources.ranks
+    return not (waits or asked) and problem.ranks > problem.resources.costs.cores
 
 
 def _least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[_Way]) -> int:
