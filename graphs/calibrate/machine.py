@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,8 @@ MOST_WRITTEN, WRITE_SECONDS = 2**32, 4.0
 """Bytes, and seconds, after which it is known whether a device goes on writing as fast as it has begun."""
 SLOWER = 1.3
 """Times as long as at first: less is chance."""
-SIDE = 32
-"""Chunks to which as many small pieces each are written."""
+SIDE, PIECE = 32, (8, 200)
+"""Chunks to which as many small pieces each are written, and elements of a piece: it lies on no sector."""
 CODECS = {
     "zstd": numcodecs.Zstd(0),
     "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
@@ -146,10 +147,10 @@ def _work_folder(folder: str) -> Iterator[str]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+def _seconds(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return max(clock() - start, 1e-9)
 
 
 def _least_seconds(work: Callable[[], Any], times: int = 3) -> float:
@@ -258,22 +259,21 @@ def _seek_seconds(path: str) -> float:
 
 
 def _place_seconds(folder: str) -> float:
-    """Seconds to lay out a small piece of a chunk, and to write it in its place."""
-    array = zarr.create_array(
-        os.path.join(folder, "pieces"), shape=(4 * SIDE, SIDE), chunks=(4 * SIDE, 1), dtype="i4", compressors=None
-    )
-    assembler = Assembler(describe(array, written=True), Meter(), "0" * 32, past_cache=False)
-    rows = np.ones((4, SIDE), "i4")
-    stage = allocate(rows.nbytes)
+    """Seconds to lay out a small piece of a chunk, and to write it in its place in a file that begins to be written."""
+    rows, columns = PIECE
+    shape, chunks = (rows * SIDE, columns * SIDE), (rows * SIDE, columns)
+    array = zarr.create_array(os.path.join(folder, "pieces"), shape=shape, chunks=chunks, dtype="i4", compressors=None)
+    file, data = describe(array, written=True), np.ones((rows, columns * SIDE), "i4")
+    stage = allocate(data.nbytes)
 
-    def place_all() -> None:
-        for row in range(0, 4 * SIDE, 4):
-            piece = Section((row, 0), (row + 4, 1))
-            list(assembler.place((0, 0), (1, SIDE), piece, stage, piece.shape, _taking(rows)))
+    def place_all(mark: int) -> None:
+        assembler = Assembler(file, Meter(), f"{mark:032x}", past_cache=False)
+        for row in range(0, rows * SIDE, rows):
+            piece = Section((row, 0), (row + rows, columns))
+            list(assembler.place((0, 0), (1, SIDE), piece, stage, piece.shape, _taking(data)))
+        assembler.chunks.close()
 
-    seconds = _least_seconds(place_all)
-    assembler.chunks.close()
-    return seconds / SIDE**2
+    return min(_seconds(partial(place_all, mark), time.thread_time) for mark in range(3)) / SIDE**2
 
 
 def _taking(rows: np.ndarray) -> Callable[[Section, np.ndarray], None]:
@@ -318,16 +318,14 @@ def _seconds_of_all(work: Callable[[], Any], times: int = 3) -> float:
     def work_together() -> None:
         for _ in range(times):
             together.wait()
-            start = time.thread_time()
-            work()
-            seconds.append(time.thread_time() - start)
+            seconds.append(_seconds(work, time.thread_time))
 
     threads = [threading.Thread(target=work_together) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return max(float(np.median(seconds)), 1e-9)
+    return float(np.median(seconds))
 
 
 def _run_tasks() -> None:

@@ -220,6 +220,8 @@ class Pipeline:
     """Whether a rank can read its next slab while the one before is still taken from."""
     behind: bool = True
     """Whether what is written goes to the device while more is made."""
+    past_cache: bool = True
+    """Whether what is written can go past the system's cache."""
     waits: Waits = Waits()
     """Answers of a network that all ranks together wait for."""
 
@@ -250,7 +252,8 @@ def pass_seconds(
     )
     move = traffic.copied_bytes / costs.copy_bandwidth + traffic.copied_runs * costs.run_seconds
     keep = 3 * traffic.kept_bytes / costs.copy_bandwidth
-    put = traffic.written_bytes / (costs.cache_bandwidth if target.cached else costs.copy_bandwidth)
+    cached = target.cached or not pipeline.past_cache
+    put = traffic.written_bytes / (costs.cache_bandwidth if cached else costs.copy_bandwidth)
     put += traffic.packed_bytes / costs.copy_bandwidth + traffic.encoded_bytes / speed(
         costs.encode_bandwidth, target.codec
     )
