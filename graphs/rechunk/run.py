@@ -27,7 +27,8 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
-from oocarrays.plan.rechunk.plan import STAGES, RechunkPlan
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.chunks.access import common
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.kept import KeptMessages

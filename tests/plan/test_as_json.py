@@ -16,7 +16,8 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.as_json import _read, from_json, to_json
-from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan, plan_rechunk
+from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.plan.rechunk.ways import METHODS
 from tests.strategies import MIB, apart, chunks_for, shapes, stored, taking
 
 

@@ -15,7 +15,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.rechunk import candidates
+from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
@@ -72,7 +72,7 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
     tmp_path: Path, coded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "target.zarr"
-    monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(array_file, "remove_scratch", lambda folder: None)  # as of a run that is killed
         fail(ooc.rechunk(coded, target, scheduler="threads", **options(coded)), 260)

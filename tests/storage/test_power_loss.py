@@ -16,8 +16,8 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
-from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk import counting
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.files.array_file import is_finished
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.durable import Syncer
@@ -31,7 +31,7 @@ MEMORY = "64MiB"
 @pytest.fixture(autouse=True)
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, too, each written down as soon as it can be, as in runs that last."""
-    monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
     monkeypatch.setattr(durable, "GROUP_SECONDS", 0.0)
 
 

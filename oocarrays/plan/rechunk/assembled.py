@@ -23,18 +23,10 @@ from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
-from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk.candidates import (
-    BASE_BYTES,
-    MIB,
-    REQUESTS,
-    TASK_BYTES,
-    Counted,
-    Problem,
-    Shape,
-    copied_runs,
-)
+from oocarrays.plan.rechunk import counting
+from oocarrays.plan.rechunk.counting import MAX_TASKS, TASK_BYTES, Counted, copied_runs
 from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, REQUESTS, Problem, Shape
 
 STAGE_BYTES = 4 * MIB
 """Of a piece so much is laid out at a time, about: enough for a request, and less than a core's cache."""
@@ -263,7 +255,7 @@ def _alike(places: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int]
 
 def _batch(box_bytes: int, units: int, ranks: int) -> int:
     """Boxes that one task works through."""
-    enough = max(candidates.BATCH_BYTES // box_bytes, ceil_div(units, candidates.MAX_TASKS // 4), 1)
+    enough = max(counting.BATCH_BYTES // box_bytes, ceil_div(units, MAX_TASKS // 4), 1)
     return min(enough, ceil_div(units, ranks))
 
 

@@ -36,7 +36,7 @@ from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.plan.limits import check_priced
-from oocarrays.plan.rechunk.candidates import TRAVEL_COPIES
+from oocarrays.plan.rechunk.problem import TRAVEL_COPIES
 from oocarrays.storage.codecs.codec import (
     DECODE_IN_PLACE,
     Chain,
