@@ -95,7 +95,7 @@ def _title(outlook: Outlook) -> list[str]:
     chosen = outlook.priced[0]
     return [
         what,
-        f"{plan.method} by {chosen.schedule.name} on {network_text(outlook.network)} · {chosen.messages} messages in "
+        f"{plan.method} by {chosen.name} on {network_text(outlook.network)} · {chosen.messages} messages in "
         f"{chosen.steps} steps · {seconds_text(chosen.seconds)} predicted",
     ]
 

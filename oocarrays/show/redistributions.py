@@ -103,7 +103,7 @@ class Outlook:
     """Whose constants predict seconds."""
     priced: list[Ordered]
     """Costs of schedules, the cheapest first; none where nothing has to move."""
-    left_out: list[Schedule]
+    left_out: list[str]
     """Schedules that would take too long to price."""
 
     @classmethod
@@ -126,7 +126,7 @@ class Outlook:
         chosen = Schedule.of(schedule, there.ranks, columns=columns) if schedule else None
         sizes = [each * plan.itemsize for each in plan.sizes()] if plan.price.messages else []
         priced: list[Ordered] = []
-        left_out: list[Schedule] = []
+        left_out: list[str] = []
         if sizes and chosen is None:
             priced, left_out = in_order(sizes, there, constants)
         elif sizes and chosen is not None:
@@ -139,7 +139,7 @@ class Outlook:
             return f"{self.plan.explain()}\n\n{NOTHING}"
         transfers = table([_TRANSFER_HEAD, *map(self._transfer_row, self.plan.transfers)])
         schedules = table([_SCHEDULE_HEAD, *(self._schedule_row(each) for each in self.priced)])
-        names = ", ".join(each.name.lower() for each in self.left_out)
+        names = ", ".join(name.lower() for name in self.left_out)
         return "\n".join(
             [
                 self.plan.explain(),
@@ -175,7 +175,7 @@ class Outlook:
             "network": network_text(self.network),
             "constants": self.whose,
             "schedules": [self._schedule_facts(each) for each in self.priced],
-            "not_priced": [each.name for each in self.left_out],
+            "not_priced": self.left_out,
         }
 
     def _transfer_facts(self, transfer: Transfer) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class Outlook:
 
     def _schedule_facts(self, each: Ordered) -> dict[str, Any]:
         return {
-            "schedule": each.schedule.name,
+            "schedule": each.name,
             "columns": each.schedule.columns,
             "steps": each.steps,
             "messages": each.messages,
@@ -218,14 +218,14 @@ class Outlook:
 
     def _schedule_row(self, each: Ordered) -> tuple[str, ...]:
         cheapest = each is self.priced[0] and len(self.priced) > 1
-        steps = sum(len(each.schedule) for _ in each.traces)
+        steps = sum(map(len, each.schedules))
         return (
-            f"{each.schedule.name}{' ◄' * cheapest}",
+            f"{each.name}{' ◄' * cheapest}",
             f"{each.steps} of {steps}",
             str(each.messages),
             f"{each.shared:g}",
             format_bytes(int(each.link_bytes)),
-            format_bytes(each.buffer_bytes) if each.schedule.forwards else "–",
+            format_bytes(each.buffer_bytes) if each.forwards else "–",
             format_bytes(self.plan.peak_bytes(buffers=each.buffer_bytes)),
             seconds_text(each.seconds),
         )

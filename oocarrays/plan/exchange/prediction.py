@@ -113,8 +113,8 @@ def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
 
 
 def step_seconds(turn: Turn, network: Network, constants: Sequence[Constants]) -> float:
-    """Seconds of one step; which constants hold is said by its largest message."""
-    return regime(constants, int(turn.sizes.max())).step_seconds(turn, network)
+    """Seconds of one step; which constants hold is said by its largest message, in REX by what a pair exchanges."""
+    return regime(constants, turn.part).step_seconds(turn, network)
 
 
 def schedule_seconds(
