@@ -27,12 +27,12 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.options.networks import network_text
 from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.schedule import IDLE
 from oocarrays.plan.exchange.trace import Trace, arrivals
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
-from oocarrays.show.exchanges import network_text
 from oocarrays.show.picture import COLORS
 from oocarrays.show.redistributions import NOTHING, Outlook
 from oocarrays.show.report import seconds_text

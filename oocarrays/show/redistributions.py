@@ -10,16 +10,17 @@ from typing import Any
 
 from dask.utils import format_bytes, parse_bytes
 
-from oocarrays.errors import LayoutError, ScheduleError
+from oocarrays.errors import LayoutError
 from oocarrays.mapping.given import element_type
 from oocarrays.mapping.layouts.hpf import parse_layout
 from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.options.networks import carrier_of, network_text
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Mesh, Network
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.exchange.trace import Ordered, in_order, ordered
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
-from oocarrays.show.exchanges import BETWEEN_WORKERS, constants_of, network_text, parsed_network
 from oocarrays.show.report import seconds_text, table
 
 # ---------------------------------------------------------------------- what is asked for
@@ -107,21 +108,24 @@ class Outlook:
     """Schedules that would take too long to price."""
 
     @classmethod
-    def of(cls, plan: Redistribution, network: Network | str | None = None, schedule: str | None = None) -> Outlook:
+    def of(
+        cls, plan: Redistribution, network: Network | Carrier | str | None = None, schedule: str | None = None
+    ) -> Outlook:
         """Return a plan priced by every schedule that takes its ranks, or by one that is asked for.
 
         Parameters
         ----------
-        network : Network or str
-            What carries messages, or its text, such as ``"mesh:8x8"``; by default a flat cluster of as many ranks.
+        network : Network, Carrier or str
+            What carries messages, or its text, such as ``"mesh:8x8"``; by default what the plan was priced by.
 
         Raises
         ------
         ScheduleError
             Where there is no such schedule or network, or it does not take this number of ranks.
         """
-        there = _standing(plan, network)
-        constants, whose = constants_of(there)
+        given = plan.carrier if network is None else network
+        carrier = given if isinstance(given, Carrier) else carrier_of(given, ranks_of(plan))
+        there, constants, whose = carrier.network, carrier.constants, carrier.whose
         columns = there.columns if isinstance(there, Mesh) else None
         chosen = Schedule.of(schedule, there.ranks, columns=columns) if schedule else None
         sizes = [each * plan.itemsize for each in plan.sizes()] if plan.price.messages else []
@@ -155,9 +159,11 @@ class Outlook:
         )
 
     def _priced_by(self) -> list[str]:
-        if self.whose == BETWEEN_WORKERS:
+        known = self.plan.carrier
+        if known and (known.network, known.whose) == (self.network, self.whose):
             return [f"priced by {self.whose}"]
-        return [f"methods are priced by {BETWEEN_WORKERS}", f"schedules are priced by {self.whose}"]
+        methods = known.whose if known else "copies between threads"
+        return [f"methods are priced by {methods}", f"schedules are priced by {self.whose}"]
 
     def as_json(self) -> dict[str, Any]:
         """Return the same for machines."""
@@ -231,15 +237,9 @@ class Outlook:
         )
 
 
-def _standing(plan: Redistribution, network: Network | str | None) -> Network:
-    """Return a network with a place for each rank of a plan."""
-    layouts = [plan.source, plan.target, *(transfer.target for transfer in plan.transfers)]
-    ranks = max(layout.ranks for layout in layouts)
-    if network is None or isinstance(network, str):
-        return parsed_network(network or "flat", ranks)
-    if network.ranks != ranks:
-        raise ScheduleError(f"{network_text(network)} has {network.ranks} places, not one for each of {ranks} ranks")
-    return network
+def ranks_of(plan: Redistribution) -> int:
+    """Return the ranks that are there at any time."""
+    return max(layout.ranks for layout in (plan.source, plan.target, *(each.target for each in plan.transfers)))
 
 
 _TRANSFER_HEAD = ("transfer", "messages", "between ranks", "a rank sends", "messages at most")

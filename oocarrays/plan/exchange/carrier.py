@@ -23,6 +23,8 @@ QUICK = 7 * 10**7
 """Ranks that are asked in all steps of all schedules what they send, where that is a matter of seconds."""
 LIKELY = (COLORING, "REX", "PEX", "IPEX", "GEN", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "LEX")
 """Schedules as they are worth to be priced, where not all can be; of equal ones, the plainer first."""
+BETWEEN_WORKERS = "the costs of messages between workers: see oocarrays calibrate"
+"""Whose constants those of a flat cluster are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Carrier:
     @classmethod
     def between_workers(cls, ranks: int, costs: Costs) -> Carrier:
         """Return a flat cluster with the constants that were calibrated."""
-        return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs))
+        return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS)
 
     def orders(self, sizes: np.ndarray, asked: str = "auto", *, most: int = QUICK) -> tuple[list[Schedule], list[str]]:
         """Return the schedules that an exchange may go by, and the names of those that would take long to price.

@@ -96,6 +96,8 @@ class Redistribution:
     """What every method that applies costs, the cheapest first."""
     costs: Costs = field(default_factory=Costs, repr=False, compare=False)
     """What the prices were made with."""
+    carrier: Carrier | None = field(default=None, repr=False, compare=False)
+    """What carries its messages; None where there are none, between threads."""
 
     @property
     def method(self) -> str:
@@ -260,6 +262,7 @@ def plan_redistribution(
         price=chosen,
         offers=tuple(offers),
         costs=costs,
+        carrier=carrier,
     )
 
 
