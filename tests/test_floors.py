@@ -21,6 +21,8 @@ FLOORS = """
     plan.rechunk plan.collective plan.layouts plan.slabs
     plan.files plan.lazy
     storage.stores
+    storage.striped
+    testing
     storage
     storage.codecs
     storage.files
