@@ -44,6 +44,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
+from oocarrays.storage.striped.store import StripedStore
 
 __version__ = "0.5.0"
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "ShiftJob",
     "SlabJob",
     "StripedFile",
+    "StripedStore",
     "clean",
     "count_requests",
     "create_array",

@@ -37,6 +37,7 @@ PUBLIC = [
     "ShiftJob",
     "SlabJob",
     "StripedFile",
+    "StripedStore",
     "clean",
     "count_requests",
     "create_array",

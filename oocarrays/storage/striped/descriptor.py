@@ -51,6 +51,11 @@ class Descriptor:
     before: tuple[int, ...] = ()
     """The cycle by which chunks lie that have not been moved yet; empty where none has to be."""
 
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The numbers of all disks: of a store those that have turns, or had."""
+        return tuple(sorted({*self.cycle, *self.before})) if self.cycle else tuple(range(self.disks))
+
     def to_json(self) -> bytes:
         """Return it as it is kept on a disk."""
         return json.dumps({"oocarrays": f"striped {self.kind}", "format": FORMAT, **asdict(self)}).encode()
@@ -80,10 +85,10 @@ class Descriptor:
     def check(self, where: str) -> None:
         """Refuse numbers that no descriptor has."""
         numbers = (self.disks, self.number, self.generation, self.length, self.part, *self.cycle, *self.before)
-        fits = all(isinstance(n, int) and n >= 0 for n in numbers) and self.number < self.disks
+        fits = all(isinstance(n, int) and n >= 0 for n in numbers)
         block = self.block is None if self.kind == "store" and self.block is None else (self.block or 0) > 0
-        cycles = all(n < self.disks for n in (*self.cycle, *self.before)) and bool(self.cycle) == (self.kind == "store")
-        if not (fits and block and cycles):
+        cycles = bool(self.cycle) == (self.kind == "store")
+        if not (fits and block and cycles and self.disks and (self.kind == "store" or self.number < self.disks)):
             raise DescriptorError(f"{where} is damaged: its numbers do not fit each other")
 
 
@@ -123,14 +128,14 @@ def in_order(what: str, found: Sequence[Found]) -> list[int] | None:
     if not parts:
         return None
     (id, _), *_ = Counter(part.id for part in parts).most_common()
-    one = next(part for part in parts if part.id == id)
+    one = max((part for part in parts if part.id == id), key=lambda part: (part.generation, part.closed))
     numbers: dict[int, int] = {}
     for place, each in enumerate(found):
         _take(what, found, numbers, place, each, one)
-    missing = [number for number in range(one.disks) if number not in numbers]
-    if missing or len(numbers) < len(found):
+    missing = [number for number in one.members if number not in numbers]
+    if missing or len(one.members) < len(found):
         _refuse_missing(what, found, one, missing)
-    order = [numbers[number] for number in range(one.disks)]
+    order = [numbers[number] for number in one.members]
     _check_generations(what, [found[place] for place in order])
     return order
 
@@ -148,19 +153,19 @@ def _take(what: str, found: Sequence[Found], numbers: dict[int, int], place: int
         other = found[numbers[part.number]].label
         raise DescriptorError(f"{other} and {each.label} both have number {part.number} of {what}: give each disk once")
     if part.disks != one.disks and part.closed and one.closed and part.generation == one.generation:
-        raise DescriptorError(f"{each.label} says that {what} has {part.disks} disks, and others {one.disks}")
+        raise DescriptorError(f"{each.label} says that {what} has {part.disks} disks; others say {one.disks}")
     numbers[part.number] = place
 
 
 def _refuse_missing(what: str, found: Sequence[Found], one: Descriptor, missing: Sequence[int]) -> None:
-    empty = [each.label for each in found if each.descriptor is None]
+    empty = [each.label for each in found if each.descriptor is None or each.descriptor.number not in one.members]
     named = f"number{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
     which = f"{named} {'are' if missing[1:] else 'is'} missing" if missing else "leave it out"
     if empty:
         has = f"{', '.join(empty)} {'have' if empty[1:] else 'has'} no part of it"
     else:
         has = f"{len(found)} {'is' if len(found) == 1 else 'are'} given"
-    raise DescriptorError(f"{what} has {one.disks} disks, and {has}: {which}")
+    raise DescriptorError(f"{what} has {len(one.members)} disks, and {has}: {which}")
 
 
 def _check_generations(what: str, found: Sequence[Found]) -> None:
