@@ -22,6 +22,8 @@ FLOORS = """
     plan.rechunk plan.collective plan.layouts plan.slabs
     plan.files plan.lazy
     storage.stores
+    storage.striped
+    testing
     storage
     storage.codecs
     storage.files

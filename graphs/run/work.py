@@ -18,7 +18,7 @@ from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.graphs.settings import setting
-from oocarrays.storage.files.array_file import StoreLike, local_folder, unfinished_run
+from oocarrays.storage.files.array_file import StoreLike, folders_of, unfinished_run
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
@@ -202,7 +202,7 @@ def _found(verb: str) -> Iterator[None]:
 def places_of(run: Work | None) -> list[str]:
     """The local folders in which a run writes."""
     places = run.written_places if run else ()
-    return [folder for place in places if (folder := local_folder(place)) is not None]
+    return [folder for place in places for folder in folders_of(place)]
 
 
 def was_ended() -> bool:
