@@ -23,9 +23,7 @@ def add_commands(commands: Commands) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "stripe", help="lay an array out over several disks, add or empty one, verify; or ask a model"
     )
-    parser.add_argument(
-        "store", metavar="STORE", help="an array or a group; to --add, --empty, --verify: a striped one"
-    )
+    parser.add_argument("store", metavar="STORE", help="an array or a group; with --add and the like a striped one")
     parser.add_argument("disks", metavar="DISKS", nargs="*", help="folders or URLs, one a disk")
     parser.add_argument("--name", help="of the store on each disk (default: that of STORE)")
     parser.add_argument("--block", help="split chunks of more bytes, such as 8MiB (default: chunks stay whole)")
@@ -58,10 +56,9 @@ def _lay_out(options: argparse.Namespace) -> int:
     source = store_of(options.store, given, ways())
     name = options.name or posixpath.basename(options.store.partition("!")[2] or options.store.rstrip("/"))
     url = f"{joined_url(options.disks)}!{name}"
-    block = None if options.block is None else size_in_bytes(options.block, "--block")
-    target = (
-        opened(url, given, ways()) if block is None else StripedStore(opened(url, given, ways()).parts, block=block)
-    )
+    target = opened(url, given, ways())
+    if options.block is not None:
+        target = StripedStore(target.parts, block=size_in_bytes(options.block, "--block"))
     moved = lay_out(source, target)
     print(f"laid out {moved.keys} objects, {format_bytes(moved.nbytes)}, over {len(target.disks)} disks: {url}")
     return 0

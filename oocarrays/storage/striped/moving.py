@@ -30,6 +30,7 @@ from oocarrays.storage.striped.store import PROTOTYPE, Layout, StripedStore
 K = TypeVar("K")
 AT_ONCE = 4
 """Values of each disk that are on their way at one time."""
+BUSY = "{} is being laid out anew: finish that first, with the disk that was added or emptied"
 METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
@@ -146,9 +147,7 @@ def add(store: Any, disk: Any, options: Any = None) -> Moved:
     if sync(part.get(DOCUMENT, PROTOTYPE)) is not None:
         return _moved(wider, wider.layout())
     if layout.before:
-        raise InputError(
-            f"{striped} is being laid out anew: finish that first, with the disk that was added or emptied"
-        )
+        raise InputError(BUSY.format(striped))
     number = max(layout.parts) + 1
     cycle = joined_by(layout.cycle, number)
     _say(striped, {number: part} | layout.parts, cycle, layout.cycle, closed=False)
@@ -173,9 +172,7 @@ def empty(store: Any, disk: Any, options: Any = None) -> Moved:
     if len(layout.parts) == 1:
         raise InputError(f"disk {label} is the only one of {striped}")
     if layout.before and number in layout.cycle:
-        raise InputError(
-            f"{striped} is being laid out anew: finish that first, with the disk that was added or emptied"
-        )
+        raise InputError(BUSY.format(striped))
     if not layout.before:
         _say(striped, layout.parts, left_by(layout.cycle, number), layout.cycle, closed=False)
     return _moved(striped, striped.layout())
@@ -218,10 +215,11 @@ async def _move(striped: StripedStore, layout: Layout) -> Moved:
     members, wrong = set(layout.cycle), []
     for number, part in layout.parts.items():
         async for name in part.list():
-            key = name.removesuffix(HEAD)
-            if name != DOCUMENT and not BLOCKS.search(name) and not name.endswith(".partial"):
-                if layout.number_of(key) != number or await _has_blocks(part, name, members):
-                    wrong.append((number, name))
+            if name == DOCUMENT or BLOCKS.search(name) or name.endswith(".partial"):
+                continue
+            astray = layout.number_of(name.removesuffix(HEAD)) != number
+            if astray or await _has_blocks(part, name, members):
+                wrong.append((number, name))
 
     async def moved(each: tuple[int, str]) -> int:
         number, name = each
