@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median, quantiles
 from typing import Any
 from uuid import uuid4
@@ -28,6 +29,10 @@ BLOCKS = (2**16, 2**18, 2**20, 2**22)
 """Bytes of the blocks that are tried where nothing else is said."""
 LEAST, MOST = 4, 64
 """Blocks of a disk that are timed."""
+MOST_BYTES = 2**25
+"""Bytes of a disk that are timed at most, but for the fewest blocks."""
+MEMORY = "64MiB"
+"""What blocks under way hold at most where nothing else is said."""
 SECONDS = 0.25
 """Seconds in which blocks of one size are read or written at a disk, about."""
 TRIAL_SECONDS = 1.0
@@ -39,7 +44,7 @@ def plan_striping(
     *,
     mode: str = "read",
     blocks: Sequence[int | str] = BLOCKS,
-    memory: int | str | None = None,
+    memory: int | str = MEMORY,
     seconds: float = SECONDS,
     trial: bool = True,
 ) -> StripingPlan:
@@ -56,7 +61,7 @@ def plan_striping(
     blocks : sequence of int or str
         Bytes of the blocks that are tried; smaller ones than a folder's requests, in which neighbouring blocks are
         joined, are as fast as those.
-    memory : int or str, optional
+    memory : int or str
         Bytes that blocks under way hold at most.
     seconds : float
         Seconds in which blocks of one size are timed at one disk, about.
@@ -88,8 +93,8 @@ def plan_striping(
         raise InputError(f"mode={mode!r} is not 'read' or 'write'")
     joined = max(disk.joined_bytes for disk in there)
     sizes = sorted({max(size_in_bytes(block, "blocks"), joined) for block in blocks})
-    most = None if memory is None else size_in_bytes(memory, "memory")
-    sizes = [size for size in sizes if most is None or size * len(there) <= most] or sizes[:1]
+    most = size_in_bytes(memory, "memory")
+    sizes = [size for size in sizes if size * len(there) <= most] or sizes[:1]
     measured = [_measured(there, mode, size, seconds) for size in sizes]
     plan = advised((disk.label for disk in there), mode, measured, memory=most, cores=local_cores())
     return replace(plan, trial=_trial(there, plan)) if trial else plan
@@ -118,31 +123,28 @@ def _spread(took: Sequence[float]) -> float:
 def _alone(disk: Disk, mode: str, block: int, seconds: float) -> tuple[list[float], float]:
     """Seconds of blocks one after the other, and the processor's of each, on the mean."""
     name = f".oocarrays-measured-{uuid4().hex}"
-    data = memoryview(bytearray(block))
+    data = memoryview(bytearray(b"\1" * block))  # so that it is in memory
     part = disk.open_part(name, os.O_RDWR | os.O_CREAT)
     try:
-        one = _timed(lambda: _write(part, data, 0))
-        many = max(LEAST, min(MOST, int(seconds / max(one, 1e-9))))
+        one = _timed(partial(_write, part, data))
+        many = max(LEAST, min(MOST, MOST_BYTES // block, int(seconds / max(one, 1e-9))))
         if mode == "read":
             for number in range(1, many):
                 part.write([data], number * block)
             part.sync()
             _forget(part)
-        do = _read if mode == "read" else _write
+        do = part.read if mode == "read" else part.write
         busy = time.thread_time()
-        took = [_timed(lambda place=number * block: do(part, data, place)) for number in range(many)]  # type: ignore[misc]
-        return took, (time.thread_time() - busy) / many
+        took = [_timed(partial(do, [data], number * block)) for number in range(many)]
+        synced = _timed(part.sync) / many if mode == "write" else 0.0
+        return [each + synced for each in took], (time.thread_time() - busy) / many
     finally:
         part.close()
         disk.remove(name)
 
 
-def _read(part: Part, data: memoryview, place: int) -> None:
-    part.read([data], place)
-
-
-def _write(part: Part, data: memoryview, place: int) -> None:
-    part.write([data], place)
+def _write(part: Part, data: memoryview) -> None:
+    part.write([data], 0)
     part.sync()
 
 
@@ -164,7 +166,7 @@ def _forget(part: Part) -> None:
 def _together(disks: Sequence[Disk], mode: str, block: int, *, buffers: int, blocks: int) -> tuple[float, float]:
     """Seconds of a striped transfer of so many blocks, and the processor's of each."""
     name = f".oocarrays-measured-{uuid4().hex}"
-    data = bytearray(block * blocks)
+    data = bytearray(b"\1" * (block * blocks))
     try:
         with open_striped(name, "w+", disks=disks, block=block, buffers=buffers) as file:
             if mode == "read":
@@ -189,7 +191,7 @@ def _trial(disks: Sequence[Disk], plan: StripingPlan) -> Trial:
     """Run what is advised: a transfer that takes about a second by the model, and ends with a stripe."""
     stripe = plan.block * len(disks)
     wanted = plan.bytes_per_second * TRIAL_SECONDS
-    stripes = max(2 * plan.buffers, min(int(wanted // stripe), 2**28 // stripe), 1)
+    stripes = max(2 * plan.buffers, min(int(wanted // stripe), 2**27 // stripe))
     seconds, _ = _together(disks, plan.mode, plan.block, buffers=plan.buffers, blocks=stripes * len(disks))
     nbytes = stripes * stripe
     return Trial(nbytes=nbytes, seconds=seconds, predicted=plan.best.seconds(nbytes))

