@@ -14,7 +14,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-from oocarrays import errors, kernels
+from oocarrays import errors, kernels, testing
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.creating import create_array, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
@@ -25,6 +25,7 @@ from oocarrays.distributed.distributing import distribute, redistribute
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.distributed.section_arrays import SectionArrays
 from oocarrays.errors import OocError
+from oocarrays.graphs.calibrate.striping import plan_striping
 from oocarrays.jobs.collective_writes import CollectiveWriteJob, write_sections
 from oocarrays.jobs.converting import FilesJob, gather_files, scatter_files
 from oocarrays.jobs.group import GroupJob
@@ -43,6 +44,8 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
+from oocarrays.storage.striped.file import StripedFile, open_striped
+from oocarrays.storage.striped.store import StripedStore
 
 __version__ = "0.5.0"
 __all__ = [
@@ -68,6 +71,8 @@ __all__ = [
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "StripedFile",
+    "StripedStore",
     "clean",
     "count_requests",
     "create_array",
@@ -82,6 +87,8 @@ __all__ = [
     "multicast",
     "open_array",
     "open_group",
+    "open_striped",
+    "plan_striping",
     "read_sections",
     "rechunk",
     "redistribute",
@@ -89,5 +96,6 @@ __all__ = [
     "scatter_files",
     "shift",
     "store",
+    "testing",
     "write_sections",
 ]

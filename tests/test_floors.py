@@ -18,9 +18,12 @@ FLOORS = """
     mapping.layouts kernels
     plan
     plan.exchange plan.sections
+    plan.queueing
     plan.rechunk plan.collective plan.layouts plan.slabs
     plan.files plan.lazy
     storage.stores
+    storage.striped
+    testing
     storage
     storage.codecs
     storage.files

@@ -36,6 +36,8 @@ PUBLIC = [
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "StripedFile",
+    "StripedStore",
     "clean",
     "count_requests",
     "create_array",
@@ -50,6 +52,8 @@ PUBLIC = [
     "multicast",
     "open_array",
     "open_group",
+    "open_striped",
+    "plan_striping",
     "read_sections",
     "rechunk",
     "redistribute",
@@ -57,6 +61,7 @@ PUBLIC = [
     "scatter_files",
     "shift",
     "store",
+    "testing",
     "write_sections",
 ]
 

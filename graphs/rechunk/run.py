@@ -292,7 +292,7 @@ class RechunkState(JournaledRun):
                 requests=step.requests,
                 fresh=self.made,
             ),
-            kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
+            kept=self._keep(number, past_cache) if step.kept else None,
             assembly=self._assembly_of(number, writes, past_cache=past_cache) if step.assembled else None,
         )
 
@@ -332,6 +332,12 @@ class RechunkState(JournaledRun):
     def _scratch_array(self, number: int) -> ArrayFile:
         self._hold_scratch()
         return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
+
+    def _keep(self, number: int, past_cache: bool) -> KeptMessages:
+        """Make the folder for the kept messages of a pass, or one on each disk of scratch."""
+        scratch = self._scratch_folder(number)
+        folders = (scratch,) if isinstance(scratch, str) else array_file.folders_of(scratch)
+        return KeptMessages(*folders, past_cache=past_cache)
 
     def _scratch_folder(self, number: int) -> str | RemoteStore:
         return place_below(self.scratch, str(number))

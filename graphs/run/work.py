@@ -18,7 +18,7 @@ from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.graphs.settings import setting
-from oocarrays.storage.files.array_file import StoreLike, local_folder, unfinished_run
+from oocarrays.storage.files.array_file import StoreLike, folders_of, unfinished_run
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
@@ -211,7 +211,7 @@ def _found(verb: str) -> Iterator[None]:
 
 def local_folders(places: Iterable[StoreLike]) -> list[str]:
     """Those of the places in which a run writes that are local folders."""
-    return [folder for place in places if (folder := local_folder(place)) is not None]
+    return [folder for place in places for folder in folders_of(place)]
 
 
 def was_ended() -> bool:

@@ -52,6 +52,7 @@ from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.stores import durable as on_device
 from oocarrays.storage.stores.blobs import STAGING_BYTES
 from oocarrays.storage.stores.durable import DocumentStore, PreparedStore
+from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.pages import can_map
 from oocarrays.storage.stores.refused import write_error
@@ -166,6 +167,25 @@ def local_folder(store: Any, path: str = "") -> str | None:
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
         return os.path.realpath(store)
     return None
+
+
+def folders_of(store: Any, path: str = "") -> tuple[str, ...]:
+    """Return the local directories in which an array, or what is in it, lies: one, or one a disk; none elsewhere."""
+    folder = local_folder(store, path)
+    if folder is not None:
+        return (folder,)
+    store = store.store if isinstance(store, StorePath) else store
+    joined = joined_in(store)
+    return tuple(map(os.path.realpath, joined[0].folders)) if joined else ()
+
+
+def in_files(store: Any) -> bool:
+    """Return whether each chunk is a local file, of which we read and write what we want: in one folder, or in many."""
+    store = store.store if isinstance(store, StorePath) else store
+    if local_folder(store) is not None:
+        return True
+    joined = joined_in(store)
+    return joined is not None and joined[0].files(joined[1]) is not None
 
 
 def place_name(store: Any, path: str = "") -> str | None:
@@ -369,7 +389,8 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
         Where the array is to be, if not where it is.
     """
     store = array.store_path.store if place is None else place
-    local = local_folder(store) is not None and chain.pipeline in ("plain", "numcodecs")
+    files = in_files(store)
+    local, travels = files and chain.pipeline in ("plain", "numcodecs"), not files and is_remote(store)
     grid, itemsize = ChunkGrid.of(tuple(array.shape), chunks), array.dtype.itemsize
     decoding, encoding, behind = _workspace(chain, local, grid.chunk_size * itemsize, itemsize)
     return Stored(
@@ -380,8 +401,8 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
         decode_workspace=decoding,
         encode_workspace=encoding,
         behind_workspace=behind,
-        remote=is_remote(store),
-        travel_bytes=_travel_bytes(chain, grid.chunk_size * itemsize, itemsize) if is_remote(store) else 0,
+        remote=travels,
+        travel_bytes=_travel_bytes(chain, grid.chunk_size * itemsize, itemsize) if travels else 0,
         shard_chunks=chain.shard.chunks if chain.shard else None,
         index_bytes=chain.shard.index_bytes if chain.shard else 0,
         order=chain.order,
@@ -475,7 +496,9 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
-    if here and there and lie_together(here, there):
+    mine, theirs = folders_of(source.store_path.store, source.store_path.path), folders_of(store)
+    in_disks = len(mine) + len(theirs) > 2 and any(lie_together(a, b) for a in mine for b in theirs)
+    if here and there and (lie_together(here, there) or in_disks):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
 
 
