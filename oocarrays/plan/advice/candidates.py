@@ -19,13 +19,15 @@ import numpy as np
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.advice.price import Use
 
-SIZES = (2**16, 2**18, 2**20, 2**22, 2**24, 2**26)
-"""Bytes of chunks that are tried."""
+SIZES = (2**23, 2**20, 2**25, 2**18)
+"""Bytes of chunks that are tried, the likeliest first."""
+LEAST_BYTES = 2**16
+"""Bytes of a chunk that is worth a file."""
 MOST_BYTES = 2**28
 """Bytes of a chunk, at most: codecs end at 2 GiB, and whoever reads holds several."""
 MOST_CHUNKS = 2**20
 """Chunks of an array, at most: each is an object that a store lists, copies and deletes."""
-MOST_SHAPES = 96
+MOST_SHAPES = 48
 """Shapes that are looked at."""
 MOST_USES = 6
 """Unlike sections of which shapes are made; the largest of more."""
@@ -67,7 +69,7 @@ class _Limits:
 
     def __init__(self, stored: Stored, most: int) -> None:
         self.stored, self.most = stored, most
-        self.least = min(SIZES[0], stored.chunk_bytes, stored.nbytes)
+        self.least = min(LEAST_BYTES, stored.chunk_bytes, stored.nbytes)
 
     def allow(self, shape: Shape) -> bool:
         """Whether chunks of a shape are neither too large, nor too small, nor too many."""
@@ -81,11 +83,10 @@ def _shapes(stored: Stored, uses: Sequence[Use]) -> Iterator[Shape]:
     extents = stored.grid.shape
     wanted = _sections(uses)
     starts = [*wanted, *_between(wanted)]
-    for nbytes in (2**24, 2**22, 2**26, 2**20, 2**18, 2**16):
+    yield from starts
+    for nbytes in SIZES:
         for start in starts:
             yield from _sized(start, extents, nbytes // stored.itemsize)
-    for start in starts:
-        yield start
     for nbytes in SIZES:
         yield from _sized(stored.grid.chunks, extents, nbytes // stored.itemsize)
 

@@ -13,7 +13,7 @@ parts. Memik, Kandemir and Choudhary 2000, section 3.2, with seconds in place of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,10 +102,13 @@ def priced(unit: Unit, resources: Resources) -> Priced:
     BudgetError
         Where some use fits in memory in none of them; it names the least.
     """
-    details = tuple(
-        tuple(_fitting(use, unit, resources) for use, _ in reader.uses) for reader in unit.readers
-    )
-    written = tuple(_fitting(use, unit, resources) for use, _ in unit.writing)
+    found = {id(use): prices(use, unit.stored, unit.shapes, resources) for use in _uses(unit)}
+    least = max(map(_least_held, found.values()), default=0)
+    if least > resources.budget:
+        raise BudgetError(resources.budget, least, f"array {unit.array!r} in any chunks")
+    fitting = {key: each.within(resources.budget) for key, each in found.items()}
+    details = tuple(tuple(fitting[id(use)] for use, _ in reader.uses) for reader in unit.readers)
+    written = tuple(fitting[id(use)] for use, _ in unit.writing)
     reading = tuple(
         weighed(reader.weight, _sum(each, [count for _, count in reader.uses], len(unit.shapes)))
         for reader, each in zip(unit.readers, details, strict=True)
@@ -136,14 +139,16 @@ def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
     return found
 
 
-def _fitting(use: Use, unit: Unit, resources: Resources) -> Prices:
-    """The prices of a use; refused where no layout and no method fits in memory."""
-    found = prices(use, unit.stored, unit.shapes, resources)
-    possible = np.where(np.isfinite(found.seconds), found.held, math.inf)
-    if possible.min() > resources.budget:
-        least = possible.min() if math.isfinite(possible.min()) else found.held.min()
-        raise BudgetError(resources.budget, math.ceil(least), f"array {unit.array!r} in any chunks")
-    return found.within(resources.budget)
+def _uses(unit: Unit) -> Iterator[Use]:
+    """Every use of an array, by whoever."""
+    for uses in (unit.writing, *(reader.uses for reader in unit.readers)):
+        yield from (use for use, _ in uses)
+
+
+def _least_held(found: Prices) -> int:
+    """Bytes of memory in which some layout and method can be."""
+    possible = found.held[np.isfinite(found.seconds)]
+    return math.ceil((possible if len(possible) else found.held).min())
 
 
 # ---------------------------------------------------------------------- choices

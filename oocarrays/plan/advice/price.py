@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.advice.counting import Footprint
+from oocarrays.plan.advice.counting import Counts, Footprint
 from oocarrays.plan.collective.cost import SMALL_TASK_SECONDS
 from oocarrays.plan.collective.read import BUFFER_BYTES
 from oocarrays.plan.cost import Costs, speed
@@ -78,30 +78,34 @@ class Prices:
 
 
 @dataclass(frozen=True, eq=False)
-class _Counts:
-    """What a use takes of each layout."""
+class _Taken:
+    """What a use takes of each layout, all its sections together."""
 
-    visits: np.ndarray
-    distinct: np.ndarray
-    runs: np.ndarray
-    whole: np.ndarray
-    at_once: np.ndarray
+    counts: Counts
     chunk_bytes: np.ndarray
 
+    @property
+    def visits(self) -> np.ndarray:
+        return self.counts.visits
 
-def _counted(use: Use, stored: Stored, chunks: np.ndarray) -> _Counts:
-    shape = np.array(stored.grid.shape, np.int64)
-    there = np.prod(-(-shape // chunks), axis=1, dtype=np.int64)
+    @property
+    def distinct(self) -> np.ndarray:
+        return self.counts.distinct
+
+    @property
+    def partial(self) -> np.ndarray:
+        """Visits to chunks of which a part is taken."""
+        return self.counts.visits - self.counts.whole
+
+
+def _taken(use: Use, stored: Stored, chunks: np.ndarray) -> _Taken:
+    there = np.prod(-(-np.array(stored.grid.shape, np.int64) // chunks), axis=1, dtype=np.int64)
+    each = [footprint.counts(chunks) for footprint in use.footprints]
     nothing = np.zeros(len(chunks), np.int64)
-    every = use.footprints
-    return _Counts(
-        visits=sum((each.visits(chunks) for each in every), nothing),
-        distinct=np.minimum(sum((each.distinct(chunks) for each in every), nothing), there),
-        runs=sum((each.runs(chunks) for each in every), nothing) if _by_ranges(use, stored) else nothing,
-        whole=sum((each.whole(chunks) for each in every), nothing) if use.writes else nothing,
-        at_once=np.max([each.at_once(chunks) for each in every], axis=0) if every else nothing,
-        chunk_bytes=np.prod(chunks, axis=1, dtype=np.int64) * stored.itemsize,
-    )
+    visits, distinct, whole, runs = (sum((e[i] for e in each), nothing) for i in range(4))
+    most = np.max([nothing, *(e.most for e in each)], axis=0)
+    found = Counts(visits, np.minimum(distinct, there), whole, runs, most)
+    return _Taken(found, np.prod(chunks, axis=1, dtype=np.int64) * stored.itemsize)
 
 
 def _by_ranges(use: Use, stored: Stored) -> bool:
@@ -125,17 +129,17 @@ def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -
     >>> found.requests.tolist(), bool(found.seconds[0, 0] > 4 * found.seconds[0, 1])
     ([[512, 64], [64, 64]], True)
     """
-    counts = _counted(use, stored, chunks)
-    alone, together = _alone(use, counts, stored, resources), _together(use, counts, stored, resources)
+    taken = _taken(use, stored, chunks)
+    alone, together = _alone(use, taken, stored, resources), _together(use, taken, stored, resources)
     ratio = resources.costs.stored_ratio(stored)
-    moved = [counts.visits * counts.chunk_bytes * ratio, counts.distinct * counts.chunk_bytes * ratio]
-    requests = [counts.visits, counts.distinct]
+    moved = [taken.visits * taken.chunk_bytes * ratio, taken.distinct * taken.chunk_bytes * ratio]
+    requests = [taken.visits, taken.distinct]
     if _by_ranges(use, stored):
-        requests[0], moved[0] = counts.runs, np.full(len(chunks), float(use.elements * stored.itemsize))
+        requests[0], moved[0] = taken.counts.runs, np.full(len(chunks), float(use.elements * stored.itemsize))
     if use.writes:
-        partial = counts.visits - counts.whole
-        requests[0], moved[0] = counts.visits + partial, moved[0] + partial * counts.chunk_bytes * ratio
-    held = _held(use, counts, stored, resources)
+        requests[0] = taken.visits + taken.partial
+        moved[0] = moved[0] + taken.partial * taken.chunk_bytes * ratio
+    held = _held(use, taken, stored, resources)
     return Prices(np.stack([alone, together]), np.stack(requests), np.stack(moved), held)
 
 
@@ -148,56 +152,55 @@ def _lanes(sections: int, resources: Resources) -> float:
     return sections / max(math.ceil(sections / cores), 1) if sections else 1.0
 
 
-def _visit_seconds(use: Use, counts: _Counts, stored: Stored, costs: Costs) -> np.ndarray:
+def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.ndarray:
     """Seconds of a processor in which one chunk is read whole, or made and written."""
     request = costs.request_seconds if stored.local else costs.store_request_seconds
     fixed = costs.piece_seconds + request + (ZARR_CHUNK_SECONDS if use.by_zarr else 0.0)
     coder = costs.encode_bandwidth if use.writes else costs.decode_bandwidth
-    return np.asarray(fixed + counts.chunk_bytes * (1 / speed(coder, stored.codec) + 1 / costs.copy_bandwidth))
+    return np.asarray(fixed + taken.chunk_bytes * (1 / speed(coder, stored.codec) + 1 / costs.copy_bandwidth))
 
 
-def _device_seconds(use: Use, visits: np.ndarray, counts: _Counts, stored: Stored, resources: Resources) -> np.ndarray:
+def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
-    costs, each = resources.costs, counts.chunk_bytes * resources.costs.stored_ratio(stored)
+    costs, each = resources.costs, taken.chunk_bytes * resources.costs.stored_ratio(stored)
     if stored.remote:
         waits = visits / resources.requests * costs.remote_request_seconds
         return np.asarray(waits + visits * each / costs.remote_bandwidth)
     if use.writes:
         return np.asarray(visits * each / costs.write_bandwidth)
     kept = stored.nbytes * costs.stored_ratio(stored) <= costs.cache_bytes
-    return np.asarray((counts.distinct if kept else visits) * each / costs.read_bandwidth)
+    return np.asarray((taken.distinct if kept else visits) * each / costs.read_bandwidth)
 
 
-def _alone(use: Use, counts: _Counts, stored: Stored, resources: Resources) -> np.ndarray:
+def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Seconds by the clock in which each section is read or written for itself."""
     costs, nbytes = resources.costs, use.elements * stored.itemsize
-    visit = _visit_seconds(use, counts, stored, costs)
-    work = counts.visits * visit + nbytes / costs.copy_bandwidth + nbytes / costs.touch_bandwidth
+    visit = _visit_seconds(use, taken, stored, costs)
+    work = taken.visits * visit + nbytes / costs.copy_bandwidth + nbytes / costs.touch_bandwidth
     if _by_ranges(use, stored):
-        sieved = counts.visits * (costs.range_seconds + counts.chunk_bytes / costs.copy_bandwidth)
-        direct = counts.runs * costs.range_seconds + nbytes / costs.copy_bandwidth
-        work = counts.visits * costs.piece_seconds + np.minimum(sieved, direct) + nbytes / costs.touch_bandwidth
+        sieved = taken.visits * (costs.range_seconds + taken.chunk_bytes / costs.copy_bandwidth)
+        direct = taken.counts.runs * costs.range_seconds + nbytes / costs.copy_bandwidth
+        work = taken.visits * costs.piece_seconds + np.minimum(sieved, direct) + nbytes / costs.touch_bandwidth
     if use.writes:  # chunks of which a part is written are read first
-        partial = counts.visits - counts.whole
-        work = work + partial * counts.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
+        work = work + taken.partial * taken.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
     overhead = costs.graph_seconds if resources.on_workers else use.sections * costs.task_seconds
-    device = _device_seconds(use, counts.visits, counts, stored, resources)
+    device = _device_seconds(use, taken.visits, taken, stored, resources)
     seconds = np.maximum(work / _lanes(use.sections, resources), device) + overhead
     if use.writes:  # two tasks that write one chunk at one time lose what one of them wrote
-        seconds = np.where(counts.distinct < counts.visits, math.inf, seconds)
+        seconds = np.where(taken.distinct < taken.visits, math.inf, seconds)
     return np.asarray(seconds)
 
 
-def _together(use: Use, counts: _Counts, stored: Stored, resources: Resources) -> np.ndarray:
+def _together(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Seconds by the clock in which each chunk is read or written once for all ranks."""
     if use.ranks is None:
-        return np.full(len(counts.visits), math.inf)
+        return np.full(len(taken.visits), math.inf)
     costs, ranks, nbytes = resources.costs, use.ranks, use.elements * stored.itemsize
-    visit = _visit_seconds(use, counts, stored, costs)
+    visit = _visit_seconds(use, taken, stored, costs)
     filled = nbytes / costs.copy_bandwidth + nbytes / costs.touch_bandwidth
-    work = (counts.distinct * visit) / _lanes(ranks, resources) + filled / _lanes(ranks, resources)
-    device = _device_seconds(use, counts.distinct, counts, stored, resources)
-    rounds = np.maximum(np.ceil(counts.distinct * counts.chunk_bytes / ranks / BUFFER_BYTES), 1)
+    work = (taken.distinct * visit) / _lanes(ranks, resources) + filled / _lanes(ranks, resources)
+    device = _device_seconds(use, taken.distinct, taken, stored, resources)
+    rounds = np.maximum(np.ceil(taken.distinct * taken.chunk_bytes / ranks / BUFFER_BYTES), 1)
     return np.asarray(np.maximum(work, device) + _exchange_seconds(rounds, ranks, nbytes, resources))
 
 
@@ -214,18 +217,18 @@ def _exchange_seconds(rounds: np.ndarray, ranks: int, nbytes: int, resources: Re
 # ---------------------------------------------------------------------- memory
 
 
-def _held(use: Use, counts: _Counts, stored: Stored, resources: Resources) -> np.ndarray:
+def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Bytes that a process holds, by method: sections, and chunks that are under way for each."""
     section = use.largest * stored.itemsize
     spare = stored.decode_workspace / max(stored.chunk_bytes, 1)
-    each = counts.chunk_bytes * (2 + spare)
+    each = taken.chunk_bytes * (2 + spare)
     lanes = min(use.sections, resources.threads if resources.on_workers else resources.costs.cores)
-    under_way = np.minimum(counts.at_once, ZARR_AT_ONCE) if use.by_zarr else 1
+    under_way = np.minimum(taken.counts.most, ZARR_AT_ONCE) if use.by_zarr else 1
     alone = lanes * (section + each * under_way)
     if use.ranks is None:
         return np.stack([alone, np.full(len(each), math.inf)])
     here = resources.ranks_of_a_process(use.ranks)
-    buffered = np.maximum(np.minimum(BUFFER_BYTES, counts.distinct * counts.chunk_bytes / use.ranks), counts.chunk_bytes)
+    buffered = np.maximum(np.minimum(BUFFER_BYTES, taken.distinct * taken.chunk_bytes / use.ranks), taken.chunk_bytes)
     together = here * section + min(here, max(lanes, 1)) * (each + buffered * (3 if resources.on_workers else 1))
     return np.stack([np.maximum(alone, here * section), together])
 
