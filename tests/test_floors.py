@@ -19,7 +19,7 @@ FLOORS = """
     plan
     plan.exchange plan.sections
     plan.rechunk plan.collective plan.layouts plan.slabs
-    plan.files plan.lazy
+    plan.files plan.lazy plan.advice
     storage.stores
     storage
     storage.codecs
