@@ -42,6 +42,7 @@ FLOORS = """
     distributed
     arrays
     jobs
+    advice
     leftovers
     cli
 """

@@ -28,9 +28,7 @@ def random_unit(rng: np.random.Generator, name: str, producer: str | None, block
         Reader(block=block, weight=float(rng.integers(0, 20)), uses=random_uses(rng, shape, False)) for block in blocks
     ]
     writing = random_uses(rng, shape, True) if producer else ()
-    return Unit(
-        array=name, producer=producer, stored=stored, shapes=shapes, readers=tuple(readers), writing=writing
-    )
+    return Unit(array=name, producer=producer, stored=stored, shapes=shapes, readers=tuple(readers), writing=writing)
 
 
 def random_uses(rng: np.random.Generator, shape: tuple[int, ...], writes: bool) -> tuple[tuple[Use, float], ...]:
@@ -86,7 +84,9 @@ def every_cost(unit: Unit) -> np.ndarray:
     total = total + spread(times * np.array(rewrite), 0, 1)
     for number, reader in enumerate(unit.readers):
         for use, count in reader.uses:
-            seconds = np.array([[e if math.isinf(e) else reader.weight * count * e for e in row] for row in seconds_of(use)])
+            seconds = np.array(
+                [[e if math.isinf(e) else reader.weight * count * e for e in row] for row in seconds_of(use)]
+            )
             where, how = 3 + 2 * number, 4 + 2 * number
             made = spread(seconds, 0, how)
             copied = spread(seconds, 1, how)

@@ -15,7 +15,9 @@ from oocarrays.plan.advice import counting
 from oocarrays.plan.advice.counting import Footprint, Intervals, footprints
 from oocarrays.plan.collective.wanted import requests_of
 
-pieces = st.tuples(st.integers(0, 11), st.integers(1, 5), st.integers(1, 12)).map(lambda t: range(t[0], 12, t[1])[: t[2]])
+pieces = st.tuples(st.integers(0, 11), st.integers(1, 5), st.integers(1, 12)).map(
+    lambda t: range(t[0], 12, t[1])[: t[2]]
+)
 axis = st.lists(pieces, min_size=1, max_size=3)
 
 

@@ -10,13 +10,13 @@ Memik, Kandemir and Choudhary 2000, section 3.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from oocarrays.errors import InputError
+from oocarrays.plan.advice.trace import checked_weight
 
 Edge = tuple[str | None, str]
 """Producer and consumer; no producer where the dataset was there before."""
@@ -111,26 +111,6 @@ class CommunicationGraph:
         return {key: tuple(references) for key, references in found.items()}
 
 
-def checked_weight(weight: float, what: str) -> float:
-    """Return a weight or count that is a finite number, at least 0.
-
-    >>> checked_weight(2, "the weight of a → b")
-    2.0
-
-    Raises
-    ------
-    InputError
-        Where it is not.
-    """
-    try:
-        number = float(weight)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and number >= 0):
-        raise InputError(f"{what} is {weight!r}: it must be a finite number, at least 0")
-    return number
-
-
 def _named(edge: Edge) -> str:
     return f"{edge[0] or 'what was there before'} → {edge[1]}"
 
@@ -165,7 +145,9 @@ def _refuse_other_edges(weights: Mapping[tuple[str | None, str], float], subgrap
     there = {(each.producer, block) for each in subgraphs for block, _ in each.consumers}
     for edge, weight in weights.items():
         if weight and edge not in there:
-            raise InputError(f"{_named(edge)} has weight {weight}, and no array is written by the one and read by the other")
+            raise InputError(
+                f"{_named(edge)} has weight {weight}, and no array is written by the one and read by the other"
+            )
 
 
 def _refuse_cycles(subgraphs: Iterable[Subgraph]) -> None:
@@ -179,4 +161,6 @@ def _refuse_cycles(subgraphs: Iterable[Subgraph]) -> None:
         TopologicalSorter(before).prepare()
     except CycleError as error:
         circle = " → ".join(error.args[1])
-        raise InputError(f"blocks make each other's input in a cycle: {circle}; name each version of an array") from None
+        raise InputError(
+            f"blocks make each other's input in a cycle: {circle}; name each version of an array"
+        ) from None

@@ -59,6 +59,8 @@ class BlockVerdict:
     """Times that this happens, in all."""
     method: str
     """``"independent"`` or ``"two-phase"``, as `read_sections` takes it."""
+    today_method: str
+    """The same for today's chunks."""
     chunks: tuple[int, ...]
     """The layout that it finds."""
     uses: tuple[Use, ...]
@@ -227,15 +229,16 @@ def _of_block(
     method: int,
 ) -> BlockVerdict:
     total = sum((count * each.seconds[:, 0] for (_, count), each in zip(uses, details, strict=True)), np.zeros(2))
-    counts = [weight * count for _, count in uses]
+    counts, today = [weight * count for _, count in uses], int(np.argmin(total))
     return BlockVerdict(
         block=block,
         writes=any(use.writes for use, _ in uses),
         weight=sum(counts),
         method=METHODS[method],
+        today_method=METHODS[today],
         chunks=layout[at],
         uses=tuple(use for use, _ in uses),
-        today=_load(details, counts, 0, int(np.argmin(total))),
+        today=_load(details, counts, 0, today),
         advised=_load(details, counts, at, method),
     )
 
