@@ -154,7 +154,7 @@ def test_names_that_there_are_not_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="'other' is no array of this trace"):
         trace.advise(keep="other")
     advice = trace.advise(memory="1GiB")
-    with pytest.raises(NotFoundError, match="no block 'rows' reads .*; those that do: columns"):
+    with pytest.raises(NotFoundError, match=r"no block 'rows' reads .*; those that do: columns"):
         advice.method("rows", str(tmp_path / "x.zarr"))
 
 
@@ -190,7 +190,7 @@ def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float) -> No
 def test_an_array_that_is_gone_or_has_changed_is_not_rewritten(tmp_path: Path) -> None:
     advice = columns(made(tmp_path / "x.zarr")).advise(memory="1GiB")
     zarr.create_array(str(tmp_path / "x.zarr"), data=VALUES[:100].astype("f4"), chunks=(8, 512), overwrite=True)
-    with pytest.raises(InputError, match="is <f4 of shape .* and was <f8 .* when it was traced: trace it again"):
+    with pytest.raises(InputError, match=r"is <f4 of shape .* and was <f8 .* when it was traced: trace it again"):
         advice.apply(tmp_path / "y.zarr")
     (tmp_path / "x.zarr").rename(tmp_path / "gone")
     with pytest.raises(NotFoundError):

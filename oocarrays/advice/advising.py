@@ -94,7 +94,8 @@ class Advice:
             (one,) = wanted
             name = one.array
             self._targets[_place(target)] = name
-            return rechunk(name, target, chunks=one.chunks, shards=self._shards(one), **keywords)  # type: ignore[return-value]
+            shards = self._shards(one)
+            return rechunk(name, target, chunks=one.chunks, shards=shards, **keywords)  # type: ignore[return-value]
         group = os.path.commonpath([each.array for each in wanted])
         if not _is_group(group) or any(self._shards(each) for each in wanted):
             names = ", ".join(each.array for each in wanted)

@@ -75,7 +75,7 @@ def test_a_cycle_of_producers_is_refused() -> None:
         ref("b", "y", "row", writes=True),
         ref("a", "y", "row"),
     ]
-    with pytest.raises(InputError, match="in a cycle: [ab] → [ab] → [ab]"):
+    with pytest.raises(InputError, match=r"in a cycle: [ab] → [ab] → [ab]"):
         CommunicationGraph.of(use)
 
 
@@ -87,7 +87,7 @@ def test_a_block_may_read_again_what_it_has_written() -> None:
 @pytest.mark.parametrize("weight", [-1, math.nan, math.inf, None, "many"])
 def test_weights_are_finite_and_not_negative(weight: object) -> None:
     use = [ref("p", "x", "row", writes=True), ref("a", "x", "row")]
-    with pytest.raises(InputError, match="the weight of p → a is .*: it must be a finite number, at least 0"):
+    with pytest.raises(InputError, match=r"the weight of p → a is .*: it must be a finite number, at least 0"):
         CommunicationGraph.of(use, {("p", "a"): weight})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="the count of 'a' for 'x'"):
         CommunicationGraph.of([ref("a", "x", "row", weight)])  # type: ignore[arg-type]

@@ -5,8 +5,8 @@
 
     seconds(c, c′) = w · write(c) + w · rewrite(c, c′) + Σ weight · min(read(c), read(c′))
 
-An array and one of its producers are decided for themselves, as in the paper: nothing that one array costs depends on the
-layout of another. So the least of each is the least of all, and a graph of a thousand blocks is no harder than its
+An array and one of its producers are decided for themselves, as in the paper: nothing that one array costs depends on
+the layout of another. So the least of each is the least of all, and a graph of a thousand blocks is no harder than its
 parts. Memik, Kandemir and Choudhary 2000, section 3.2, with seconds in place of counts.
 """
 
@@ -84,8 +84,8 @@ class Priced:
         return np.arange(1 if here else len(self.unit.shapes))
 
     def table(self) -> np.ndarray:
-        """Seconds in all: a row for each layout that is made, a column for each that it is rewritten in; on the diagonal
-        it is not rewritten."""
+        """Seconds in all: a row for each layout that is made, a column for each that it is rewritten in; on the
+        diagonal it is not rewritten."""
         best = [each.min(axis=0) for each in self.reading]
         starts = self.starts
         total = self.writing.min(axis=0)[starts, None] + self.rewriting[starts]

@@ -1,4 +1,4 @@
-"""What a use of an array costs in many layouts at one time: requests, bytes, seconds and memory, read alone or together.
+"""What a use of an array costs in many layouts at one time, read alone or together: requests, bytes, seconds, memory.
 
     independent    every section visits its chunks      visits · (request + decoding + copy)
     two-phase      every chunk is read once, then sent  distinct · (the same) + exchange
