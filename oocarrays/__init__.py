@@ -15,6 +15,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from oocarrays import errors, kernels, testing
+from oocarrays.advice.advising import Advice
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.creating import create_array, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
@@ -49,6 +50,7 @@ from oocarrays.storage.striped.store import StripedStore
 
 __version__ = "0.5.0"
 __all__ = [
+    "Advice",
     "Block",
     "Collapsed",
     "CollectiveWriteJob",

@@ -20,7 +20,7 @@ FLOORS = """
     plan.exchange plan.sections
     plan.queueing
     plan.rechunk plan.collective plan.layouts plan.slabs
-    plan.files plan.lazy
+    plan.files plan.lazy plan.advice
     storage.stores
     storage.striped
     testing
@@ -45,6 +45,7 @@ FLOORS = """
     distributed
     arrays
     jobs
+    advice
     leftovers
     cli
 """
