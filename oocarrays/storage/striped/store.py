@@ -105,6 +105,11 @@ class StripedStore(Joined):
         return tuple(map(label_of, self._given))
 
     @property
+    def parts(self) -> tuple[Store, ...]:
+        """The same as stores."""
+        return tuple(self._given)
+
+    @property
     def folders(self) -> tuple[str, ...]:
         """The local folders among its disks."""
         return tuple(str(part.root) for part in self._given if isinstance(part, LocalStore))
@@ -141,6 +146,10 @@ class StripedStore(Joined):
         made._given, made._asked, made._layout = list(parts), self._asked, None
         made._lock, made._id = threading.Lock(), uuid.uuid4().hex
         return made
+
+    def with_disks(self, parts: Sequence[Store]) -> StripedStore:
+        """Return the same store on other disks."""
+        return self._again(parts)
 
     def with_read_only(self, read_only: bool = False) -> StripedStore:
         """Return the same store, to be read only or not."""
@@ -226,6 +235,14 @@ class StripedStore(Joined):
         )
         return await self._known(anew=True)
 
+    def said(self) -> Descriptor:
+        """Return what the disks say, the newest of it."""
+        texts = [sync(part.get(DOCUMENT, PROTOTYPE)) for part in self._given]
+        labels = zip(self.disks, texts, strict=True)
+        return newest_of(
+            [Found(label=l, descriptor=None if t is None else _descriptor(t.to_bytes(), l)) for l, t in labels]
+        )
+
     async def say(self, descriptors: Mapping[int, Descriptor], parts: Mapping[int, Store]) -> None:
         """Write descriptors down, one disk after the other."""
         for number, said in descriptors.items():
@@ -258,7 +275,7 @@ class StripedStore(Joined):
             found = await part.get(key, prototype, byte_range)
             if found is not None or layout.block is None:
                 return found
-            head = await self._head(part, key)
+            head = await self.head_on(part, key)
             if head is None:
                 return await part.get(key, prototype, byte_range)
             data = await self._blocks(layout, head, key, byte_range)
@@ -266,7 +283,9 @@ class StripedStore(Joined):
                 return prototype.buffer.from_array_like(data)
         raise CorruptChunkError(f"{key} of {self} lacks blocks")
 
-    async def _head(self, part: Store, key: str) -> Head | None:
+    @staticmethod
+    async def head_on(part: Store, key: str) -> Head | None:
+        """Return what one disk says of the blocks of a value; None where it says nothing."""
         text = await part.get(key + HEAD, PROTOTYPE)
         return None if text is None else Head.from_json(text.to_bytes(), key)
 
@@ -310,7 +329,7 @@ class StripedStore(Joined):
             try:
                 return await part.getsize(key)
             except FileNotFoundError:
-                head = None if layout.block is None else await self._head(part, key)
+                head = None if layout.block is None else await self.head_on(part, key)
                 if head is not None:
                     return head.length
         raise FileNotFoundError(key)
@@ -344,7 +363,7 @@ class StripedStore(Joined):
             await layout.part_of(key).set_if_not_exists(key, value)
 
     async def _split(self, layout: Layout, home: Store, key: str, value: Buffer) -> None:
-        before = await self._head(home, key)
+        before = await self.head_on(home, key)
         assert layout.block is not None, "what is split is larger than a block"
         data = np.frombuffer(value.as_buffer_like(), np.uint8)
         head = Head.new(len(data), layout.block, layout.from_turn(key))
@@ -361,7 +380,7 @@ class StripedStore(Joined):
 
     async def _unsplit(self, layout: Layout, home: Store, key: str) -> None:
         """Remove the blocks of what is not split any more."""
-        head = await self._head(home, key)
+        head = await self.head_on(home, key)
         if head is not None:
             await home.delete(key + HEAD)
             await self._drop(layout, head, key)
