@@ -43,6 +43,9 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
+from oocarrays.streaming.opening import open_streams, streams_from_ragged
+from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.streams import Streams
 
 __version__ = "0.5.0"
 __all__ = [
@@ -62,12 +65,14 @@ __all__ = [
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
+    "Ragged",
     "RankBlocks",
     "RechunkJob",
     "Section",
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Streams",
     "clean",
     "count_requests",
     "create_array",
@@ -82,6 +87,7 @@ __all__ = [
     "multicast",
     "open_array",
     "open_group",
+    "open_streams",
     "read_sections",
     "rechunk",
     "redistribute",
@@ -89,5 +95,6 @@ __all__ = [
     "scatter_files",
     "shift",
     "store",
+    "streams_from_ragged",
     "write_sections",
 ]
