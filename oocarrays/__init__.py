@@ -47,6 +47,9 @@ from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
 from oocarrays.storage.striped.store import StripedStore
+from oocarrays.streaming.opening import open_streams, streams_from_ragged
+from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.streams import Streams
 
 __version__ = "0.5.0"
 __all__ = [
@@ -67,12 +70,14 @@ __all__ = [
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
+    "Ragged",
     "RankBlocks",
     "RechunkJob",
     "Section",
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Streams",
     "StripedFile",
     "StripedStore",
     "clean",
@@ -89,6 +94,7 @@ __all__ = [
     "multicast",
     "open_array",
     "open_group",
+    "open_streams",
     "open_striped",
     "plan_striping",
     "read_sections",
@@ -98,6 +104,7 @@ __all__ = [
     "scatter_files",
     "shift",
     "store",
+    "streams_from_ragged",
     "testing",
     "write_sections",
 ]
