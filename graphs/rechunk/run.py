@@ -27,7 +27,8 @@ from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
-from oocarrays.plan.rechunk.plan import STAGES, RechunkPlan
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.chunks.access import common
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.kept import KeptMessages
@@ -42,6 +43,7 @@ from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.pool import Pool, shaped
+from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 MOST_PASSES = STAGES.stop - 1
@@ -130,8 +132,19 @@ class RechunkState(JournaledRun):
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The target, and scratch that holds arrays."""
-        return [self.destination.store, self.scratch] if len(self.plan.passes) > 1 else [self.destination.store]
+        """The target, and scratch that holds arrays which are to outlive the system."""
+        scratch = [self.scratch] if len(self.plan.passes) > 1 and not self.caches_scratch else []
+        return [self.destination.store, *scratch]
+
+    @property
+    def caches_scratch(self) -> bool:
+        """Whether scratch stays in the system's cache: who looks at it later can tell whether it has."""
+        return self.plan.scratch_is_cached and bool(durable.boot())
+
+    @property
+    def cached_places(self) -> list[StoreLike]:
+        """Scratch, where it stays in the cache."""
+        return [self.scratch] if self.caches_scratch else []
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -224,7 +237,11 @@ class RechunkState(JournaledRun):
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
             array_file.create_scratch(
-                self._scratch_folder(number), self.source, self.plan.passes[number].target, durable=self.durable
+                self._scratch_folder(number),
+                self.source,
+                self.plan.passes[number].target,
+                durable=self.durable and not self.caches_scratch,
+                boot=durable.boot() if self.caches_scratch else "",
             )
 
     def _hold_scratch(self) -> None:
@@ -244,7 +261,7 @@ class RechunkState(JournaledRun):
 
     def _open(self, number: int) -> Opened:
         step = self.plan.passes[number]
-        past_cache = self.plan.target.nbytes > self.destination.past_cache_above
+        past_cache = self.plan.target.nbytes > self.destination.past_cache_above and not step.target.cached
         reads = self._scratch_array(number - 1) if number else self.source
         writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
         if step.kept:
@@ -260,7 +277,7 @@ class RechunkState(JournaledRun):
                 requests=step.requests,
                 fresh=self.made,
             ),
-            kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
+            kept=self._keep(number, past_cache) if step.kept else None,
             assembly=self._assembly_of(number, writes, past_cache=past_cache) if step.assembled else None,
         )
 
@@ -301,10 +318,18 @@ class RechunkState(JournaledRun):
         self._hold_scratch()
         return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
 
+    def _keep(self, number: int, past_cache: bool) -> KeptMessages:
+        """Make the folder for the kept messages of a pass, or one on each disk of scratch."""
+        scratch = self._scratch_folder(number)
+        folders = (scratch,) if isinstance(scratch, str) else array_file.folders_of(scratch)
+        return KeptMessages(*folders, past_cache=past_cache)
+
     def _scratch_folder(self, number: int) -> str | RemoteStore:
         return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
+        if self.caches_scratch:  # what is put on the device now need not hold it
+            array_file.remove_scratch(self.scratch)
         name: str = self._end(self.target.name)
         self._close()
         return name
