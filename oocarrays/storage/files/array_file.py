@@ -31,7 +31,7 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
@@ -557,6 +557,8 @@ def create_target(
     ------
     TargetError
         Where it has appeared meanwhile.
+    RunError
+        Where it goes again while it is made.
     StoreFailure
         Where it cannot be made.
     """
@@ -570,6 +572,8 @@ def create_target(
         else:
             _make_new(folder, marked, durable=durable)
         return describe(open_array(store, mode="r+", unfinished=True), written=True)
+    except NotFoundError as error:
+        raise RunError(f"the target {store} was taken away while it was made") from error
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
