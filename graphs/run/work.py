@@ -27,7 +27,7 @@ from oocarrays.storage.stores.durable import Syncer
 
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
-TIMED = ("copy", "assemble", "name")
+TIMED = ("copy", "assemble", "name", "round")
 """What says itself how long it read and wrote."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """What is in every key of a graph; Dask may append to it."""

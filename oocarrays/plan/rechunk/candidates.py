@@ -51,6 +51,8 @@ REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
 TURNED = 8
 """Elements that are copied in the time of a run, where each is one: from chunks in which another axis runs fastest."""
+WHOLE_CREDIT = 2
+"""Messages that come to a rank at one time, and that go, where one task holds the whole exchange."""
 TRAVEL_COPIES = 2
 """A library holds a message twice while it joins the parts that came, or copies what goes."""
 
@@ -76,9 +78,17 @@ class Problem:
         return self.schedule.ranks
 
     @property
+    def whole(self) -> bool:
+        """Whether one task a rank holds the whole exchange of a round: where ranks are many, or take what has come."""
+        steps = self.ranks < self.resources.steps_below and self.resources.synchronous
+        return self.resources.on_workers and not steps
+
+    @property
     def under_way(self) -> int:
         """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
         load = load_of(self.schedule)
+        if self.whole and not self.schedule.forwards:
+            return 2 * WHOLE_CREDIT
         return load.held if self.resources.synchronous else load.held_at_most
 
     @property
@@ -361,6 +371,7 @@ class Counted(NamedTuple):
             tile=self.tile,
             batch=self.batch,
             packed=workers and shape.method == "two-phase",
+            whole=problem.whole and shape.method == "two-phase",
             synchronous=problem.resources.synchronous,
             outbox_bytes=self.packed[0],
             message_bytes=self.packed[1],
@@ -478,7 +489,8 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
     written = target.padded_bytes
     if exchanges and problem.resources.on_workers:
         says = load.receives if problem.resources.synchronous else 0
-        tasks = rounds * (4 * ranks + load.messages + load.receives + load.carries + says)
+        each = 4 * ranks + load.messages + load.receives + load.carries + says
+        tasks = rounds * (4 * ranks + 1 if problem.whole else each)
     elif exchanges:
         tasks = rounds * (2 * ranks + load.receives) + units * ranks + (units - 1) * ranks * shape.kept
     else:
