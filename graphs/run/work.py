@@ -29,7 +29,7 @@ ONE_PROCESS = "this job was planned for threads of one process: compute it with 
 """Said of a run that would travel."""
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
-TIMED = ("copy", "assemble", "name")
+TIMED = ("copy", "assemble", "name", "round")
 """What says itself how long it read and wrote."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """What is in every key of a graph; Dask may append to it."""
