@@ -35,13 +35,14 @@ FLOORS = """
     graphs.slabs graphs.lazy
     graphs.layouts
     graphs.collective graphs.calibrate
-    graphs.files
+    graphs.files graphs.tracing
     options
     show
     stored
     distributed
     arrays
     jobs
+    tracing
     leftovers
     cli
 """

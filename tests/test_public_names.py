@@ -36,6 +36,7 @@ PUBLIC = [
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Trace",
     "clean",
     "count_requests",
     "create_array",
@@ -57,6 +58,8 @@ PUBLIC = [
     "scatter_files",
     "shift",
     "store",
+    "trace",
+    "traced",
     "write_sections",
 ]
 
