@@ -15,6 +15,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from oocarrays import errors, kernels
+from oocarrays.advice.advising import Advice
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.creating import create_array, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
@@ -48,6 +49,7 @@ from oocarrays.tracing.tracing import trace, traced
 
 __version__ = "0.5.0"
 __all__ = [
+    "Advice",
     "Block",
     "Collapsed",
     "CollectiveWriteJob",

@@ -42,7 +42,7 @@ FLOORS = """
     distributed
     arrays
     jobs
-    tracing
+    tracing advice
     leftovers
     cli
 """

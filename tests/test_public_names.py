@@ -14,6 +14,7 @@ import pytest
 import oocarrays
 
 PUBLIC = [
+    "Advice",
     "Block",
     "Collapsed",
     "CollectiveWriteJob",

@@ -172,6 +172,40 @@ class Trace:
         found: Dataset = shown.by("dataset")(array)
         return next((each for each in self.datasets if each.name == found.name), found)
 
+    def advise(self, **how: Any) -> Any:
+        """Advise which chunks each array should have, and how each block should read it.
+
+        Parameters
+        ----------
+        memory : int, float or str
+            Bytes that each process may hold while it reads or writes: ``"1GiB"``; by default what is free.
+        ranks : int, optional
+            Ranks that may read for each other, where the trace says nothing of ranks: of programs that can be changed
+            to read by `oocarrays.read_sections`. By default their tasks read each for itself.
+        keep : str or sequence of str
+            Arrays that stay as they are.
+        weights : mapping
+            How often one block runs after another: ``{("make", "plot"): 10}``. By default a block that reads what
+            several make follows each of them equally often.
+        scheduler, workers
+            Where it will run, as in `oocarrays.rechunk`.
+
+        Returns
+        -------
+        Advice
+            A table; ``.draw()``, ``.method(block, array)``, ``.apply(target)``; `read_sections` goes by it in a
+            ``with`` statement.
+
+        Raises
+        ------
+        InputError
+            Where nothing that is stored is in the trace, blocks make each other's input in a cycle, weights are
+            negative or not finite, or ``keep`` names no array.
+        BudgetError
+            Where some array fits in memory in no chunks; it names the least.
+        """
+        return shown.by("advise")(self, **how)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as JSON, which `load` and ``oocarrays advise`` read."""
         Path(path).write_text(json.dumps(self.as_json(), ensure_ascii=False), encoding="utf-8")
