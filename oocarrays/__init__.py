@@ -42,8 +42,10 @@ from oocarrays.leftovers.resume import resume
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
+from oocarrays.plan.advice.trace import Trace
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
+from oocarrays.tracing.tracing import trace, traced
 
 __version__ = "0.5.0"
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Trace",
     "clean",
     "count_requests",
     "create_array",
@@ -91,5 +94,7 @@ __all__ = [
     "scatter_files",
     "shift",
     "store",
+    "trace",
+    "traced",
     "write_sections",
 ]

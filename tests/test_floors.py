@@ -35,14 +35,14 @@ FLOORS = """
     graphs.slabs graphs.lazy
     graphs.layouts
     graphs.collective graphs.calibrate
-    graphs.files
+    graphs.files graphs.tracing
     options
     show
     stored
     distributed
     arrays
     jobs
-    advice
+    tracing advice
     leftovers
     cli
 """

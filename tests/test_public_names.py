@@ -37,6 +37,7 @@ PUBLIC = [
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Trace",
     "clean",
     "count_requests",
     "create_array",
@@ -58,6 +59,8 @@ PUBLIC = [
     "scatter_files",
     "shift",
     "store",
+    "trace",
+    "traced",
     "write_sections",
 ]
 
