@@ -43,6 +43,7 @@ from oocarrays.leftovers.resume import resume
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
+from oocarrays.plan.advice.trace import Trace
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
@@ -50,6 +51,7 @@ from oocarrays.storage.striped.store import StripedStore
 from oocarrays.streaming.opening import open_streams, streams_from_ragged
 from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.streams import Streams
+from oocarrays.tracing.tracing import trace, traced
 
 __version__ = "0.5.0"
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "Streams",
     "StripedFile",
     "StripedStore",
+    "Trace",
     "clean",
     "count_requests",
     "create_array",
@@ -106,5 +109,7 @@ __all__ = [
     "store",
     "streams_from_ragged",
     "testing",
+    "trace",
+    "traced",
     "write_sections",
 ]

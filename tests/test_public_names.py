@@ -41,6 +41,7 @@ PUBLIC = [
     "Streams",
     "StripedFile",
     "StripedStore",
+    "Trace",
     "clean",
     "count_requests",
     "create_array",
@@ -67,6 +68,8 @@ PUBLIC = [
     "store",
     "streams_from_ragged",
     "testing",
+    "trace",
+    "traced",
     "write_sections",
 ]
 
