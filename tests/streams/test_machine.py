@@ -207,13 +207,25 @@ class Machine(RuleBasedStateMachine):
 
     @rule(mode=st.sampled_from(["r", "a", "r+"]), ranks=st.integers(1, 4))
     def kill(self, mode: str, ranks: int) -> None:
-        """What a process holds when it is killed is gone, and so is its lock; what it replaced may be old or new."""
+        """What a process holds when it is killed is gone, and so is its lock; what it replaced may be old or new.
+
+        More may be there than was flushed: a file is flushed when it goes over to another mode.
+        """
         if self.is_replaced:
             self.flush()
         self.streams._part.close()
         self.streams._file.let_go()
-        self.cells = [bytearray(cell) for cell in self.flushed]
+        had, self.cells = self.cells, [bytearray(cell) for cell in self.flushed]
         self.open(mode, ranks)
+        self.cells = self.stored()
+        for cell, flushed, held in zip(self.cells, self.flushed, had, strict=True):
+            assert cell.startswith(flushed) and held.startswith(cell)
+        self.positions = [len(cell) if mode == "a" else 0 for cell in self.cells]
+        self.flushed = [bytes(cell) for cell in self.cells]
+
+    def stored(self) -> list[bytearray]:
+        with ooc.open_streams(self.place, dtype="u1") as streams:
+            return [bytearray(each.tobytes()) for each in streams.to_ragged()]
 
     def open(self, mode: Any, ranks: int) -> None:
         with dask.config.set({"oocarrays.durable": False}):
