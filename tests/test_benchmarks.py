@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,12 @@ def test_the_benchmark_of_sections_runs_and_all_ways_agree(
 def test_plans_of_huge_arrays_are_made_before_the_system_stops_them(runs: Server, tmp_path: Path) -> None:
     told = found(runs, tmp_path, "planning.py")["results"]
     assert [case for case in told if "failed" in case or case["mib"] > 50] == []
+
+
+def test_the_benchmark_of_streams_runs(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "benchmarks" / "streams.py"
+    command = [sys.executable, script, "--scale", "0.002", "--rounds", "1", "--folder", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "Tables 2 and 3" in ran.stdout
+    assert "as fast" in ran.stdout
