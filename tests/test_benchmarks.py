@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,3 +120,12 @@ def test_the_benchmark_of_selective_collective_reads_runs_and_answers_agree(runs
     assert all(seconds > 0 for seconds in told["seconds"]["7"].values())
     assert told["averages"].keys() == {"7"}
     assert picture.stat().st_size > 10_000
+
+
+def test_the_benchmark_of_streams_runs(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "benchmarks" / "streams.py"
+    command = [sys.executable, script, "--scale", "0.002", "--rounds", "1", "--folder", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "Tables 2 and 3" in ran.stdout
+    assert "as fast" in ran.stdout
