@@ -237,7 +237,8 @@ class StripedFile(io.RawIOBase):
         """Begin the requests of all disks; what is one request alone is made here."""
         nbytes, disks = len(view), len(self.disks)
         number = offset // self.block % disks
-        if 0 < nbytes <= self.block - offset % self.block or (disks == 1 and nbytes <= self._joined[0] * self.block):
+        alone = self._joined[0] * self.block if disks == 1 else self.block
+        if 0 < nbytes <= alone - offset % self.block:
             return _done(do, number, next(self._requests(view, offset, number)), nbytes)
         work = [self._requests(view, offset, number) for number in range(disks)]
         return self._transfers.start(work, do, nbytes)
