@@ -25,6 +25,7 @@ from oocarrays.distributed.distributing import distribute, redistribute
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.distributed.section_arrays import SectionArrays
 from oocarrays.errors import OocError
+from oocarrays.graphs.calibrate.striping import plan_striping
 from oocarrays.jobs.collective_writes import CollectiveWriteJob, write_sections
 from oocarrays.jobs.converting import FilesJob, gather_files, scatter_files
 from oocarrays.jobs.group import GroupJob
@@ -87,6 +88,7 @@ __all__ = [
     "open_array",
     "open_group",
     "open_striped",
+    "plan_striping",
     "read_sections",
     "rechunk",
     "redistribute",

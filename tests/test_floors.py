@@ -18,6 +18,7 @@ FLOORS = """
     mapping.layouts kernels
     plan
     plan.exchange plan.sections
+    plan.queueing
     plan.rechunk plan.collective plan.layouts plan.slabs
     plan.files plan.lazy
     storage.stores

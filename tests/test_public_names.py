@@ -53,6 +53,7 @@ PUBLIC = [
     "open_array",
     "open_group",
     "open_striped",
+    "plan_striping",
     "read_sections",
     "rechunk",
     "redistribute",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes
 
-from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.errors import InputError
+from oocarrays.graphs.calibrate.striping import BLOCKS, plan_striping
 from oocarrays.graphs.settings import size_in_bytes, ways
 from oocarrays.storage.stores.urls import joined_url, store_of
 from oocarrays.storage.striped.moving import add, empty, lay_out, verify
@@ -46,7 +47,10 @@ def _stripe(options: argparse.Namespace) -> int:
 
 def _explain(disks: list[str], options: argparse.Namespace) -> int:
     """Measure disks, and say what a model makes of them."""
-    raise UnsupportedError("--explain is not there yet")
+    blocks = [options.block] if options.block else BLOCKS
+    texts = [plan_striping(disks, mode=mode, blocks=blocks).explain() for mode in ("read", "write")]
+    print("\n\n".join(texts))
+    return 0
 
 
 def _lay_out(options: argparse.Namespace) -> int:
