@@ -141,7 +141,8 @@ def test_a_hundred_threads_share_one_file(disks: list[str]) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert not failed and file.pread(len(data) + 5, 0) == data
+        assert not failed
+        assert file.pread(len(data) + 5, 0) == data
     with ooc.open_striped("x", disks=disks[::-1]) as file:
         assert file.read() == data
 
@@ -198,7 +199,8 @@ def test_a_slow_disk_holds_up_nobody_else(disks: list[str]) -> None:
         done["fast"], served = time.monotonic() - begun, mixed[0].station.served
         file.writeend(started)
         done["slow"] = time.monotonic() - begun
-    assert served < 4 and done["slow"] >= 0.2
+    assert served < 4
+    assert done["slow"] >= 0.2
 
 
 # ------------------------------------------------------------------------------------------------- what goes wrong
@@ -237,7 +239,7 @@ def test_a_full_disk_is_named(disks: list[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def broken(disks: list[str], how: str) -> list[str]:
-    first, second, third = map(Path, disks)
+    first, second, _third = map(Path, disks)
     if how == "missing":
         return disks[:2]
     if how == "empty":
@@ -312,7 +314,9 @@ def test_holes_are_zeros_and_take_no_room(disks: list[str]) -> None:
         assert file.pread(2**16, 2**20) == bytes(2**16)
     assert sum(os.stat(f"{disk}/x").st_blocks for disk in disks) * 512 < 2**20
     with ooc.open_striped("x", disks=disks) as file:
-        assert len(data := file.read()) == 2**26 + 3 and data[-3:] == b"end" and not any(data[:-3])
+        assert len(data := file.read()) == 2**26 + 3
+        assert data[-3:] == b"end"
+        assert not any(data[:-3])
 
 
 def test_modes_are_those_of_open(disks: list[str]) -> None:
@@ -382,6 +386,7 @@ def test_who_is_killed_leaves_a_file_that_can_be_opened(disks: list[str]) -> Non
         process.join()
         with ooc.open_striped("x", "r+", disks=disks[::-1]) as file:
             data = file.read()
-            assert len(data) == 20_004 and data.endswith(b"tail")
+            assert len(data) == 20_004
+            assert data.endswith(b"tail")
             file.pwrite(bytes(20_000), 0)
         assert json.loads(Path(disks[2], "x.striped").read_text())["closed"]

@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -65,7 +65,8 @@ class TestStripedStore(StoreTests[StripedStore, cpu.Buffer]):
         assert repr(store) == f"StripedStore({list(store.disks)!r})"
 
     def test_store_supports_writes(self, store: StripedStore) -> None:
-        assert store.supports_writes and store.supports_deletes
+        assert store.supports_writes
+        assert store.supports_deletes
 
     def test_store_supports_listing(self, store: StripedStore) -> None:
         assert store.supports_listing
@@ -101,7 +102,8 @@ def test_ranges_of_split_values_are_those_of_the_whole(nbytes: int) -> None:
                     (SuffixByteRequest(high), data[nbytes - high :]),
                 ):
                     got = await store.get("c/1", PROTOTYPE, request)
-                    assert got is not None and got.to_bytes() == there
+                    assert got is not None
+                    assert got.to_bytes() == there
         await store.delete("c/1")
         assert not await store.exists("c/1")
         assert [len(part._store_dict) for part in store.parts] == [1, 1, 1]  # type: ignore[attr-defined]
@@ -115,7 +117,8 @@ def test_split_values_and_whole_ones_take_each_others_place() -> None:
         for nbytes in (5, 50, 40, 3, 100, 0, 11):
             await store.set("c/1", PROTOTYPE.buffer.from_bytes(bytes([nbytes]) * nbytes))
             got = await store.get("c/1", PROTOTYPE)
-            assert got is not None and got.to_bytes() == bytes([nbytes]) * nbytes
+            assert got is not None
+            assert got.to_bytes() == bytes([nbytes]) * nbytes
         names = [name for part in store.parts for name in part._store_dict]  # type: ignore[attr-defined]
         assert len(names) == 3 + 1 + 2, names
 
@@ -129,8 +132,8 @@ class Stopped(Exception):
 class Dying(MemoryStore):
     """A store of a process that dies before its n-th change."""
 
-    changes = [0]
-    last = 10**9
+    changes: ClassVar[list[int]] = [0]
+    last: ClassVar[int] = 10**9
 
     def change(self) -> None:
         self.changes[0] += 1
@@ -184,7 +187,8 @@ def test_killed_at_any_moment_a_value_is_old_or_new(before: int | None, after: i
         Dying.last = 10**9
         again = StripedStore(parts)
         found = await now(again)
-        assert found in (old, new) and (not ended or found == new)
+        assert found in (old, new)
+        assert not ended or found == new
         for size in SIZES:
             data = None if size is None else b"x" * size
             await put(again, data)
@@ -276,16 +280,17 @@ def test_a_disk_joins_and_another_leaves_and_nothing_moves_that_need_not(
         lay_out(str(source), store)
     names = {disk: set(os.listdir(f"{disk}/y.zarr")) for disk in disks}
     moved = add(store, tmp_path / "d" / "y.zarr")
-    assert moved.keys == pytest.approx(16, abs=2) and names
+    assert moved.keys == pytest.approx(16, abs=2)
+    assert names
     all_disks = [*disks, str(tmp_path / "d")]
     for left, gone in ((all_disks, None), (all_disks[1:], all_disks[0])):
         if gone:
-            assert empty(url(left + [gone], "y.zarr")[0], f"{gone}/y.zarr").keys >= 16
+            assert empty(url([*left, gone], "y.zarr")[0], f"{gone}/y.zarr").keys >= 16
             assert not [name for _, _, files in os.walk(f"{gone}/y.zarr") for name in files]
         found = url(left, "y.zarr")
         assert verify(found[0]).faults == verify(found[0]).left == ()
         assert (ooc.open_array(found[1])[...] == array).all()
-    with pytest.raises(DescriptorError, match="leave it out|has no part of it"):
+    with pytest.raises(DescriptorError, match="leave it out"):
         ooc.open_array(url(all_disks, "y.zarr")[1])
 
 
@@ -316,5 +321,6 @@ def test_a_chunk_on_the_wrong_disk_is_found(disks: list[str], array: np.ndarray)
     (Path(disks[1]) / "x.zarr/c/0").mkdir(exist_ok=True)
     shutil.copy(f"{disks[0]}/x.zarr/c/0/0", f"{disks[1]}/x.zarr/c/0/0")
     found = verify(url(disks)[0])
-    assert found.keys == 65 and len(found.faults) == 1
+    assert found.keys == 65
+    assert len(found.faults) == 1
     assert "b/x.zarr/c/0/0 is on the wrong disk" in found.faults[0]
