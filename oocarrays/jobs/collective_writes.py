@@ -175,7 +175,8 @@ def write_sections(
     aggregators : "auto", int or sequence of int
         How many ranks write for all, or which; by default as many as are predicted to take least time.
     disks : mapping or callable
-        The disk of each chunk by its index, where that is known: each is then served by aggregators of its own.
+        The disk of each chunk by its index, where that is known, as of a striped store: each is then served by
+        aggregators of its own.
     schedule : str
         The order of the messages between workers, as in `redistribute`.
     memory : int, float or str, optional
@@ -216,7 +217,7 @@ def write_sections(
         resources,
         method=method,
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(disks)),
+        dealing=Dealing.asked(domains, deal, disk_of(disks, file)),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
