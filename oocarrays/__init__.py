@@ -42,6 +42,7 @@ from oocarrays.leftovers.resume import resume
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
+from oocarrays.options.clusters import planned_cluster as Cluster
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
@@ -50,6 +51,7 @@ from oocarrays.storage.striped.store import StripedStore
 __version__ = "0.5.0"
 __all__ = [
     "Block",
+    "Cluster",
     "Collapsed",
     "CollectiveWriteJob",
     "Cyclic",

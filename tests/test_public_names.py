@@ -15,6 +15,7 @@ import oocarrays
 
 PUBLIC = [
     "Block",
+    "Cluster",
     "Collapsed",
     "CollectiveWriteJob",
     "Cyclic",
