@@ -38,7 +38,7 @@ def test_a_job_is_planned_for_workers_that_are_not_there(rows: str, tmp_path: Pa
 
 def test_networks_storage_and_memory_change_what_is_predicted(rows: str, tmp_path: Path) -> None:
     def seconds(method: str = "two-phase", **how: object) -> float:
-        cluster = ooc.Cluster(**({"workers": 16, "memory": "1GiB"} | how))  # type: ignore[arg-type]
+        cluster = ooc.Cluster(**({"workers": 16, "memory": "1GiB"} | how))
         job = ooc.rechunk(rows, tmp_path / "c.zarr", chunks=(2**15, 2**7), scheduler=cluster, method=method)  # type: ignore[call-overload]
         return float(job.plan.seconds)
 
@@ -53,7 +53,7 @@ def test_networks_storage_and_memory_change_what_is_predicted(rows: str, tmp_pat
 
 
 def test_a_redistribution_is_planned_for_them_too() -> None:
-    x = ooc.distribute(np.arange(64.0), "block", scheduler=ooc.Cluster(workers=4, memory="1GiB"))  # type: ignore[arg-type]
+    x = ooc.distribute(np.arange(64.0), "block", scheduler=ooc.Cluster(workers=4, memory="1GiB"))
     y = x.redistribute("cyclic")
     assert y.ranks == 4
     assert y.seconds > 0

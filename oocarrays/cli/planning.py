@@ -12,7 +12,7 @@ from dask.utils import format_bytes
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.options.chunks import parsed_chunks
-from oocarrays.options.clusters import PlannedCluster, planned_cluster
+from oocarrays.options.clusters import planned_cluster
 from oocarrays.options.networks import NETWORKS
 from oocarrays.show.report import seconds_text, table
 
@@ -36,7 +36,7 @@ def cluster_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def asked_cluster(options: argparse.Namespace) -> PlannedCluster | None:
+def asked_cluster(options: argparse.Namespace) -> Any:
     """Return the cluster that is not there, where one is asked for.
 
     Raises
@@ -55,7 +55,7 @@ def asked_cluster(options: argparse.Namespace) -> PlannedCluster | None:
     return _cluster(options, workers=options.workers, memory=options.worker_memory, threads=options.worker_threads)
 
 
-def _cluster(options: argparse.Namespace, *, workers: int, memory: str, threads: int) -> PlannedCluster:
+def _cluster(options: argparse.Namespace, *, workers: int, memory: str, threads: int) -> Any:
     return planned_cluster(
         workers=workers,
         memory=memory,
@@ -127,7 +127,7 @@ def _planned(options: argparse.Namespace, how: dict[str, Any]) -> dict[str, Any]
     except ValueError:
         raise InputError(f"--chunks {options.chunks!r} is not a list of lengths such as 16384,256") from None
     try:
-        job = rechunk(options.source, options.target, chunks=chunks, scheduler=_cluster(options, **how))  # type: ignore[arg-type]
+        job = rechunk(options.source, options.target, chunks=chunks, scheduler=_cluster(options, **how))
     except BudgetError as error:
         return how | {
             "strategy": None,

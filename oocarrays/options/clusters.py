@@ -79,7 +79,7 @@ def planned_cluster(
     network: str | None = None,
     constants: Any = None,
     storage: float | str | None = None,
-) -> PlannedCluster:
+) -> Any:
     """Return a cluster that is not there, for ``scheduler=``: jobs on it can be planned, explained and drawn, not run.
 
     Parameters
@@ -97,6 +97,11 @@ def planned_cluster(
         What messages take on it: see ``--constants`` of ``oocarrays redistribute``.
     storage : float or str, optional
         Bytes a second that all workers together read, and write, such as ``"10GB"``; by default what was calibrated.
+
+    Returns
+    -------
+    PlannedCluster
+        For ``scheduler=`` of whatever takes a client there.
 
     Raises
     ------
