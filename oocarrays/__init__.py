@@ -43,6 +43,7 @@ from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Gen
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.options.clusters import planned_cluster as Cluster
+from oocarrays.plan.layouts.saved import load_plan
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
@@ -84,6 +85,7 @@ __all__ = [
     "gather_files",
     "iterate",
     "kernels",
+    "load_plan",
     "map_slabs",
     "metered",
     "multicast",

@@ -48,6 +48,7 @@ PUBLIC = [
     "gather_files",
     "iterate",
     "kernels",
+    "load_plan",
     "map_slabs",
     "metered",
     "multicast",

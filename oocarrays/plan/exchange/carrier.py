@@ -68,7 +68,7 @@ class Carrier:
             Where there is no such schedule, or not for so many ranks.
         """
         ranks = max(np.shape(sizes))
-        if asked.upper() == COLORING:
+        if isinstance(asked, str) and asked.upper() == COLORING:
             return [colored(square(sizes))], []
         columns = self.network.columns if isinstance(self.network, Mesh) and ranks == self.network.ranks else None
         if not is_auto(asked):
