@@ -15,6 +15,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from oocarrays import errors, kernels, testing
+from oocarrays.advice.advising import Advice
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.creating import create_array, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
@@ -48,9 +49,13 @@ from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
 from oocarrays.storage.striped.store import StripedStore
+from oocarrays.streaming.opening import open_streams, streams_from_ragged
+from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.streams import Streams
 
 __version__ = "0.5.0"
 __all__ = [
+    "Advice",
     "Block",
     "Cluster",
     "Collapsed",
@@ -68,12 +73,14 @@ __all__ = [
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
+    "Ragged",
     "RankBlocks",
     "RechunkJob",
     "Section",
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Streams",
     "StripedFile",
     "StripedStore",
     "clean",
@@ -91,6 +98,7 @@ __all__ = [
     "multicast",
     "open_array",
     "open_group",
+    "open_streams",
     "open_striped",
     "plan_striping",
     "read_sections",
@@ -100,6 +108,7 @@ __all__ = [
     "scatter_files",
     "shift",
     "store",
+    "streams_from_ragged",
     "testing",
     "write_sections",
 ]

@@ -14,6 +14,7 @@ import pytest
 import oocarrays
 
 PUBLIC = [
+    "Advice",
     "Block",
     "Cluster",
     "Collapsed",
@@ -31,12 +32,14 @@ PUBLIC = [
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
+    "Ragged",
     "RankBlocks",
     "RechunkJob",
     "Section",
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Streams",
     "StripedFile",
     "StripedStore",
     "clean",
@@ -54,6 +57,7 @@ PUBLIC = [
     "multicast",
     "open_array",
     "open_group",
+    "open_streams",
     "open_striped",
     "plan_striping",
     "read_sections",
@@ -63,6 +67,7 @@ PUBLIC = [
     "scatter_files",
     "shift",
     "store",
+    "streams_from_ragged",
     "testing",
     "write_sections",
 ]

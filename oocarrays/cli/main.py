@@ -43,7 +43,7 @@ from oocarrays.jobs.rechunking import RechunkJob, clean, load_picture, rechunk
 from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
 from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.storage.files.array_file import unfinished_run

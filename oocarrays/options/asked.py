@@ -145,6 +145,7 @@ def resources_of(
         ranks=ranks,
         schedule=order,
         synchronous=settings.setting("assembly") == "synchronous",
+        steps_below=settings.setting("steps-below"),
         requests=requests,
     )
 
