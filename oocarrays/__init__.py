@@ -43,7 +43,9 @@ from oocarrays.leftovers.resume import resume
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
+from oocarrays.options.clusters import planned_cluster as Cluster
 from oocarrays.plan.advice.trace import Trace
+from oocarrays.plan.layouts.saved import load_plan
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
@@ -57,6 +59,7 @@ __version__ = "0.5.0"
 __all__ = [
     "Advice",
     "Block",
+    "Cluster",
     "Collapsed",
     "CollectiveWriteJob",
     "Cyclic",
@@ -92,6 +95,7 @@ __all__ = [
     "gather_files",
     "iterate",
     "kernels",
+    "load_plan",
     "map_slabs",
     "metered",
     "multicast",

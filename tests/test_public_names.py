@@ -16,6 +16,7 @@ import oocarrays
 PUBLIC = [
     "Advice",
     "Block",
+    "Cluster",
     "Collapsed",
     "CollectiveWriteJob",
     "Cyclic",
@@ -51,6 +52,7 @@ PUBLIC = [
     "gather_files",
     "iterate",
     "kernels",
+    "load_plan",
     "map_slabs",
     "metered",
     "multicast",

@@ -26,6 +26,8 @@ from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
 from oocarrays.cli.exchange import add_commands
+from oocarrays.cli.planning import add_commands as add_plan
+from oocarrays.cli.planning import asked_cluster, cluster_options
 from oocarrays.cli.requests import add_commands as add_requests
 from oocarrays.cli.sections import add_section_commands
 from oocarrays.cli.stripes import add_commands as add_stripes
@@ -170,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.set_defaults(command=_calibrate)
     add_commands(commands)
     add_requests(commands)
+    add_plan(commands)
     _store_options(add_stripes(commands))
     reading = add_section_commands(commands)
     _store_options(reading)
@@ -205,6 +208,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
         "the workers' limits leave)",
     )
     _scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
+    cluster_options(parser)
     parser.add_argument("--orientation", type=_orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
@@ -347,7 +351,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         scratch=options.scratch,
         missing=options.missing,
         storage_options=dict(options.storage_option),
-        scheduler=options.scheduler or "threads",
+        scheduler=asked_cluster(options) or options.scheduler or "threads",
     )
     _show_and_run(job, options)
 
