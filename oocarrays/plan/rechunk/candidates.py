@@ -42,6 +42,9 @@ HELD = ("stacks", "graph", "index", "counters", "regions", "messages", "chunks",
 TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
 MAX_TASKS = 9_000
+"""Tasks of a pass that nobody notices."""
+RUNNABLE_TASKS = 298_000
+"""Tasks of a pass that a scheduler gets through in a few minutes, and keeps in half a gigabyte."""
 BATCH_BYTES = 64 * MIB
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
@@ -52,7 +55,7 @@ REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 TURNED = 8
 """Elements that are copied in the time of a run, where each is one: from chunks in which another axis runs fastest."""
 WHOLE_CREDIT = 2
-"""Messages that come to a rank at one time, and that go, where one task holds the whole exchange."""
+"""Messages that come to a rank at one time, where one task holds the whole exchange and they come as they come."""
 TRAVEL_COPIES = 2
 """A library holds a message twice while it joins the parts that came, or copies what goes."""
 
@@ -88,7 +91,7 @@ class Problem:
         """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
         load = load_of(self.schedule)
         if self.whole and not self.schedule.forwards:
-            return 2 * WHOLE_CREDIT
+            return 2 if self.resources.synchronous else 1 + WHOLE_CREDIT
         return load.held if self.resources.synchronous else load.held_at_most
 
     @property
@@ -150,8 +153,17 @@ def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass:
     fitting = [way for way in ways if way.peak_bytes <= problem.resources.budget]
     if not fitting:
         raise Infeasible(min(way.peak_bytes for way in ways))
-    best = min(fitting, key=lambda way: (way.traffic.tasks > MAX_TASKS, way.seconds, way.peak_bytes))
+    best = min(fitting, key=lambda way: (too_many(way.traffic.tasks), way.seconds, way.peak_bytes))
     return best.made(problem)
+
+
+def too_many(tasks: int) -> int:
+    """Say how far a graph is beyond what a scheduler does beside all else: 0 for not at all, 2 for one to be avoided.
+
+    >>> too_many(1000), too_many(100_000), too_many(7_000_000)
+    (0, 1, 2)
+    """
+    return (tasks > MAX_TASKS) + (tasks > RUNNABLE_TASKS)
 
 
 def fits(problem: Problem, counted: Iterable[Counted]) -> bool:
@@ -372,6 +384,7 @@ class Counted(NamedTuple):
             batch=self.batch,
             packed=workers and shape.method == "two-phase",
             whole=problem.whole and shape.method == "two-phase",
+            scheduler_seconds=workers * self.traffic.tasks * problem.resources.costs.scheduler_seconds,
             synchronous=problem.resources.synchronous,
             outbox_bytes=self.packed[0],
             message_bytes=self.packed[1],
@@ -418,6 +431,7 @@ def _count(problem: Problem, shape: Shape) -> Counted:
             workers=problem.resources.on_workers,
             touched=ranks * sum(each),
             synchronous=problem.resources.synchronous,
+            whole=problem.whole,
             ahead=shape.slabs > 1,
             behind=shape.behind or not target.made or bool(target.travel_bytes),
             waits=_waits(problem, shape, traffic, units, exchanges),

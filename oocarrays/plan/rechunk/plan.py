@@ -35,6 +35,7 @@ from oocarrays.plan.rechunk.candidates import (
     BASE_BYTES,
     MAX_TASKS,
     MIB,
+    RUNNABLE_TASKS,
     TRAVEL_COPIES,
     Counted,
     Infeasible,
@@ -52,6 +53,8 @@ STAGES = range(2, 5)
 """Passes of a staged plan."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
 """How each of them may be done."""
+GRAPH_TASK_BYTES = 150
+"""Of a task in a graph on its way to a scheduler."""
 WORTH_A_PASS = 1.1
 """Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
 ALIKE = 1.05
@@ -121,6 +124,16 @@ class RechunkPlan(Holding):
     def tasks(self) -> int:
         """Tasks in the graph."""
         return self.traffic.tasks
+
+    @property
+    def scheduler_seconds(self) -> float:
+        """Predicted seconds that the scheduler of a cluster is busy with the tasks; none where ranks are threads."""
+        return sum(p.scheduler_seconds for p in self.passes)
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes of the graph on its way to a scheduler: an estimate; none where ranks are threads."""
+        return 0 if self.processes is None else self.tasks * GRAPH_TASK_BYTES
 
     @property
     def read_bytes(self) -> int:
@@ -299,6 +312,11 @@ class _Way:
     def seconds(self) -> float:
         """Predicted."""
         return sum(p.seconds for p in self.passes)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether it has more tasks than a scheduler gets through."""
+        return sum(p.traffic.tasks for p in self.passes) > RUNNABLE_TASKS
 
     @property
     def peak_bytes(self) -> int:
@@ -532,6 +550,8 @@ def at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> t
 
 def _best(fitting: Sequence[_Way]) -> _Way:
     """The way of least predicted seconds; among those that predictions cannot tell apart, the one that holds least."""
+    fewest = min(way.too_many for way in fitting)
+    fitting = [way for way in fitting if way.too_many == fewest]
     seconds = {way: way.seconds * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
     least = min(seconds.values())
     return min((way for way in fitting if seconds[way] <= ALIKE * least), key=lambda way: way.peak_bytes)
@@ -554,6 +574,8 @@ def _considered(way: _Way, best: _Way, budget: int) -> Alternative:
 
 
 def _slower(way: _Way, best: _Way) -> str:
+    if way.too_many and not best.too_many:
+        return f"{sum(p.traffic.tasks for p in way.passes)} tasks, more than a scheduler gets through"
     if way.seconds >= best.seconds:
         return slower(way.seconds, best.seconds)
     little = "for another pass" if way.stages > best.stages else "for its memory"
