@@ -42,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "request-timeout": "60s",  # time that one such attempt may take
     "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
+    "networks": None,  # constants by kind of network, {"mesh": "delta", …}: see oocarrays.options.networks; None: known
     "missing": "fill",  # what is made of a chunk that a source lacks: its "fill" value, that and "warn", or an "error"
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()

@@ -14,7 +14,8 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-from oocarrays import errors, kernels
+from oocarrays import errors, kernels, testing
+from oocarrays.advice.advising import Advice
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.creating import create_array, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
@@ -25,6 +26,7 @@ from oocarrays.distributed.distributing import distribute, redistribute
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.distributed.section_arrays import SectionArrays
 from oocarrays.errors import OocError
+from oocarrays.graphs.calibrate.striping import plan_striping
 from oocarrays.jobs.collective_writes import CollectiveWriteJob, write_sections
 from oocarrays.jobs.converting import FilesJob, gather_files, scatter_files
 from oocarrays.jobs.group import GroupJob
@@ -43,9 +45,15 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
+from oocarrays.storage.striped.file import StripedFile, open_striped
+from oocarrays.storage.striped.store import StripedStore
+from oocarrays.streaming.opening import open_streams, streams_from_ragged
+from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.streams import Streams
 
 __version__ = "0.5.0"
 __all__ = [
+    "Advice",
     "Block",
     "Collapsed",
     "CollectiveWriteJob",
@@ -62,12 +70,16 @@ __all__ = [
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
+    "Ragged",
     "RankBlocks",
     "RechunkJob",
     "Section",
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Streams",
+    "StripedFile",
+    "StripedStore",
     "clean",
     "count_requests",
     "create_array",
@@ -82,6 +94,9 @@ __all__ = [
     "multicast",
     "open_array",
     "open_group",
+    "open_streams",
+    "open_striped",
+    "plan_striping",
     "read_sections",
     "rechunk",
     "redistribute",
@@ -89,5 +104,7 @@ __all__ = [
     "scatter_files",
     "shift",
     "store",
+    "streams_from_ragged",
+    "testing",
     "write_sections",
 ]

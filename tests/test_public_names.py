@@ -14,6 +14,7 @@ import pytest
 import oocarrays
 
 PUBLIC = [
+    "Advice",
     "Block",
     "Collapsed",
     "CollectiveWriteJob",
@@ -30,12 +31,16 @@ PUBLIC = [
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
+    "Ragged",
     "RankBlocks",
     "RechunkJob",
     "Section",
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Streams",
+    "StripedFile",
+    "StripedStore",
     "clean",
     "count_requests",
     "create_array",
@@ -50,6 +55,9 @@ PUBLIC = [
     "multicast",
     "open_array",
     "open_group",
+    "open_streams",
+    "open_striped",
+    "plan_striping",
     "read_sections",
     "rechunk",
     "redistribute",
@@ -57,6 +65,8 @@ PUBLIC = [
     "scatter_files",
     "shift",
     "store",
+    "streams_from_ragged",
+    "testing",
     "write_sections",
 ]
 

@@ -16,18 +16,17 @@ again, after a worker was lost or in another run, and makes the same. Thakur 199
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from oocarrays.errors import RunError, UnsupportedError
+from oocarrays.errors import RunError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
-from oocarrays.graphs.rechunk.run import ONE_PROCESS
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
+from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.run.work import SUFFIX, Work
@@ -69,29 +68,20 @@ class WritingRun(Messages, Work):
         How what each rank writes stands in its part; none where it stands as it is written.
     """
 
+    unsent: ClassVar[tuple[str, ...]] = ("destination",)
     plan: CollectiveWritePlan
 
     def __init__(self, plan: CollectiveWritePlan, file: ArrayFile, selections: Sequence[Selection] = ()) -> None:
         self.plan = plan
         self.destination = InPlace(file.folder or file.zarr.store_path)
         self.selections = tuple(selections)
-        self._file: ArrayFile | bytes = file
+        self._file = Sealed(file)
         super().__init__(self.destination.store, plan.processes, None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
-        file = self._file if isinstance(self._file, bytes) else pickle.dumps(self._file)
-        names = ("plan", "selections", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names} | {"_file": file}
 
     @property
     def file(self) -> ArrayFile:
-        """The array that is written; on a cluster opened when it is used, for the scheduler may not see it."""
-        if isinstance(self._file, bytes):
-            self._file = pickle.loads(self._file)  # our own bytes
-        assert isinstance(self._file, ArrayFile), "it was one that was pickled"
-        return self._file
+        """The array that is written."""
+        return self._file.value
 
     def begin_anew(self) -> None:
         """Forget what an earlier time in this process counted, and what failed in it."""

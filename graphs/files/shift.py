@@ -49,10 +49,6 @@ class ShiftRun(Messages, Work):
         self.destination = InPlace(files.store)
         super().__init__(files.store, plan.processes, None)
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "files", "destination", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names}
-
     @property
     def leaves(self) -> str:
         """Say what a run that was cut short leaves."""

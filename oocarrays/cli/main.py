@@ -28,6 +28,7 @@ from oocarrays.arrays.array import open_array
 from oocarrays.cli.exchange import add_commands
 from oocarrays.cli.requests import add_commands as add_requests
 from oocarrays.cli.sections import add_section_commands
+from oocarrays.cli.stripes import add_commands as add_stripes
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.calibrate.machine import calibrate, keep
 from oocarrays.graphs.calibrate.workers import calibrate_workers
@@ -40,7 +41,7 @@ from oocarrays.jobs.rechunking import RechunkJob, clean, load_picture, rechunk
 from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
 from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.storage.files.array_file import unfinished_run
@@ -167,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.set_defaults(command=_calibrate)
     add_commands(commands)
     add_requests(commands)
+    _store_options(add_stripes(commands))
     reading = add_section_commands(commands)
     _store_options(reading)
     _missing_option(reading)

@@ -14,6 +14,7 @@ Thakur 1995, chapter 3.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -22,21 +23,28 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.axis import BlockCyclicAxis
+from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.distribution import Cyclic, Distribution
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan import shown
 from oocarrays.plan.cost import Costs
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Network
-from oocarrays.plan.layouts.assembly import own_seconds
+from oocarrays.plan.exchange.prediction import regime
+from oocarrays.plan.layouts.assembly import order_of, own_seconds
 from oocarrays.plan.layouts.runs import formula
 from oocarrays.plan.layouts.transfer import Transfer, TransferWork
 from oocarrays.plan.memory import Memory, largest
 
 __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]
 
-METHODS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general", "gcd", "lcm", "direct", "indirect")
-"""Every way to redistribute, by the thesis's names: of one axis all but the last two, of several axes those."""
+ONE_AXIS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general")
+BY_WAY_OF = {"gcd": math.gcd, "lcm": math.lcm}
+"""The block by way of which two others are reached, both by closed formulas."""
+METHODS = (*ONE_AXIS, *BY_WAY_OF, "direct", "indirect", *(f"indirect-{name}" for name in BY_WAY_OF))
+"""Every way to redistribute, by the thesis's names: of one axis those before "direct", of several those from "gcd"."""
+MOST_RANKS = 2048
+"""Ranks up to which methods are priced by their schedules; beyond, by the messages of the busiest rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +66,9 @@ class Price:
     pieces: int
     """Contiguous pieces of local arrays that those copies are of."""
     seconds: float
-    """Predicted, of the busiest rank: α · steps + β · bytes + its own copies + pieces."""
+    """Predicted: by the schedule of least predicted time on the network that carries them, and a rank's own copies."""
+    schedules: tuple[str, ...] = ()
+    """The schedule of each transfer by which they are; none where ranks are threads, or too many to look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +96,8 @@ class Redistribution:
     """What every method that applies costs, the cheapest first."""
     costs: Costs = field(default_factory=Costs, repr=False, compare=False)
     """What the prices were made with."""
+    carrier: Carrier | None = field(default=None, repr=False, compare=False)
+    """What carries its messages; None where there are none, between threads."""
 
     @property
     def method(self) -> str:
@@ -186,7 +198,14 @@ class Redistribution:
 
 
 def plan_redistribution(
-    source: Layout, target: Layout, itemsize: int = 8, method: str = "auto", *, costs: Costs | None = None
+    source: Layout,
+    target: Layout,
+    itemsize: int = 8,
+    method: str = "auto",
+    *,
+    costs: Costs | None = None,
+    carrier: Carrier | None = None,
+    schedule: str = "auto",
 ) -> Redistribution:
     """Return how to change a layout: by the method that is asked for, or by the cheapest.
 
@@ -198,11 +217,17 @@ def plan_redistribution(
         One of ``METHODS``, or "auto".
     costs : Costs
         What this machine takes for messages and copies.
+    carrier : Carrier
+        The network that carries messages, and what it takes for them; by default a flat one, and what costs say.
+    schedule : str
+        The order of messages, by name; "auto" for the one of least predicted time in each transfer.
 
     Raises
     ------
     LayoutError
         Where the layouts are of different shapes, or there is no such method for them.
+    ScheduleError
+        Where there is no such schedule, or it does not take so many ranks.
 
     Examples
     --------
@@ -215,8 +240,14 @@ def plan_redistribution(
     """
     costs = costs or Costs()
     ways = _ways(source, target)
-    prices = [_price(name, transfers, itemsize, costs) for name, transfers in ways.items()]
-    offers = sorted(prices, key=lambda price: price.seconds)
+    if carrier is None and any(costs.exchange.values()):
+        carrier = Carrier.between_workers(max(source.ranks, target.ranks), costs)
+    way = _Pricing(itemsize=itemsize, costs=costs, carrier=carrier, schedule=schedule)
+    priced = {
+        name: min(((way.price(name, transfers), transfers) for transfers in each), key=lambda both: both[0].seconds)
+        for name, each in ways.items()
+    }
+    offers = sorted((price for price, _ in priced.values()), key=lambda price: price.seconds)
     if not isinstance(method, str):
         raise LayoutError(f"method={method!r} is unknown: {', '.join(ways)}, or auto")
     if method != "auto" and method not in ways:
@@ -226,11 +257,12 @@ def plan_redistribution(
     return Redistribution(
         source=source,
         target=target,
-        transfers=ways[chosen.method],
+        transfers=priced[chosen.method][1],
         itemsize=itemsize,
         price=chosen,
         offers=tuple(offers),
         costs=costs,
+        carrier=carrier,
     )
 
 
@@ -252,30 +284,67 @@ _REVERSED |= {back: forth for forth, back in _REVERSED.items()}
 
 
 @lru_cache(maxsize=256)
-def _ways(source: Layout, target: Layout) -> dict[str, tuple[Transfer, ...]]:
-    """Every method that applies, its transfers; the thesis's formula before cutting, which finds the same runs."""
+def _ways(source: Layout, target: Layout) -> dict[str, list[tuple[Transfer, ...]]]:
+    """Every method that applies, its transfers; the thesis's formula before cutting, which finds the same runs.
+
+    A method that goes by way of another block may do so on the ranks that are there before, or on those afterwards.
+    """
     whole: tuple[Transfer, ...] = (Transfer(source, target),)
     changed = [axis for axis, (s, t) in enumerate(zip(source.axes, target.axes, strict=True)) if s != t]
+    between = {name: _between(source, target, changed, rule) for name, rule in BY_WAY_OF.items()}
+    ways = {name: [_by_way_of(source, target, [each]) for each in found] for name, found in between.items() if found}
     if len(changed) > 1:
-        retained = source.grid == target.grid
-        return {"direct": whole} | ({"indirect": _axis_after_axis(source, target, changed)} if retained else {})
-    ways: dict[str, tuple[Transfer, ...]] = {"general": whole if changed else ()}
-    for axis in changed:
-        s, t = source.axes[axis], target.axes[axis]
-        name = formula(s, t)
-        ways = ({name: whole} if name else {}) | ways
-        if name is None and isinstance(s, BlockCyclicAxis) and isinstance(t, BlockCyclicAxis) and s.ranks == t.ranks:
-            for way, between in (("gcd", math.gcd(s.block, t.block)), ("lcm", math.lcm(s.block, t.block))):
-                ways[way] = _by_way_of(source, target, [_with(source, axis, Cyclic(between))])
-    return ways
+        ways = {"direct": [whole]} | ways
+        if source.grid == target.grid:
+            ways["indirect"] = [_axis_after_axis(source, target, changed)]
+            for name, rule in BY_WAY_OF.items():
+                if name in ways:
+                    ways[f"indirect-{name}"] = [_axis_after_axis(source, target, changed, rule)]
+        return ways
+    names = [formula(source.axes[axis], target.axes[axis]) for axis in changed]
+    first = {name: [whole] for name in names if name}
+    return first | {"general": [whole if changed else ()]} | ways
 
 
-def _axis_after_axis(source: Layout, target: Layout, changed: list[int]) -> tuple[Transfer, ...]:
-    """The first axis first: the order makes no difference to what it costs (Thakur 1995, 3.6.1)."""
+def _between(source: Layout, target: Layout, axes: list[int], rule: Callable[[int, int], int]) -> list[Layout]:
+    """Return the layouts by way of which axes change that no closed formula changes; none where there are no such."""
+    blocks = {axis: _block_between(source.axes[axis], target.axes[axis], rule) for axis in axes}
+    known = {axis: block for axis, block in blocks.items() if block is not None}
+    found = []
+    for side in dict.fromkeys([source, target] if source.grid != target.grid else [source]):
+        layout = side
+        for axis, block in known.items():
+            layout = _with(layout, axis, Cyclic(block))
+        found += [layout] if known and layout not in (source, target) else []
+    return found
+
+
+def _block_between(s: Axis, t: Axis, rule: Callable[[int, int], int]) -> int | None:
+    """Return the block between two block-cyclic axes over several ranks each, if it is neither of theirs."""
+    if not (isinstance(s, BlockCyclicAxis) and isinstance(t, BlockCyclicAxis)) or 1 in (s.ranks, t.ranks):
+        return None
+    block = rule(s.block, t.block)
+    direct = s.ranks == t.ranks and formula(s, t) is not None
+    return None if direct or block in (s.block, t.block) else block
+
+
+def _axis_after_axis(
+    source: Layout, target: Layout, changed: list[int], rule: Callable[[int, int], int] | None = None
+) -> tuple[Transfer, ...]:
+    """The first axis first: the order makes no difference to what it costs (Thakur 1995, 3.6.1).
+
+    Parameters
+    ----------
+    rule : callable, optional
+        What makes the block by way of which each axis changes, where it does so.
+    """
     between = [source]
-    for axis in changed[:-1]:
+    for axis in changed:
+        block = rule and _block_between(source.axes[axis], target.axes[axis], rule)
+        if block:
+            between.append(_with(between[-1], axis, Cyclic(block)))
         between.append(_with(between[-1], axis, target.distributions[axis]))
-    return _by_way_of(source, target, between[1:])
+    return _by_way_of(source, target, between[1:-1])
 
 
 def _by_way_of(source: Layout, target: Layout, between: list[Layout]) -> tuple[Transfer, ...]:
@@ -287,24 +356,49 @@ def _with(layout: Layout, axis: int, distribution: Distribution) -> Layout:
     return replace(layout, distributions=distributions)
 
 
-def _price(method: str, transfers: tuple[Transfer, ...], itemsize: int, costs: Costs) -> Price:
-    works = [transfer.work for transfer in transfers]
-    steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
-    startup, byte, seconds = costs.exchange["startup"], costs.exchange["exchange"], 0.0
-    for transfer, work, step in zip(transfers, works, steps, strict=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pricing:
+    """What methods are priced by."""
+
+    itemsize: int
+    """Bytes of an element."""
+    costs: Costs
+    """What a rank takes for its own copies."""
+    carrier: Carrier | None
+    """What carries messages; None where there are none."""
+    schedule: str
+    """Their order, or "auto"."""
+
+    def price(self, method: str, transfers: tuple[Transfer, ...]) -> Price:
+        """Return the price of transfers one after the other."""
+        works = [transfer.work for transfer in transfers]
+        steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
+        carried = [self._carried(transfer, many) for transfer, many in zip(transfers, steps, strict=True)]
+        messages = self.carrier is not None
+        own = [own_seconds(transfer, self.itemsize, self.costs, messages=messages) for transfer in transfers]
+        return Price(
+            method=method,
+            transfers=len(transfers),
+            steps=sum(steps),
+            messages=sum(int(work.sends.sum()) for work in works),
+            moved_bytes=sum(work.moved for work in works) * self.itemsize,
+            copied_elements=sum(int((work.held + work.due).sum()) for work in works),
+            pieces=sum(int(work.pieces.sum()) for work in works),
+            seconds=math.fsum([*own, *(seconds for _, seconds in carried)]),
+            schedules=tuple(name for name, _ in carried if name),
+        )
+
+    def _carried(self, transfer: Transfer, steps: int) -> tuple[str, float]:
+        """Return the schedule of a transfer, and its seconds."""
+        if self.carrier is None or not steps:
+            return "", 0.0
+        ranks = max(transfer.source.ranks, transfer.target.ranks)
+        if ranks <= MOST_RANKS:
+            schedule, seconds = order_of(transfer, self.itemsize, self.carrier, self.schedule)
+            return schedule.name, seconds
+        work, known = transfer.work, regime(self.carrier.constants, self.itemsize)
         sent = max(int((work.held - work.kept).max(initial=0)), int((work.due - work.kept).max(initial=0)))
-        seconds += step * startup + sent * itemsize * byte
-        seconds += own_seconds(transfer, itemsize, costs, messages=byte > 0)
-    return Price(
-        method=method,
-        transfers=len(transfers),
-        steps=sum(steps),
-        messages=sum(int(work.sends.sum()) for work in works),
-        moved_bytes=sum(work.moved for work in works) * itemsize,
-        copied_elements=sum(int((work.held + work.due).sum()) for work in works),
-        pieces=sum(int(work.pieces.sum()) for work in works),
-        seconds=seconds,
-    )
+        return "", steps * known.startup + sent * self.itemsize * known.exchange
 
 
 _HEAD = ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")

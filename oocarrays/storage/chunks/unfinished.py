@@ -17,8 +17,7 @@ import resource
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -49,7 +48,7 @@ class UnfinishedChunks:
 
     Parameters
     ----------
-    folder : str
+    folder : str or LocalBlobs
         That of the array.
     mark : str
         What is in their names: 32 hexadecimal digits.
@@ -73,9 +72,10 @@ class UnfinishedChunks:
     """
 
     def __init__(
-        self, folder: str, mark: str, nbytes: int, *, past_cache: bool = False, most: int | None = None
+        self, folder: str | LocalBlobs, mark: str, nbytes: int, *, past_cache: bool = False, most: int | None = None
     ) -> None:
-        self.folder, self.mark, self.nbytes = folder, mark, nbytes
+        self._blobs = LocalBlobs(folder) if isinstance(folder, str) else folder
+        self.mark, self.nbytes = mark, nbytes
         self._past_cache = past_cache
         self._most = allowed_files() if most is None else most
         self._files: OrderedDict[str, _Open] = OrderedDict()
@@ -84,7 +84,11 @@ class UnfinishedChunks:
 
     def path(self, key: str) -> str:
         """Where a chunk is while it is unfinished."""
-        return os.path.join(self.folder, unfinished_key(key, self.mark))
+        return self._blobs.path(unfinished_key(key, self.mark))
+
+    def final(self, key: str) -> str:
+        """Where a chunk is when it has its name."""
+        return self._blobs.path(key)
 
     def is_there(self, key: str) -> bool:
         """Return whether anything has been placed in a chunk that has not got its name."""
@@ -105,19 +109,23 @@ class UnfinishedChunks:
     def write_runs(self, key: str, offsets: list[int], data: memoryview) -> None:
         """Place runs of equal length, which lie one behind the other in ``data``."""
         length, pwrite = len(data) // max(len(offsets), 1), os.pwrite
+        there: _Open | None = None
         try:
-            with self._opened(key) as file:
-                for number, offset in enumerate(offsets):
-                    run = data[number * length : (number + 1) * length]
-                    done = pwrite(file, run[:MOST_BYTES], offset)
-                    while done < length:
-                        done += pwrite(file, run[done : done + MOST_BYTES], offset + done)
+            there = self._taken(key)
+            for number, offset in enumerate(offsets):
+                run = data[number * length : (number + 1) * length]
+                done = pwrite(there.file, run[:MOST_BYTES], offset)
+                while done < length:
+                    done += pwrite(there.file, run[done : done + MOST_BYTES], offset + done)
         except OSError as error:
             raise write_error(self.path(key), error) from error
+        finally:
+            if there is not None:
+                with self._lock:
+                    there.users -= 1
 
-    @contextmanager
-    def _opened(self, key: str) -> Iterator[int]:
-        """A chunk's file, which stays open for whoever comes next."""
+    def _taken(self, key: str) -> _Open:
+        """A chunk's file with one writer more; it stays open for whoever comes next."""
         with self._lock:
             there = self._files.get(key)
             if there is None:
@@ -125,11 +133,7 @@ class UnfinishedChunks:
                 self._close_some()
             self._files.move_to_end(key)
             there.users += 1
-        try:
-            yield there.file
-        finally:
-            with self._lock:
-                there.users -= 1
+            return there
 
     def _close_some(self) -> None:
         """Close the files that were used longest ago, where more than the most are open; the newest stays."""
@@ -143,7 +147,7 @@ class UnfinishedChunks:
         try:
             file = self._create(path, flags)
         except FileNotFoundError:
-            make_below(self.folder, os.path.dirname(path))
+            make_below(self._blobs.root_of(key), os.path.dirname(path))
             file = self._create(path, flags)
         try:
             if os.fstat(file).st_size != self.nbytes:
@@ -169,7 +173,7 @@ class UnfinishedChunks:
         """
         with self._lock:
             there = self._files.pop(key, None)
-        path, final = self.path(key), os.path.join(self.folder, key)
+        path, final = self.path(key), self.final(key)
         try:
             if there is not None:
                 os.close(there.file)
@@ -184,7 +188,7 @@ class UnfinishedChunks:
 
     def reopen(self, key: str) -> None:
         """Take the name of a chunk away again: something has to be placed in it once more."""
-        final = os.path.join(self.folder, key)
+        final = self.final(key)
         if not self.is_there(key):
             with suppress(FileNotFoundError):
                 os.replace(final, self.path(key))
@@ -192,13 +196,12 @@ class UnfinishedChunks:
 
     def discard(self, key: str) -> None:
         """Remove a chunk, whether or not it has its name."""
-        blobs = LocalBlobs(self.folder)
-        blobs.remove(key)
-        blobs.remove(unfinished_key(key, self.mark))
+        self._blobs.remove(key)
+        self._blobs.remove(unfinished_key(key, self.mark))
 
     def read(self, key: str) -> np.ndarray | None:
         """The bytes of a chunk, whether or not it has its name; None where it is not there as a whole."""
-        for path in (os.path.join(self.folder, key), self.path(key)):
+        for path in (self.final(key), self.path(key)):
             with suppress(FileNotFoundError):
                 data = np.fromfile(path, np.uint8)
                 return data if len(data) == self.nbytes else None

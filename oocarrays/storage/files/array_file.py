@@ -31,12 +31,12 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.plan.limits import check_priced
-from oocarrays.plan.rechunk.candidates import TRAVEL_COPIES
+from oocarrays.plan.rechunk.problem import TRAVEL_COPIES
 from oocarrays.storage.codecs.codec import (
     DECODE_IN_PLACE,
     Chain,
@@ -49,8 +49,10 @@ from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.files.making_room import put_new, replace_local
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.stores import durable as on_device
 from oocarrays.storage.stores.blobs import STAGING_BYTES
 from oocarrays.storage.stores.durable import DocumentStore, PreparedStore
+from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.pages import can_map
 from oocarrays.storage.stores.refused import write_error
@@ -73,6 +75,8 @@ MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
 """The file that makes a folder a Zarr array."""
+BOOT = "oocarrays:boot"
+"""The attribute of scratch in the system's cache; its value is the start of the system that it does not outlive."""
 ATTRIBUTES = (METADATA, ".zattrs")
 """The documents that hold attributes, in format 3 and in format 2."""
 NODES = (METADATA, ".zarray", ".zgroup")
@@ -163,6 +167,25 @@ def local_folder(store: Any, path: str = "") -> str | None:
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
         return os.path.realpath(store)
     return None
+
+
+def folders_of(store: Any, path: str = "") -> tuple[str, ...]:
+    """Return the local directories in which an array, or what is in it, lies: one, or one a disk; none elsewhere."""
+    folder = local_folder(store, path)
+    if folder is not None:
+        return (folder,)
+    store = store.store if isinstance(store, StorePath) else store
+    joined = joined_in(store)
+    return tuple(map(os.path.realpath, joined[0].folders)) if joined else ()
+
+
+def in_files(store: Any) -> bool:
+    """Return whether each chunk is a local file, of which we read and write what we want: in one folder, or in many."""
+    store = store.store if isinstance(store, StorePath) else store
+    if local_folder(store) is not None:
+        return True
+    joined = joined_in(store)
+    return joined is not None and joined[0].files(joined[1]) is not None
 
 
 def place_name(store: Any, path: str = "") -> str | None:
@@ -366,7 +389,8 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
         Where the array is to be, if not where it is.
     """
     store = array.store_path.store if place is None else place
-    local = local_folder(store) is not None and chain.pipeline in ("plain", "numcodecs")
+    files = in_files(store)
+    local, travels = files and chain.pipeline in ("plain", "numcodecs"), not files and is_remote(store)
     grid, itemsize = ChunkGrid.of(tuple(array.shape), chunks), array.dtype.itemsize
     decoding, encoding, behind = _workspace(chain, local, grid.chunk_size * itemsize, itemsize)
     return Stored(
@@ -377,8 +401,8 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
         decode_workspace=decoding,
         encode_workspace=encoding,
         behind_workspace=behind,
-        remote=is_remote(store),
-        travel_bytes=_travel_bytes(chain, grid.chunk_size * itemsize, itemsize) if is_remote(store) else 0,
+        remote=travels,
+        travel_bytes=_travel_bytes(chain, grid.chunk_size * itemsize, itemsize) if travels else 0,
         shard_chunks=chain.shard.chunks if chain.shard else None,
         index_bytes=chain.shard.index_bytes if chain.shard else 0,
         order=chain.order,
@@ -472,7 +496,9 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
-    if here and there and lie_together(here, there):
+    mine, theirs = folders_of(source.store_path.store, source.store_path.path), folders_of(store)
+    in_disks = len(mine) + len(theirs) > 2 and any(lie_together(a, b) for a in mine for b in theirs)
+    if here and there and (lie_together(here, there) or in_disks):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
 
 
@@ -531,6 +557,8 @@ def create_target(
     ------
     TargetError
         Where it has appeared meanwhile.
+    RunError
+        Where it goes again while it is made.
     StoreFailure
         Where it cannot be made.
     """
@@ -544,6 +572,8 @@ def create_target(
         else:
             _make_new(folder, marked, durable=durable)
         return describe(open_array(store, mode="r+", unfinished=True), written=True)
+    except NotFoundError as error:
+        raise RunError(f"the target {store} was taken away while it was made") from error
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
@@ -557,8 +587,18 @@ def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
     put_new(folder, settings, durable=durable, named=False)
 
 
-def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False) -> ArrayFile:
-    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
+def create_scratch(
+    folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False, boot: str = ""
+) -> ArrayFile:
+    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it.
+
+    Parameters
+    ----------
+    boot : str
+        The start of the system that it does not outlive: it stays in the cache. Empty where it is on a device.
+    """
+    if not is_scratch(folder):
+        remove_scratch(folder)
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
     settings: dict[str, Any] = {
@@ -569,6 +609,7 @@ def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *
         "filters": None,
         "compressors": None,
         "serializer": BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
+        "attributes": {BOOT: boot} if boot else {},
     }
     try:
         if isinstance(folder, RemoteStore):
@@ -580,10 +621,14 @@ def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *
 
 
 def is_scratch(folder: str | RemoteStore) -> bool:
-    """Return whether there is a scratch array in a folder."""
+    """Return whether there is a scratch array in a folder, and nothing of it was lost with the system's cache."""
     if isinstance(folder, RemoteStore):
         return sync(folder.exists(METADATA))
-    return os.path.exists(os.path.join(folder, METADATA))
+    try:
+        metadata = json.loads(Path(folder, METADATA).read_bytes())
+        return metadata.get("attributes", {}).get(BOOT) in (None, on_device.boot())
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def remove_scratch(folder: str | RemoteStore) -> None:

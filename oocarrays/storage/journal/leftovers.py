@@ -24,7 +24,7 @@ from typing import Literal
 from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError
-from oocarrays.plan.rechunk.plan import STAGES
+from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.array_file import (
     METADATA,
     PARTIAL,
