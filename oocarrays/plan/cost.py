@@ -88,6 +88,10 @@ class Costs:
     """Seconds of a step of the exchange between workers, its two tasks and however little is sent: α."""
     message_bandwidth: float = 5e8
     """Bytes a second that each rank sends and receives while all do: 1 / β."""
+    step_seconds: float = 3e-3
+    """Seconds of a step of the exchange between workers, however little is sent, where one task holds a whole round."""
+    scheduler_seconds: float = 2.5e-4
+    """Seconds that the scheduler of a cluster is busy with one task of a graph: it does one after the other."""
     graph_seconds: float = 0.03
     """Seconds of a graph on a cluster that does nothing."""
     exchange: Mapping[str, float] = field(
@@ -216,6 +220,8 @@ class Pipeline:
     """Bytes of memory that all ranks together take from the system."""
     synchronous: bool = True
     """Whether steps between workers come one after the other; else α is waited for once in a partition."""
+    whole: bool = False
+    """Whether one task of each rank holds all steps of an exchange between workers."""
     ahead: bool = False
     """Whether a rank can read its next slab while the one before is still taken from."""
     behind: bool = True
@@ -265,8 +271,11 @@ def pass_seconds(
     device = reading + writing + keeping
     hidden = _hidden(pipeline, costs.cores) * (1 - 1 / max(pipeline.turns, 1))
     at_once = 1 if pipeline.synchronous else max(ranks - 1, 1)
-    steps = _steps_seconds(traffic, costs, at_once) if workers else 0.0
-    others = max(traffic.tasks - 2 * traffic.messages, 0) * costs.worker_task_seconds if workers else 0.0
+    startup = costs.step_seconds if pipeline.whole else costs.message_seconds
+    steps = _steps_seconds(traffic, costs, startup / at_once) if workers else 0.0
+    of_steps = 0 if pipeline.whole else 2 * traffic.messages
+    others = max(traffic.tasks - of_steps, 0) * costs.worker_task_seconds if workers else 0.0
+    scheduler = traffic.tasks * costs.scheduler_seconds if workers else 0.0
     crowd = max(ranks / costs.cores, 1)
     if traffic.messages:
         here, there = (0.5 * (move + touch), 0.5 * (move + touch)) if workers else (touch, move)
@@ -277,7 +286,8 @@ def pass_seconds(
         exchange=(there + keep) * crowd + keeping + steps,
         write=put * crowd + writing + traffic.write_requests * request,
     )
-    return max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks, phases
+    work = max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks
+    return max(work, scheduler), phases
 
 
 def _gathered(traffic: Traffic, source: Stored) -> int:
@@ -316,9 +326,9 @@ def _seeks(traffic: Traffic, costs: Costs, source: Stored) -> int:
     return max(traffic.read_requests - source.grid.count, 0)
 
 
-def _steps_seconds(traffic: Traffic, costs: Costs, at_once: int) -> float:
+def _steps_seconds(traffic: Traffic, costs: Costs, startup: float) -> float:
     """Seconds that all ranks together spend in steps, in each of which every rank sends and receives one message."""
-    return traffic.messages / at_once * costs.message_seconds + traffic.exchanged_bytes / costs.message_bandwidth
+    return traffic.messages * startup + traffic.exchanged_bytes / costs.message_bandwidth
 
 
 def _hidden(pipeline: Pipeline, cores: int) -> float:

@@ -19,7 +19,7 @@ ROWS: dict[str, Callable[[Any], str]] = {
     "writes": lambda plan: f"{plan.traffic.write_requests} requests, {format_bytes(plan.traffic.written_bytes)}",
     "messages": lambda plan: f"{plan.traffic.messages}, {format_bytes(plan.traffic.exchanged_bytes)}",
     "scratch": lambda plan: format_bytes(plan.scratch_bytes),
-    "tasks": lambda plan: str(plan.traffic.tasks),
+    "tasks": lambda plan: str(plan.traffic.tasks) + _scheduled(plan),
     "peak memory": lambda plan: f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}",
     "predicted": lambda plan: format_time(plan.seconds),
 }
@@ -34,6 +34,14 @@ COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
 }
 """Counts that are planned and measured under the same name, and how they are shown."""
 READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
+
+
+def _scheduled(plan: Any) -> str:
+    """Say what the graph of a plan is to the scheduler of a cluster; nothing where there is none."""
+    if not getattr(plan, "graph_bytes", 0):
+        return ""
+    share = plan.scheduler_seconds / plan.seconds if plan.seconds else 0
+    return f", {format_bytes(plan.graph_bytes)}, scheduler {format_time(plan.scheduler_seconds)} ({share:.0%})"
 
 
 def rows(plan: Any, **said: str) -> list[tuple[str, str]]:

@@ -202,12 +202,15 @@ def test_messages_outboxes_and_regions_are_no_longer_than_planned(plan: RechunkP
 @given(exchanges(most=400))
 @settings(deadline=None, max_examples=30)
 def test_packing_and_unpacking_gives_the_right_target(step: Pass) -> None:
-    """The tasks of workers, on threads: a probe that is on no worker says that it is where it was put."""
+    """The tasks of workers, on threads: a probe that is on no worker says that it is where it was put.
+
+    Each step is a task: where one holds a whole round, workers ask each other.
+    """
     grid = step.source.grid
     values = np.random.default_rng(0).random(grid.shape, dtype="f4")
     with TemporaryDirectory() as folder:
         source = zarr.create_array(f"{folder}/source", data=values, chunks=grid.chunks, compressors=None)
-        run = run_of(step, source, Path(folder, "target"))
+        run = run_of(dataclasses.replace(step, whole=False), source, Path(folder, "target"))
         graph, key = build_graph(run, ["x"] * step.ranks)
         target = ooc.open_array(dask.threaded.get(graph, key, num_workers=2 * step.ranks))
         np.testing.assert_array_equal(target, values)

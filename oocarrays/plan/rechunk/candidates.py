@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import permutations, product
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.plan.rechunk.counting import MAX_TASKS, Counted, count_pass
+from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted, count_pass
 from oocarrays.plan.rechunk.passes import Access, Method, Pass
 from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, REQUESTS, TILE_BYTES, TRAVEL_COPIES, Problem, Shape
 
@@ -53,8 +53,17 @@ def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass:
     fitting = [way for way in ways if way.peak_bytes <= problem.resources.budget]
     if not fitting:
         raise Infeasible(min(way.peak_bytes for way in ways))
-    best = min(fitting, key=lambda way: (way.traffic.tasks > MAX_TASKS, way.seconds, way.peak_bytes))
+    best = min(fitting, key=lambda way: (too_many(way.traffic.tasks), way.seconds, way.peak_bytes))
     return best.made(problem)
+
+
+def too_many(tasks: int) -> int:
+    """Say how far a graph is beyond what a scheduler does beside all else: 0 for not at all, 2 for one to be avoided.
+
+    >>> too_many(1000), too_many(100_000), too_many(7_000_000)
+    (0, 1, 2)
+    """
+    return (tasks > MAX_TASKS) + (tasks > RUNNABLE_TASKS)
 
 
 def fits(problem: Problem, counted: Iterable[Counted]) -> bool:

@@ -30,6 +30,9 @@ TASK_BYTES = 4096
 HELD = ("stacks", "graph", "index", "counters", "regions", "messages", "chunks", "codecs")
 """Names of what a process holds: of the run, and of all its ranks."""
 MAX_TASKS = 9_000
+"""Tasks of a pass that nobody notices."""
+RUNNABLE_TASKS = 298_000
+"""Tasks of a pass that a scheduler gets through in a few minutes, and keeps in half a gigabyte."""
 BATCH_BYTES = 64 * MIB
 TURNED = 8
 """Elements that are copied in the time of a run, where each is one: from chunks in which another axis runs fastest."""
@@ -101,6 +104,7 @@ class Counted(NamedTuple):
             batch=self.batch,
             packed=workers and shape.method == "two-phase",
             whole=problem.whole and shape.method == "two-phase",
+            scheduler_seconds=workers * self.traffic.tasks * problem.resources.costs.scheduler_seconds,
             synchronous=problem.resources.synchronous,
             outbox_bytes=self.packed[0],
             message_bytes=self.packed[1],
@@ -147,6 +151,7 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
             workers=problem.resources.on_workers,
             touched=ranks * sum(each),
             synchronous=problem.resources.synchronous,
+            whole=problem.whole,
             ahead=shape.slabs > 1,
             behind=shape.behind or not target.made or bool(target.travel_bytes),
             waits=_waits(problem, shape, traffic, units, exchanges),

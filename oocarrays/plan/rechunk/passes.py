@@ -102,6 +102,8 @@ class Pass(Holding):
     """Predicted, of all ranks together."""
     whole: bool = field(default=False, metadata={"gained": True})
     """Whether one task a rank holds the whole exchange of a partition, and no step is a task of its own (packed)."""
+    scheduler_seconds: float = field(default=0.0, metadata={"gained": True})
+    """Seconds that the scheduler of a cluster is busy with its tasks; none where ranks are threads."""
     exchange: Schedule | None = field(default=None, metadata={"gained": True})
     """The order of the exchange; None where there is none, or where a journal of before names none."""
 

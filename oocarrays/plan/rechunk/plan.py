@@ -34,6 +34,9 @@ from oocarrays.plan.rechunk.problem import MIB, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, best_of, considered, least_feasible, left_out, look
 from oocarrays.plan.resources import Resources
 
+GRAPH_TASK_BYTES = 150
+"""Of a task in a graph on its way to a scheduler."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RechunkPlan(Holding):
@@ -101,6 +104,16 @@ class RechunkPlan(Holding):
     def tasks(self) -> int:
         """Tasks in the graph."""
         return self.traffic.tasks
+
+    @property
+    def scheduler_seconds(self) -> float:
+        """Predicted seconds that the scheduler of a cluster is busy with the tasks; none where ranks are threads."""
+        return sum(p.scheduler_seconds for p in self.passes)
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes of the graph on its way to a scheduler: an estimate; none where ranks are threads."""
+        return 0 if self.processes is None else self.tasks * GRAPH_TASK_BYTES
 
     @property
     def read_bytes(self) -> int:

@@ -18,7 +18,7 @@ TILE_BYTES = MIB
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
 WHOLE_CREDIT = 2
-"""Messages that come to a rank at one time, and that go, where one task holds the whole exchange."""
+"""Messages that come to a rank at one time, where one task holds the whole exchange and they come as they come."""
 TRAVEL_COPIES = 2
 """A library holds a message twice while it joins the parts that came, or copies what goes."""
 
@@ -54,7 +54,7 @@ class Problem:
         """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
         load = load_of(self.schedule)
         if self.whole and not self.schedule.forwards:
-            return 2 * WHOLE_CREDIT
+            return 2 if self.resources.synchronous else 1 + WHOLE_CREDIT
         return load.held if self.resources.synchronous else load.held_at_most
 
     @property

@@ -13,7 +13,7 @@ from oocarrays.plan.cost import Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
 from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
 from oocarrays.plan.rechunk.candidates import Infeasible, best_pass, counted_passes, fits
-from oocarrays.plan.rechunk.counting import MAX_TASKS, Counted
+from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
 from oocarrays.plan.rechunk.passes import Method, Pass
 from oocarrays.plan.rechunk.problem import MIB, Problem
 from oocarrays.plan.rechunk.scratch import legs, scratch_array, scratch_paths
@@ -44,6 +44,16 @@ class Way:
     def seconds(self) -> float:
         """Predicted."""
         return sum(p.seconds for p in self.passes)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of all passes."""
+        return sum(p.traffic.tasks for p in self.passes)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether it has more tasks than a scheduler gets through."""
+        return self.tasks > RUNNABLE_TASKS
 
     @property
     def peak_bytes(self) -> int:
@@ -220,6 +230,8 @@ def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[
 
 def best_of(fitting: Sequence[Way]) -> Way:
     """The way of least predicted seconds; among those that predictions cannot tell apart, the one that holds least."""
+    fewest = min(way.too_many for way in fitting)
+    fitting = [way for way in fitting if way.too_many == fewest]
     seconds = {way: way.seconds * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
     least = min(seconds.values())
     return min((way for way in fitting if seconds[way] <= ALIKE * least), key=lambda way: way.peak_bytes)
@@ -242,6 +254,8 @@ def considered(way: Way, best: Way, budget: int) -> Alternative:
 
 
 def _slower(way: Way, best: Way) -> str:
+    if way.too_many and not best.too_many:
+        return f"{way.tasks} tasks, more than a scheduler gets through"
     if way.seconds >= best.seconds:
         return slower(way.seconds, best.seconds)
     little = "for another pass" if way.stages > best.stages else "for its memory"
