@@ -31,6 +31,7 @@ from distributed.protocol.serialize import to_serialize
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.pins import LOST, homes_name
 from oocarrays.graphs.run.tasks import GIVEN_UP
+from oocarrays.plan.exchange.ordering import CREDIT
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -43,8 +44,6 @@ TAKE = "oocarrays_take"
 """What is asked of a worker."""
 NAME = "oocarrays-exchanges"
 """Under which a worker has its exchanges."""
-CREDIT = 2
-"""Messages that a rank may have under way in one direction, where they come as they come."""
 DIAL_SECONDS = 3
 """Seconds to wait for a worker that does not answer, before it is asked again where its ranks are."""
 LOOK_SECONDS = 0.25

@@ -37,9 +37,10 @@ from distributed import Reschedule, Worker
 from distributed.worker_state_machine import SecedeEvent
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.exchange.between import CREDIT, Delivered, Exchanges, NotYet
+from oocarrays.graphs.exchange.between import Delivered, Exchanges, NotYet
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import GIVEN_UP
+from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import IDLE
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError
-from oocarrays.graphs.exchange import between
 from oocarrays.graphs.exchange.between import NAME, Delivered, Exchanges
 from oocarrays.graphs.exchange.whole import RankRound
 from oocarrays.graphs.rechunk import exchange
 from oocarrays.graphs.rechunk.graph import build_graph
+from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import NAMES, Schedule
 from oocarrays.plan.rechunk.candidates import BASE_BYTES
 from oocarrays.plan.rechunk.messages import message_blocks
@@ -158,7 +158,7 @@ def test_nobody_waits_in_a_circle(
         patched.setattr(Exchanges, "fetch", counted)
         job = job_of(source, here, assembly, ranks=ranks, chunks=(90, 4), schedule=name)
         np.testing.assert_array_equal(within(job.run), data)
-    credit = between.CREDIT if assembly == "asynchronous" and not job.plan.passes[0].schedule.forwards else 1
+    credit = CREDIT if assembly == "asynchronous" and not job.plan.passes[0].schedule.forwards else 1
     assert max(most.values(), default=0) <= credit
 
 

@@ -21,6 +21,10 @@ import numpy as np
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto
 
+CREDIT = 2
+"""Messages that come to a rank at one time, and that go, where one task holds a whole exchange and they come as they
+come."""
+
 
 def schedule_for(name: str, ranks: int) -> Schedule:
     """Return the schedule of an exchange.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.exchange.ordering import load_of
+from oocarrays.plan.exchange.ordering import CREDIT, load_of
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import Access, Method
 from oocarrays.plan.resources import Resources
@@ -17,8 +17,6 @@ TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
-WHOLE_CREDIT = 2
-"""Messages that come to a rank at one time, where one task holds the whole exchange and they come as they come."""
 TRAVEL_COPIES = 2
 """A library holds a message twice while it joins the parts that came, or copies what goes."""
 
@@ -54,7 +52,7 @@ class Problem:
         """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
         load = load_of(self.schedule)
         if self.whole and not self.schedule.forwards:
-            return 2 if self.resources.synchronous else 1 + WHOLE_CREDIT
+            return 2 if self.resources.synchronous else 1 + CREDIT
         return load.held if self.resources.synchronous else load.held_at_most
 
     @property
