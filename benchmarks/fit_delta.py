@@ -48,11 +48,11 @@ def messages(turn: Turn, mesh: Mesh) -> np.ndarray:
     return np.vstack([turn.sizes, mesh.legs(sources, turn.step.destinations[sources], turn.sizes)])
 
 
-def seconds(constants: np.ndarray, nbytes: int, exchange: Steps) -> float:
+def seconds(constants: np.ndarray, cell: Cell, exchange: Steps) -> float:
     """Seconds of an exchange: the model of `oocarrays.plan.exchange.wormhole`, written down once more."""
-    total = 0.0
+    total, nbytes = 0.0, cell[3]
     for many, largest, kind, (size, row, column) in exchange:
-        forced = int(largest * nbytes >= DELTA[1].from_bytes)
+        forced = int((1 if cell[0] == "REX" else largest) * nbytes >= DELTA[1].from_bytes)
         ex, sr, saturated, held_ex, held_sr = constants[forced]
         byte, held = (ex, held_ex) if kind == 0 else (sr, held_sr)
         slowest = (size * byte + (row + column) * saturated + row * column / size * held).max()
@@ -77,7 +77,7 @@ def main() -> None:
     first, second = np.array(pairs).T
 
     def missing(logs: np.ndarray) -> np.ndarray:
-        ours = np.log([seconds(np.exp(logs), cell[3], exchanges[cell[:3]]) for cell in names])
+        ours = np.log([seconds(np.exp(logs), cell, exchanges[cell[:3]]) for cell in names])
         return np.concatenate([ours - took, ORDER_WEIGHT * np.maximum(0, MARGIN - (ours[second] - ours[first]))])
 
     found, left = least_squares(missing, np.log(START))

@@ -31,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "durable": True,  # whether what a run writes is on its device before the run relies on that; False: in its own time
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
+    "steps-below": 8,  # ranks on workers, so many and more of which have one task each for all steps of an exchange
     "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk
     "same-machine": True,  # whether workers of one machine get messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
@@ -41,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "request-timeout": "60s",  # time that one such attempt may take
     "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
+    "networks": None,  # constants by kind of network, {"mesh": "delta", …}: see oocarrays.options.networks; None: known
     "missing": "fill",  # what is made of a chunk that a source lacks: its "fill" value, that and "warn", or an "error"
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()

@@ -135,7 +135,7 @@ def test_each_transfer_has_a_row() -> None:
 
 
 def test_more_ranks_afterwards_are_more_columns() -> None:
-    plan = plan_redistribution(Layout.of(960, "block", ranks=4), Layout.of(960, "cyclic(7)", ranks=6))
+    plan = plan_redistribution(Layout.of(960, "block", ranks=4), Layout.of(960, "cyclic(7)", ranks=6), 8, "general")
     assert cells(row(plan.draw())[0]).shape == (4, 6)
     assert cells(row(plan.reversed().draw())[0]).shape == (6, 4)
 

@@ -82,7 +82,7 @@ def _chunk_now(
 ) -> tuple[str, list[int]]:
     """The key of a chunk, and what it must be."""
     key, nbytes = assembler.key(index), step.target.chunk_bytes
-    named = os.path.exists(os.path.join(assembler.chunks.folder, key))
+    named = os.path.exists(assembler.chunks.final(key))
     here = key if named else unfinished_key(key, assembler.chunks.mark)
     if not verify:
         return here, [nbytes]

@@ -140,7 +140,7 @@ def resumed(
 
 def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, resources: Resources) -> RechunkPlan:
     """Plan the same work with other resources; keep the plan that is there where it comes to that."""
-    remote = not isinstance(destination.scratch, str)
+    remote = not array_file.in_files(destination.scratch)
     plan = plan_rechunk(file.stored, before.target, resources, remote_scratch=remote)
     told = ("passes", "budget", "processes")
     same = all(getattr(plan, name) == getattr(before, name) for name in told)

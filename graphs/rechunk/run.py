@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,11 +18,12 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.errors import RunError, UnsupportedError
+from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
@@ -46,7 +46,6 @@ from oocarrays.storage.pool import Pool, shaped
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
-ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 MOST_PASSES = STAGES.stop - 1
 """Of any plan."""
 Part = tuple[int, ...]
@@ -100,7 +99,7 @@ class RechunkState(JournaledRun):
         id: str | None = None,
     ) -> None:
         self.plan = plan
-        self._source: ArrayFile | bytes | None = source
+        self._source = None if source is None else Sealed(source)
         self.destination = destination
         self.content = content
         self.remains = remains
@@ -120,25 +119,11 @@ class RechunkState(JournaledRun):
         self._uses_scratch = False
         self._remove_scratch: weakref.finalize | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
-        names = ("plan", "destination", "content", "remains", "made", "id", "processes", "journal", "scratch")
-        source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
-        return {name: getattr(self, name) for name in names} | {"_source": source}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
-
     @property
     def source(self) -> ArrayFile:
-        """The source; on a cluster opened when it is used, for the scheduler may not see it."""
-        with self._opening:
-            source = pickle.loads(self._source) if isinstance(self._source, bytes) else self._source  # our own bytes
-            assert isinstance(source, ArrayFile), "what has no source yet opens it itself"
-            self._source = source
-            return source
+        """The source."""
+        assert self._source is not None, "what has no source yet opens it itself"
+        return self._source.value
 
     @property
     def read_from(self) -> tuple[zarr.Array, ...]:
@@ -292,7 +277,7 @@ class RechunkState(JournaledRun):
                 requests=step.requests,
                 fresh=self.made,
             ),
-            kept=KeptMessages(str(self._scratch_folder(number)), past_cache=past_cache) if step.kept else None,
+            kept=self._keep(number, past_cache) if step.kept else None,
             assembly=self._assembly_of(number, writes, past_cache=past_cache) if step.assembled else None,
         )
 
@@ -332,6 +317,12 @@ class RechunkState(JournaledRun):
     def _scratch_array(self, number: int) -> ArrayFile:
         self._hold_scratch()
         return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
+
+    def _keep(self, number: int, past_cache: bool) -> KeptMessages:
+        """Make the folder for the kept messages of a pass, or one on each disk of scratch."""
+        scratch = self._scratch_folder(number)
+        folders = (scratch,) if isinstance(scratch, str) else array_file.folders_of(scratch)
+        return KeptMessages(*folders, past_cache=past_cache)
 
     def _scratch_folder(self, number: int) -> str | RemoteStore:
         return place_below(self.scratch, str(number))

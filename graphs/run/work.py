@@ -13,21 +13,23 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
-from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
+from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.graphs.settings import setting
-from oocarrays.storage.files.array_file import StoreLike, local_folder, unfinished_run
+from oocarrays.storage.files.array_file import StoreLike, folders_of, unfinished_run
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.durable import Syncer
 
+ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
+"""Said of a run that would travel."""
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
-TIMED = ("copy", "assemble", "name")
+TIMED = ("copy", "assemble", "name", "round")
 """What says itself how long it read and wrote."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """What is in every key of a graph; Dask may append to it."""
@@ -57,7 +59,12 @@ class Work(Tasks):
         self.id = id or uuid.uuid4().hex[:12]
         self.processes = processes
         self.journal = Journal(store, durable=bool(setting("durable")))
-        self._here()
+        self._arrive()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.processes is None:
+            raise UnsupportedError(ONE_PROCESS)
+        return super().__getstate__()
 
     def _here(self) -> None:
         """Begin the state that belongs to this process."""
@@ -211,7 +218,7 @@ def _found(verb: str) -> Iterator[None]:
 
 def local_folders(places: Iterable[StoreLike]) -> list[str]:
     """Those of the places in which a run writes that are local folders."""
-    return [folder for place in places if (folder := local_folder(place)) is not None]
+    return [folder for place in places for folder in folders_of(place)]
 
 
 def was_ended() -> bool:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.jobs.rechunking import load_picture
+from oocarrays.options.networks import NAMED, NETWORKS, carrier_of
 from oocarrays.plan.exchange.network import Mesh
 from oocarrays.plan.exchange.schedule import NAMES, Schedule
 from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
-from oocarrays.show.exchanges import NETWORKS, constants_of, parsed_network, schedule_json, schedule_text
+from oocarrays.show.exchanges import schedule_json, schedule_text
 from oocarrays.show.redistributions import Outlook, itemsize, layouts, shape
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def _schedule_options(parser: argparse.ArgumentParser) -> None:
         "--columns", type=int, help="columns of the mesh that ipex and rex stand on (default: --network's)"
     )
     parser.add_argument("--network", help=f"show the busiest link of each step: {NETWORKS}")
+    _constants_option(parser)
     parser.add_argument(
         "--bytes", metavar="SIZE", help="that every pair exchanges, such as 16KiB: show predicted seconds"
     )
@@ -46,8 +48,19 @@ def _schedule_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_schedule)
 
 
+def _constants_option(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join([*NAMED, "workers"])
+    parser.add_argument(
+        "--constants",
+        metavar="NAME|FILE|TEXT",
+        help=f"what messages take: {names}; a file in YAML; or startup=5us,exchange=0.1ns,saturated=0.1ns in seconds "
+        "and seconds a byte (default: the setting oocarrays.networks, or what is known of such a network)",
+    )
+
+
 def _schedule(options: argparse.Namespace) -> None:
-    network = None if options.network is None else parsed_network(options.network, options.ranks)
+    carrier = None if options.network is None else carrier_of(options.network, options.ranks, options.constants)
+    network = carrier.network if carrier else None
     columns = options.columns
     if columns is None and isinstance(network, Mesh):
         columns = network.columns
@@ -63,10 +76,10 @@ def _schedule(options: argparse.Namespace) -> None:
     if options.bytes is not None and network is None:
         raise ScheduleError(f"--bytes {options.bytes} needs --network to predict seconds: {NETWORKS}")
     nbytes = None if options.bytes is None else size_in_bytes(options.bytes, "bytes")
-    constants, whose = constants_of(network)
+    constants = carrier.constants if carrier else ()
     print(schedule_text(schedule, network=network, nbytes=nbytes, constants=constants))
-    if nbytes:
-        print(f"predicted by {whose}")
+    if nbytes and carrier:
+        print(f"predicted by {carrier.whose}")
 
 
 def _redistribute_options(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +99,7 @@ def _redistribute_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--schedule", help=f"one of {names} (default: all that take the ranks, the cheapest first)")
     parser.add_argument("--network", default="flat", help=f"{NETWORKS} (default: %(default)s)")
+    _constants_option(parser)
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--draw", metavar="FILE", help="draw messages by step, and the links' load: .png, .svg, .pdf")
     parser.set_defaults(command=_redistribute)
@@ -108,8 +122,17 @@ def _redistribute(options: argparse.Namespace) -> None:
         ranks=(options.ranks, options.to_ranks),
         grids=(options.grid, options.to_grid),
     )
-    plan = plan_redistribution(before, after, itemsize(options.dtype), options.method, costs=costs())
-    outlook = Outlook.of(plan, options.network, options.schedule)
+    carrier = carrier_of(options.network, max(before.ranks, after.ranks), options.constants)
+    plan = plan_redistribution(
+        before,
+        after,
+        itemsize(options.dtype),
+        options.method,
+        costs=costs(),
+        carrier=carrier,
+        schedule=options.schedule or "auto",
+    )
+    outlook = Outlook.of(plan, carrier, options.schedule)
     print(json.dumps(outlook.as_json()) if options.json else outlook.text())
     if options.draw:
         load_picture("picture_exchange").draw(outlook).savefig(options.draw)

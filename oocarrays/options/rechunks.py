@@ -70,7 +70,7 @@ class Planner:
             made_of,
             self.resources,
             method=self.method,
-            remote_scratch=not isinstance(self.scratch, str),
+            remote_scratch=not array_file.in_files(self.scratch),
         )
         destination = Destination(
             store=target,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -11,71 +9,14 @@ from itertools import zip_longest
 import numpy as np
 from dask.utils import format_bytes
 
-from oocarrays.errors import ScheduleError
-from oocarrays.graphs.settings import costs
 from oocarrays.plan.exchange.exchange import Exchange, Turn
-from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network, busiest
-from oocarrays.plan.exchange.prediction import DELTA, Constants, flat_constants, step_seconds
+from oocarrays.plan.exchange.network import Network, busiest
+from oocarrays.plan.exchange.prediction import Constants, step_seconds
 from oocarrays.plan.exchange.schedule import Schedule, Step
-from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
 from oocarrays.show.report import LINE_WIDTH, seconds_text, table
 
 ACROSS = 8
 """Steps that stand side by side at most; more stand one below the other."""
-NETWORKS = "mesh:4x8, fat-tree, flat, or flat:2x4 for 4 ranks on each of 2 hosts"
-SHARED_LANES = 2
-"""Ends of messages that a host is shown to work for at one time: what one rank that has it alone would need."""
-
-
-def parsed_network(text: str, ranks: int) -> Network:
-    """Return a network for so many ranks, as a person writes it.
-
-    >>> parsed_network("mesh:4x8", 32)
-    Mesh(rows=4, columns=8)
-    """
-    kind, _, shape = text.partition(":")
-    found = re.fullmatch(r"(\d+)x(\d+)", shape)
-    lengths = tuple(map(int, found.groups())) if found else ()
-    takes = {"mesh": bool(found), "fat-tree": not shape, "flat": bool(found) or not shape}
-    if not takes.get(kind):
-        raise ScheduleError(f"network={text!r} is unknown; there are {NETWORKS}")
-    if lengths and math.prod(lengths) != ranks:
-        raise ScheduleError(f"network={text!r} has {math.prod(lengths)} places, not one for each of {ranks} ranks")
-    if kind == "mesh":
-        return Mesh(rows=lengths[0], columns=lengths[1])
-    if kind == "fat-tree":
-        return FatTree(ranks=ranks)
-    return FlatCluster.of(*[lengths[1]] * lengths[0], lanes=SHARED_LANES) if lengths else FlatCluster.of(*[1] * ranks)
-
-
-def network_text(network: Network) -> str:
-    """Return a network in a few words.
-
-    >>> network_text(Mesh(rows=4, columns=8)), network_text(FatTree(ranks=16)), network_text(FlatCluster.of(2, 2))
-    ('a mesh of 4 × 8', 'a fat tree of 16 ranks', 'a flat cluster of 4 ranks')
-    """
-    match network:
-        case Mesh():
-            return f"a mesh of {network.rows} × {network.columns}"
-        case FatTree():
-            return f"a fat tree of {network.ranks} ranks"
-        case FlatCluster():
-            return f"a flat cluster of {network.ranks} ranks"
-    return f"a network of {network.ranks} ranks"
-
-
-BETWEEN_WORKERS = "the costs of messages between workers: see oocarrays calibrate"
-"""Whose constants those of a flat cluster are."""
-
-
-def constants_of(network: Network | None) -> tuple[Sequence[Constants], str]:
-    """Return the constants that predict seconds on a network, and what they are."""
-    match network:
-        case Mesh():
-            return MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"
-        case FatTree():
-            return DELTA, "the thesis's constants of the Touchstone Delta: it has none of the CM-5"
-    return flat_constants(costs()), BETWEEN_WORKERS
 
 
 @dataclass(frozen=True, slots=True)

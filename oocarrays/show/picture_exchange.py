@@ -27,12 +27,12 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.options.networks import network_text
 from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.schedule import IDLE
 from oocarrays.plan.exchange.trace import Trace, arrivals
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
-from oocarrays.show.exchanges import network_text
 from oocarrays.show.picture import COLORS
 from oocarrays.show.redistributions import NOTHING, Outlook
 from oocarrays.show.report import seconds_text
@@ -95,7 +95,7 @@ def _title(outlook: Outlook) -> list[str]:
     chosen = outlook.priced[0]
     return [
         what,
-        f"{plan.method} by {chosen.schedule.name} on {network_text(outlook.network)} · {chosen.messages} messages in "
+        f"{plan.method} by {chosen.name} on {network_text(outlook.network)} · {chosen.messages} messages in "
         f"{chosen.steps} steps · {seconds_text(chosen.seconds)} predicted",
     ]
 

@@ -10,16 +10,17 @@ from typing import Any
 
 from dask.utils import format_bytes, parse_bytes
 
-from oocarrays.errors import LayoutError, ScheduleError
+from oocarrays.errors import LayoutError
 from oocarrays.mapping.given import element_type
 from oocarrays.mapping.layouts.hpf import parse_layout
 from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.options.networks import carrier_of, network_text
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Mesh, Network
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.exchange.trace import Ordered, in_order, ordered
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
-from oocarrays.show.exchanges import BETWEEN_WORKERS, constants_of, network_text, parsed_network
 from oocarrays.show.report import seconds_text, table
 
 # ---------------------------------------------------------------------- what is asked for
@@ -103,30 +104,33 @@ class Outlook:
     """Whose constants predict seconds."""
     priced: list[Ordered]
     """Costs of schedules, the cheapest first; none where nothing has to move."""
-    left_out: list[Schedule]
+    left_out: list[str]
     """Schedules that would take too long to price."""
 
     @classmethod
-    def of(cls, plan: Redistribution, network: Network | str | None = None, schedule: str | None = None) -> Outlook:
+    def of(
+        cls, plan: Redistribution, network: Network | Carrier | str | None = None, schedule: str | None = None
+    ) -> Outlook:
         """Return a plan priced by every schedule that takes its ranks, or by one that is asked for.
 
         Parameters
         ----------
-        network : Network or str
-            What carries messages, or its text, such as ``"mesh:8x8"``; by default a flat cluster of as many ranks.
+        network : Network, Carrier or str
+            What carries messages, or its text, such as ``"mesh:8x8"``; by default what the plan was priced by.
 
         Raises
         ------
         ScheduleError
             Where there is no such schedule or network, or it does not take this number of ranks.
         """
-        there = _standing(plan, network)
-        constants, whose = constants_of(there)
+        given = plan.carrier if network is None else network
+        carrier = given if isinstance(given, Carrier) else carrier_of(given, ranks_of(plan))
+        there, constants, whose = carrier.network, carrier.constants, carrier.whose
         columns = there.columns if isinstance(there, Mesh) else None
         chosen = Schedule.of(schedule, there.ranks, columns=columns) if schedule else None
         sizes = [each * plan.itemsize for each in plan.sizes()] if plan.price.messages else []
         priced: list[Ordered] = []
-        left_out: list[Schedule] = []
+        left_out: list[str] = []
         if sizes and chosen is None:
             priced, left_out = in_order(sizes, there, constants)
         elif sizes and chosen is not None:
@@ -139,7 +143,7 @@ class Outlook:
             return f"{self.plan.explain()}\n\n{NOTHING}"
         transfers = table([_TRANSFER_HEAD, *map(self._transfer_row, self.plan.transfers)])
         schedules = table([_SCHEDULE_HEAD, *(self._schedule_row(each) for each in self.priced)])
-        names = ", ".join(each.name.lower() for each in self.left_out)
+        names = ", ".join(name.lower() for name in self.left_out)
         return "\n".join(
             [
                 self.plan.explain(),
@@ -155,9 +159,11 @@ class Outlook:
         )
 
     def _priced_by(self) -> list[str]:
-        if self.whose == BETWEEN_WORKERS:
+        known = self.plan.carrier
+        if known and (known.network, known.whose) == (self.network, self.whose):
             return [f"priced by {self.whose}"]
-        return [f"methods are priced by {BETWEEN_WORKERS}", f"schedules are priced by {self.whose}"]
+        methods = known.whose if known else "copies between threads"
+        return [f"methods are priced by {methods}", f"schedules are priced by {self.whose}"]
 
     def as_json(self) -> dict[str, Any]:
         """Return the same for machines."""
@@ -175,7 +181,7 @@ class Outlook:
             "network": network_text(self.network),
             "constants": self.whose,
             "schedules": [self._schedule_facts(each) for each in self.priced],
-            "not_priced": [each.name for each in self.left_out],
+            "not_priced": self.left_out,
         }
 
     def _transfer_facts(self, transfer: Transfer) -> dict[str, Any]:
@@ -205,7 +211,7 @@ class Outlook:
 
     def _schedule_facts(self, each: Ordered) -> dict[str, Any]:
         return {
-            "schedule": each.schedule.name,
+            "schedule": each.name,
             "columns": each.schedule.columns,
             "steps": each.steps,
             "messages": each.messages,
@@ -218,28 +224,22 @@ class Outlook:
 
     def _schedule_row(self, each: Ordered) -> tuple[str, ...]:
         cheapest = each is self.priced[0] and len(self.priced) > 1
-        steps = sum(len(each.schedule) for _ in each.traces)
+        steps = sum(map(len, each.schedules))
         return (
-            f"{each.schedule.name}{' ◄' * cheapest}",
+            f"{each.name}{' ◄' * cheapest}",
             f"{each.steps} of {steps}",
             str(each.messages),
             f"{each.shared:g}",
             format_bytes(int(each.link_bytes)),
-            format_bytes(each.buffer_bytes) if each.schedule.forwards else "–",
+            format_bytes(each.buffer_bytes) if each.forwards else "–",
             format_bytes(self.plan.peak_bytes(buffers=each.buffer_bytes)),
             seconds_text(each.seconds),
         )
 
 
-def _standing(plan: Redistribution, network: Network | str | None) -> Network:
-    """Return a network with a place for each rank of a plan."""
-    layouts = [plan.source, plan.target, *(transfer.target for transfer in plan.transfers)]
-    ranks = max(layout.ranks for layout in layouts)
-    if network is None or isinstance(network, str):
-        return parsed_network(network or "flat", ranks)
-    if network.ranks != ranks:
-        raise ScheduleError(f"{network_text(network)} has {network.ranks} places, not one for each of {ranks} ranks")
-    return network
+def ranks_of(plan: Redistribution) -> int:
+    """Return the ranks that are there at any time."""
+    return max(layout.ranks for layout in (plan.source, plan.target, *(each.target for each in plan.transfers)))
 
 
 _TRANSFER_HEAD = ("transfer", "messages", "between ranks", "a rank sends", "messages at most")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -86,7 +88,7 @@ def test_every_method_that_applies_is_offered_and_moves_what_it_says(
 def test_auto_is_the_cheapest_and_costs_decide_which_that_is() -> None:
     """Figure 3.20: in two dimensions, axis after axis needs fewer messages and copies all twice."""
     both = layouts((64, 64), "(block, block)", "(cyclic, cyclic)", ranks=16)
-    assert plan_redistribution(*both, 4).method == "indirect"
+    assert plan_redistribution(*both, 4, schedule="pex").method == "indirect"
     assert plan_redistribution(*both, 4, costs=FREE).method == "direct"
     one, two = (plan_redistribution(*both, 4, method).price for method in ("direct", "indirect"))
     assert (one.steps, two.steps) == (15, 6)
@@ -183,7 +185,8 @@ def test_the_way_back_has_the_other_name() -> None:
         pair = [Layout.of((64,), each, ranks=n) for each, n in zip(both, ranks, strict=True)]
         back = plan_redistribution(*pair, 4, name).reversed()
         assert back.method == others[name] == back.price.method
-        assert plan_redistribution(*reversed(pair), 4, others[name]).price == back.price
+        price = plan_redistribution(*reversed(pair), 4, others[name]).price  # by schedules of its own
+        assert replace(price, seconds=0.0, schedules=()) == replace(back.price, seconds=0.0, schedules=())
 
 
 # ---------------------------------------------------------------------- shown, and refused

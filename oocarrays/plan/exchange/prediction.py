@@ -94,6 +94,13 @@ DELTA = (
 """The Intel Touchstone Delta: unforced messages, and forced ones from 1.5 KB on (sections 4.3.7 and 4.3.8)."""
 
 
+CM5 = (Constants.even(88e-6, 0.1e-6, saturated=0.1e-6),)
+"""The Thinking Machines CM-5: 5 Mbytes a second for each of two messages that share a link (section 4.1.1), and so 10
+for one; α is that of its library in other measurements. Figure 4.6 comes out, and of Figures 4.7 and 4.8 that PEX and
+BEX are ahead of REX on few ranks. That REX is ahead on many does not follow from the thesis's model, whatever its
+constants: REX over PEX is L · lg P · β over α + 2 · L · β, which grows with P."""
+
+
 def flat_constants(costs: Costs) -> tuple[Constants]:
     """Those of Dask workers, as `oocarrays calibrate --scheduler` has fitted them.
 
@@ -113,8 +120,8 @@ def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
 
 
 def step_seconds(turn: Turn, network: Network, constants: Sequence[Constants]) -> float:
-    """Seconds of one step; which constants hold is said by its largest message."""
-    return regime(constants, int(turn.sizes.max())).step_seconds(turn, network)
+    """Seconds of one step; which constants hold is said by its largest message, in REX by what a pair exchanges."""
+    return regime(constants, turn.part).step_seconds(turn, network)
 
 
 def schedule_seconds(

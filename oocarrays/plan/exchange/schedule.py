@@ -26,6 +26,8 @@ IDLE = -1
 """The destination of a rank that sends nothing in a step."""
 Name = Literal["LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX"]
 NAMES: tuple[Name, ...] = get_args(Name)
+COLORING = "COLORING"
+"""The name of a schedule whose steps are found for some messages: see `oocarrays.plan.exchange.coloring`."""
 FORWARDING = ("REX", "IPEX")
 """Those in which data travels through ranks that it is not for."""
 POWERS_OF_TWO = ("PEX", "BEX", "REX", "IPEX")
@@ -101,12 +103,14 @@ class Schedule:
     [(0, 2), (0, 3)]
     """
 
-    name: Name
-    """One of ``NAMES``."""
+    name: Name | Literal["COLORING"]
+    """One of ``NAMES``, or ``COLORING``."""
     ranks: int
     """Ranks."""
     columns: int
     """Columns of the mesh on which ranks stand row by row (IPEX; REX, which halves columns first); 1 for no mesh."""
+    listed: tuple[tuple[int, ...], ...] = ()
+    """Of ``COLORING``, the destination of each rank in each step, or ``IDLE``."""
 
     @classmethod
     def of(cls, name: str, ranks: int, *, columns: int | None = None) -> Schedule:
@@ -148,6 +152,8 @@ class Schedule:
         return self.name in FORWARDING
 
     def __len__(self) -> int:
+        if self.name == COLORING:
+            return len(self.listed)
         if self.name == "LEX":
             return self.ranks if self.ranks > 1 else 0
         if self.name == "REX":
@@ -177,6 +183,8 @@ class Schedule:
         """Where ``ranks`` send in a step: to themselves, or past the last rank, for nowhere."""
         turn = number + 1
         match self.name:
+            case "COLORING":
+                return np.take(np.array(self.listed[number], np.int64), ranks)
             case "LEX":
                 return np.full_like(ranks, number)
             case "GEN":

@@ -10,27 +10,25 @@ An exchange has one trace, of which its price is the sum, and its picture each s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
+from oocarrays.plan.exchange.carrier import LIKELY, QUICK, Carrier
 from oocarrays.plan.exchange.exchange import Exchange
-from oocarrays.plan.exchange.network import Mesh, Network, busiest
+from oocarrays.plan.exchange.network import Network, busiest
 from oocarrays.plan.exchange.prediction import Constants, step_seconds
-from oocarrays.plan.exchange.schedule import IDLE, Schedule, schedules
-
-QUICK = 7 * 10**7
-"""Ranks that are asked in all steps of all schedules what they send, where that is a matter of seconds."""
-LIKELY = ("REX", "PEX", "IPEX", "GEN", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "LEX")
-"""Schedules as they are worth to be priced, where not all can be; of equal ones, the plainer first."""
+from oocarrays.plan.exchange.schedule import IDLE, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
     """The course of an exchange on a network: messages, links and seconds of each step in which something is sent.
 
+    >>> from oocarrays.plan.exchange.network import Mesh
     >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
     >>> trace = Trace.of(Exchange.of(Schedule.of("rex", 8), 1024), Mesh(rows=2, columns=4), delta)
     >>> trace.shared.tolist(), trace.messages, float(trace.link_bytes.max())
@@ -51,6 +49,11 @@ class Trace:
     """Bytes on each link of the network, of all steps together."""
     buffer_bytes: int
     """Bytes that a rank holds for others at most."""
+
+    @property
+    def total(self) -> float:
+        """Seconds of all steps."""
+        return float(self.seconds.sum())
 
     @classmethod
     def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> Trace:
@@ -79,12 +82,38 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ordered:
-    """Exchanges one after the other, all by one schedule: what that costs."""
+    """Exchanges one after the other: what they cost by their schedules."""
 
-    schedule: Schedule
-    """The order of each."""
     traces: tuple[Trace, ...]
     """Of each exchange."""
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The order of each."""
+        return tuple(trace.exchange.schedule for trace in self.traces)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The order of the first."""
+        return self.schedules[0]
+
+    @property
+    def name(self) -> str:
+        """The schedules' names, those that follow each other and are alike once.
+
+        >>> from oocarrays.plan.exchange.network import FlatCluster
+        >>> flat, few = FlatCluster.of(*[1] * 4), np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
+        >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
+        >>> in_order([few, np.full((4, 4), 10**5)], flat, delta)[0][0].name
+        'GEN'
+        """
+        names = [schedule.name for schedule in self.schedules]
+        return ", ".join(name for before, name in zip(["", *names], names, strict=False) if name != before)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether data travels through ranks that it is not for, in any of them."""
+        return any(schedule.forwards for schedule in self.schedules)
 
     @property
     def steps(self) -> int:
@@ -114,21 +143,23 @@ class Ordered:
     @property
     def seconds(self) -> float:
         """Predicted."""
-        return sum(float(trace.seconds.sum()) for trace in self.traces)
+        return sum(trace.total for trace in self.traces)
 
 
 def ordered(
     schedule: Schedule, sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants]
 ) -> Ordered:
     """Price one schedule, for exchanges of these ``sizes`` in bytes, each ``[source, target]``."""
-    traces = (Trace.of(Exchange.of(schedule, each), network, constants) for each in sizes)
-    return Ordered(schedule=schedule, traces=tuple(traces))
+    return Ordered(traces=tuple(Trace.of(Exchange.of(schedule, each), network, constants) for each in sizes))
 
 
 def in_order(
     sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants], *, most: int = QUICK
-) -> tuple[list[Ordered], list[Schedule]]:
+) -> tuple[list[Ordered], list[str]]:
     """Price each schedule that takes the network's ranks, the cheapest first; name those that are left out.
+
+    Where there are several exchanges and no schedule is the cheapest of each, what it costs that each goes by its own
+    cheapest is among them.
 
     Parameters
     ----------
@@ -137,32 +168,26 @@ def in_order(
 
     Examples
     --------
+    >>> from oocarrays.plan.exchange.network import Mesh
     >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
     >>> priced, left_out = in_order([np.full((16, 16), 16384)], Mesh(rows=4, columns=4), delta)
     >>> priced[0].schedule.name, priced[0].steps, priced[-1].schedule.name, left_out
     ('PEX', 15, 'LEX', [])
     """
-    columns = network.columns if isinstance(network, Mesh) else None
-    chosen, left_out = _quick(schedules(network.ranks, columns=columns, names=LIKELY), sizes, most)
-    priced = [ordered(schedule, sizes, network, constants) for schedule in chosen]
-    return sorted(priced, key=lambda each: (each.seconds, LIKELY.index(each.schedule.name))), left_out
-
-
-def _quick(known: Iterable[Schedule], sizes: Sequence[np.ndarray], most: int) -> tuple[list[Schedule], list[Schedule]]:
-    """Return the schedules that are followed quickly together, one at least; and the others."""
-    chosen: list[Schedule] = []
-    left_out: list[Schedule] = []
-    messages = sum(int(np.count_nonzero(each)) for each in sizes)
-    work = 0
-    for schedule in known:
-        mine = len(schedule) * schedule.ranks * len(sizes)
-        mine += 2 * min(messages, mine)  # to route a message takes twice as long as to ask a rank
-        if chosen and work + mine > most:
-            left_out.append(schedule)
-        else:
-            chosen.append(schedule)
-            work += mine
-    return chosen, left_out
+    carrier = Carrier(network, tuple(constants))
+    orders = [carrier.orders(each, most=most // len(sizes)) for each in sizes]
+    traced = [
+        {order.name: Trace.of(Exchange.of(order, each), network, constants) for order in known}
+        for each, (known, _) in zip(sizes, orders, strict=True)
+    ]
+    everywhere = [name for name in traced[0] if all(name in each for each in traced)]
+    priced = [Ordered(traces=tuple(each[name] for each in traced)) for name in everywhere]
+    best = Ordered(traces=tuple(min(each.values(), key=attrgetter("total")) for each in traced))
+    if len({schedule.name for schedule in best.schedules}) > 1:
+        priced.append(best)
+    rank = {name: place for place, name in enumerate(LIKELY)}
+    priced.sort(key=lambda each: (each.seconds, rank.get(each.name, len(rank))))
+    return priced, list(dict.fromkeys(name for _, names in orders for name in names))
 
 
 class Arrivals(NamedTuple):

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 
 from oocarrays.errors import InputError
 from oocarrays.plan.cost import Costs
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
-from oocarrays.plan.exchange.prediction import flat_constants, order_for, schedule_seconds
-from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto
+from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
+from oocarrays.plan.exchange.schedule import COLORING, Schedule, complete_exchange, is_auto
 from oocarrays.plan.layouts.transfer import Transfer
 
 Assembly = Literal["synchronous", "asynchronous"]
@@ -109,12 +111,20 @@ def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages
     return max(ranks / costs.cores, 1) * own_seconds(transfer, itemsize, costs, messages=messages)
 
 
+@lru_cache(maxsize=256)
+def order_of(transfer: Transfer, itemsize: int, carrier: Carrier, asked: str = "auto") -> tuple[Schedule, float]:
+    """Return the schedule of a transfer, the one that is asked for or that of least predicted seconds; and these."""
+    return carrier.cheapest(squared(transfer.sizes()) * itemsize, asked)
+
+
 def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
     """Return the schedule of a transfer, over all ranks that are there before or afterwards."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     if asked is None or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
-    return order_for(asked, ranks, transfer.sizes() * itemsize, costs or Costs())
+    if not is_auto(asked) and asked.upper() != COLORING:
+        return Schedule.of(asked, ranks)
+    return order_of(transfer, itemsize, Carrier.between_workers(ranks, costs or Costs()), asked)[0]
 
 
 def held_elements(

@@ -14,29 +14,28 @@ Thakur 1995, chapter 3.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.axis import BlockCyclicAxis
-from oocarrays.mapping.layouts.distribution import Cyclic, Distribution
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan import shown
 from oocarrays.plan.cost import Costs
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Network
-from oocarrays.plan.layouts.assembly import own_seconds
-from oocarrays.plan.layouts.runs import formula
+from oocarrays.plan.exchange.prediction import regime
+from oocarrays.plan.layouts.assembly import order_of, own_seconds
+from oocarrays.plan.layouts.methods import METHODS, ways_between
 from oocarrays.plan.layouts.transfer import Transfer, TransferWork
 from oocarrays.plan.memory import Memory, largest
 
 __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]
 
-METHODS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general", "gcd", "lcm", "direct", "indirect")
-"""Every way to redistribute, by the thesis's names: of one axis all but the last two, of several axes those."""
+MOST_RANKS = 2048
+"""Ranks up to which methods are priced by their schedules; beyond, by the messages of the busiest rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,9 @@ class Price:
     pieces: int
     """Contiguous pieces of local arrays that those copies are of."""
     seconds: float
-    """Predicted, of the busiest rank: α · steps + β · bytes + its own copies + pieces."""
+    """Predicted: by the schedule of least predicted time on the network that carries them, and a rank's own copies."""
+    schedules: tuple[str, ...] = ()
+    """The schedule of each transfer by which they are; none where ranks are threads, or too many to look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,8 @@ class Redistribution:
     """What every method that applies costs, the cheapest first."""
     costs: Costs = field(default_factory=Costs, repr=False, compare=False)
     """What the prices were made with."""
+    carrier: Carrier | None = field(default=None, repr=False, compare=False)
+    """What carries its messages; None where there are none, between threads."""
 
     @property
     def method(self) -> str:
@@ -153,6 +156,16 @@ class Redistribution:
             ]
         )
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a file, from which `oocarrays.load_plan` makes it again: ``x.redistribute(plan)`` runs it.
+
+        Raises
+        ------
+        InputError
+            Where nothing can be written there.
+        """
+        shown.by("save redistributions")(self, path)
+
     def draw(self, network: Network | str | None = None, schedule: str | None = None) -> Any:
         """Return the plan as a picture: which message goes in which step, what links carry, what each step takes.
 
@@ -186,7 +199,14 @@ class Redistribution:
 
 
 def plan_redistribution(
-    source: Layout, target: Layout, itemsize: int = 8, method: str = "auto", *, costs: Costs | None = None
+    source: Layout,
+    target: Layout,
+    itemsize: int = 8,
+    method: str = "auto",
+    *,
+    costs: Costs | None = None,
+    carrier: Carrier | None = None,
+    schedule: str = "auto",
 ) -> Redistribution:
     """Return how to change a layout: by the method that is asked for, or by the cheapest.
 
@@ -198,11 +218,17 @@ def plan_redistribution(
         One of ``METHODS``, or "auto".
     costs : Costs
         What this machine takes for messages and copies.
+    carrier : Carrier
+        The network that carries messages, and what it takes for them; by default a flat one, and what costs say.
+    schedule : str
+        The order of messages, by name; "auto" for the one of least predicted time in each transfer.
 
     Raises
     ------
     LayoutError
         Where the layouts are of different shapes, or there is no such method for them.
+    ScheduleError
+        Where there is no such schedule, or it does not take so many ranks.
 
     Examples
     --------
@@ -214,9 +240,15 @@ def plan_redistribution(
     oocarrays.errors.LayoutError: method='indirect' does not apply to (block, *) on 4 × 1 → (*, block) on 1 × 4: ...
     """
     costs = costs or Costs()
-    ways = _ways(source, target)
-    prices = [_price(name, transfers, itemsize, costs) for name, transfers in ways.items()]
-    offers = sorted(prices, key=lambda price: price.seconds)
+    ways = ways_between(source, target)
+    if carrier is None and any(costs.exchange.values()):
+        carrier = Carrier.between_workers(max(source.ranks, target.ranks), costs)
+    way = _Pricing(itemsize=itemsize, costs=costs, carrier=carrier, schedule=schedule)
+    priced = {
+        name: min(((way.price(name, transfers), transfers) for transfers in each), key=lambda both: both[0].seconds)
+        for name, each in ways.items()
+    }
+    offers = sorted((price for price, _ in priced.values()), key=lambda price: price.seconds)
     if not isinstance(method, str):
         raise LayoutError(f"method={method!r} is unknown: {', '.join(ways)}, or auto")
     if method != "auto" and method not in ways:
@@ -226,11 +258,12 @@ def plan_redistribution(
     return Redistribution(
         source=source,
         target=target,
-        transfers=ways[chosen.method],
+        transfers=priced[chosen.method][1],
         itemsize=itemsize,
         price=chosen,
         offers=tuple(offers),
         costs=costs,
+        carrier=carrier,
     )
 
 
@@ -251,60 +284,49 @@ _REVERSED = {"block-to-cyclic": "cyclic-to-block", "ky-to-y": "x-to-kx"}
 _REVERSED |= {back: forth for forth, back in _REVERSED.items()}
 
 
-@lru_cache(maxsize=256)
-def _ways(source: Layout, target: Layout) -> dict[str, tuple[Transfer, ...]]:
-    """Every method that applies, its transfers; the thesis's formula before cutting, which finds the same runs."""
-    whole: tuple[Transfer, ...] = (Transfer(source, target),)
-    changed = [axis for axis, (s, t) in enumerate(zip(source.axes, target.axes, strict=True)) if s != t]
-    if len(changed) > 1:
-        retained = source.grid == target.grid
-        return {"direct": whole} | ({"indirect": _axis_after_axis(source, target, changed)} if retained else {})
-    ways: dict[str, tuple[Transfer, ...]] = {"general": whole if changed else ()}
-    for axis in changed:
-        s, t = source.axes[axis], target.axes[axis]
-        name = formula(s, t)
-        ways = ({name: whole} if name else {}) | ways
-        if name is None and isinstance(s, BlockCyclicAxis) and isinstance(t, BlockCyclicAxis) and s.ranks == t.ranks:
-            for way, between in (("gcd", math.gcd(s.block, t.block)), ("lcm", math.lcm(s.block, t.block))):
-                ways[way] = _by_way_of(source, target, [_with(source, axis, Cyclic(between))])
-    return ways
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pricing:
+    """What methods are priced by."""
 
+    itemsize: int
+    """Bytes of an element."""
+    costs: Costs
+    """What a rank takes for its own copies."""
+    carrier: Carrier | None
+    """What carries messages; None where there are none."""
+    schedule: str
+    """Their order, or "auto"."""
 
-def _axis_after_axis(source: Layout, target: Layout, changed: list[int]) -> tuple[Transfer, ...]:
-    """The first axis first: the order makes no difference to what it costs (Thakur 1995, 3.6.1)."""
-    between = [source]
-    for axis in changed[:-1]:
-        between.append(_with(between[-1], axis, target.distributions[axis]))
-    return _by_way_of(source, target, between[1:])
+    def price(self, method: str, transfers: tuple[Transfer, ...]) -> Price:
+        """Return the price of transfers one after the other."""
+        works = [transfer.work for transfer in transfers]
+        steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
+        carried = [self._carried(transfer, many) for transfer, many in zip(transfers, steps, strict=True)]
+        messages = self.carrier is not None
+        own = [own_seconds(transfer, self.itemsize, self.costs, messages=messages) for transfer in transfers]
+        return Price(
+            method=method,
+            transfers=len(transfers),
+            steps=sum(steps),
+            messages=sum(int(work.sends.sum()) for work in works),
+            moved_bytes=sum(work.moved for work in works) * self.itemsize,
+            copied_elements=sum(int((work.held + work.due).sum()) for work in works),
+            pieces=sum(int(work.pieces.sum()) for work in works),
+            seconds=math.fsum([*own, *(seconds for _, seconds in carried)]),
+            schedules=tuple(name for name, _ in carried if name),
+        )
 
-
-def _by_way_of(source: Layout, target: Layout, between: list[Layout]) -> tuple[Transfer, ...]:
-    return tuple(Transfer(*pair) for pair in pairwise([source, *between, target]))
-
-
-def _with(layout: Layout, axis: int, distribution: Distribution) -> Layout:
-    distributions = (*layout.distributions[:axis], distribution, *layout.distributions[axis + 1 :])
-    return replace(layout, distributions=distributions)
-
-
-def _price(method: str, transfers: tuple[Transfer, ...], itemsize: int, costs: Costs) -> Price:
-    works = [transfer.work for transfer in transfers]
-    steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
-    startup, byte, seconds = costs.exchange["startup"], costs.exchange["exchange"], 0.0
-    for transfer, work, step in zip(transfers, works, steps, strict=True):
+    def _carried(self, transfer: Transfer, steps: int) -> tuple[str, float]:
+        """Return the schedule of a transfer, and its seconds."""
+        if self.carrier is None or not steps:
+            return "", 0.0
+        ranks = max(transfer.source.ranks, transfer.target.ranks)
+        if ranks <= MOST_RANKS:
+            schedule, seconds = order_of(transfer, self.itemsize, self.carrier, self.schedule)
+            return schedule.name, seconds
+        work, known = transfer.work, regime(self.carrier.constants, self.itemsize)
         sent = max(int((work.held - work.kept).max(initial=0)), int((work.due - work.kept).max(initial=0)))
-        seconds += step * startup + sent * itemsize * byte
-        seconds += own_seconds(transfer, itemsize, costs, messages=byte > 0)
-    return Price(
-        method=method,
-        transfers=len(transfers),
-        steps=sum(steps),
-        messages=sum(int(work.sends.sum()) for work in works),
-        moved_bytes=sum(work.moved for work in works) * itemsize,
-        copied_elements=sum(int((work.held + work.due).sum()) for work in works),
-        pieces=sum(int(work.pieces.sum()) for work in works),
-        seconds=seconds,
-    )
+        return "", steps * known.startup + sent * self.itemsize * known.exchange
 
 
 _HEAD = ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")

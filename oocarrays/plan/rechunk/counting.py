@@ -100,6 +100,7 @@ class Counted(NamedTuple):
             tile=self.tile,
             batch=self.batch,
             packed=workers and shape.method == "two-phase",
+            whole=problem.whole and shape.method == "two-phase",
             synchronous=problem.resources.synchronous,
             outbox_bytes=self.packed[0],
             message_bytes=self.packed[1],
@@ -217,7 +218,8 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
     written = target.padded_bytes
     if exchanges and problem.resources.on_workers:
         says = load.receives if problem.resources.synchronous else 0
-        tasks = rounds * (4 * ranks + load.messages + load.receives + load.carries + says)
+        each = 4 * ranks + load.messages + load.receives + load.carries + says
+        tasks = rounds * (4 * ranks + 1 if problem.whole else each)
     elif exchanges:
         tasks = rounds * (2 * ranks + load.receives) + units * ranks + (units - 1) * ranks * shape.kept
     else:

@@ -17,6 +17,8 @@ TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
+WHOLE_CREDIT = 2
+"""Messages that come to a rank at one time, and that go, where one task holds the whole exchange."""
 TRAVEL_COPIES = 2
 """A library holds a message twice while it joins the parts that came, or copies what goes."""
 
@@ -42,9 +44,17 @@ class Problem:
         return self.schedule.ranks
 
     @property
+    def whole(self) -> bool:
+        """Whether one task a rank holds the whole exchange of a round: where ranks are many, or take what has come."""
+        steps = self.ranks < self.resources.steps_below and self.resources.synchronous
+        return self.resources.on_workers and not steps
+
+    @property
     def under_way(self) -> int:
         """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
         load = load_of(self.schedule)
+        if self.whole and not self.schedule.forwards:
+            return 2 * WHOLE_CREDIT
         return load.held if self.resources.synchronous else load.held_at_most
 
     @property

@@ -24,7 +24,8 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import checksum
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
-from oocarrays.storage.stores.blobs import byte_view
+from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
+from oocarrays.storage.stores.opening import blobs_of
 
 MOST_KEYS = 2**13
 """Keys of chunks that are known at one time, about a MiB of them."""
@@ -45,10 +46,11 @@ class Assembler:
     """
 
     def __init__(self, file: ArrayFile, meter: Meter, mark: str, *, past_cache: bool) -> None:
-        assert file.folder is not None, "what is assembled is in local files"
+        blobs = blobs_of(file.zarr)
+        assert isinstance(blobs, LocalBlobs), "what is assembled is in local files"
         self.file, self.meter = file, meter
         self.grid, self.dtype, self._order = file.stored.grid, file.dtype, file.stored.order
-        self.chunks = UnfinishedChunks(file.folder, mark, file.stored.chunk_bytes, past_cache=past_cache)
+        self.chunks = UnfinishedChunks(blobs, mark, file.stored.chunk_bytes, past_cache=past_cache)
         self.key = lru_cache(MOST_KEYS)(file.chunk_key)
         """The key of a chunk; each box asks for those of the same chunks again."""
         self._fill = fill_bits(file)

@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from oocarrays.errors import StoreFailure
 from oocarrays.storage.files.array_file import METADATA, ArrayFile
 from oocarrays.storage.journal.lock import is_at, let_go
+from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.stores.opening import blobs_of
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
 """Two chunks that share one wait for each other, and that is all: a thread holds one at a time."""
@@ -33,10 +35,10 @@ class ChunkLocks:
     """The locks of the chunks, or shards, of one array file."""
 
     def __init__(self, file: ArrayFile) -> None:
-        folder = file.folder
-        self._key, self._place = file.chunk_key, folder or file.name
+        self._key, self._place = file.chunk_key, file.name
         metadata = FORMAT_2 if file.zarr.metadata.zarr_format == 2 else METADATA
-        self._metadata = None if folder is None else os.path.join(folder, metadata)
+        blobs = blobs_of(file.zarr)
+        self._metadata = blobs.path(metadata) if isinstance(blobs, LocalBlobs) else None
 
     @contextmanager
     def held(self, index: tuple[int, ...]) -> Iterator[None]:

@@ -21,14 +21,14 @@ class KeptMessages:
 
     Parameters
     ----------
-    folder : str
-        Where the files are made, below scratch.
+    folders : str
+        Where the files are made, below scratch: on one disk, or in turn on several.
     past_cache : bool
         Whether to write past the system's cache.
     """
 
-    def __init__(self, folder: str, *, past_cache: bool) -> None:
-        self.folder = folder
+    def __init__(self, *folders: str, past_cache: bool) -> None:
+        self.folders = folders
         self.past_cache = past_cache
         self.missing: set[tuple[int, ...]] = set()
         """Source chunks that are not stored: no message holds any of them."""
@@ -36,13 +36,14 @@ class KeptMessages:
         self._writing: defaultdict[int, deque[Future[None]]] = defaultdict(deque)
         self._counts: Counter[int] = Counter()
         self._writer = ThreadPoolExecutor(1, "keep")
-        try:
-            os.makedirs(folder)
-        except OSError as error:
-            raise write_error(folder, error) from error
+        for folder in folders:
+            try:
+                os.makedirs(folder)
+            except OSError as error:
+                raise write_error(folder, error) from error
 
     def _path(self, unit: int, rank: int) -> str:
-        return os.path.join(self.folder, f"{unit}-{rank}")
+        return os.path.join(self.folders[(unit + rank) % len(self.folders)], f"{unit}-{rank}")
 
     def count(self, rank: int) -> int:
         """Messages that a rank has kept; the last of them may still be on its way."""

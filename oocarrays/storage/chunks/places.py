@@ -53,7 +53,7 @@ class Places:
         self._scattered = scattered and hasattr(os, "posix_fadvise")
         blobs = blobs_of(file.zarr)
         assert isinstance(blobs, LocalBlobs), "what is in other stores is fetched"
-        self._root = blobs.root
+        self._path = blobs.path
         self._expected = None if file.stored.coded else file.stored.chunk_bytes
         self._shard = file.chain.shard
         self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
@@ -74,7 +74,7 @@ class Places:
             files[key] = file = self._open(key)
             if file >= 0:
                 found.append((number, file, 0, os.fstat(file).st_size))
-                self._check_chunk(f"{self._root}/{key}", found[-1][-1])
+                self._check_chunk(self._path(key), found[-1][-1])
         return FoundChunks(*np.array(found, np.int64).reshape(-1, 4).T)
 
     def _in_shards(
@@ -105,9 +105,9 @@ class Places:
             return
         offsets, nbytes = stored.T
         if max(int(offsets.max()), int(nbytes.max()), end := int((offsets + nbytes).max())) > size:
-            raise CorruptChunkError(f"{self._root}/{key} is cut short: it has {size} bytes, its index says {end}")
+            raise CorruptChunkError(f"{self._path(key)} is cut short: it has {size} bytes, its index says {end}")
         for each in (nbytes.min(), nbytes.max()):
-            self._check_chunk(f"a chunk in {self._root}/{key}", int(each))
+            self._check_chunk(f"a chunk in {self._path(key)}", int(each))
 
     def _check_chunk(self, name: str, nbytes: int) -> None:
         if self._expected not in (None, nbytes):
@@ -115,12 +115,13 @@ class Places:
 
     def _open(self, key: str) -> int:
         """Return an open file; -1 where there is none."""
+        path = self._path(key)
         try:
-            file = os.open(f"{self._root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return -1
         except OSError as error:
-            raise StoreFailure(f"cannot open {self._root}/{key}: {error.strerror}") from error
+            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
         if self._scattered:
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         return file

@@ -48,7 +48,7 @@ class UnfinishedChunks:
 
     Parameters
     ----------
-    folder : str
+    folder : str or LocalBlobs
         That of the array.
     mark : str
         What is in their names: 32 hexadecimal digits.
@@ -72,9 +72,10 @@ class UnfinishedChunks:
     """
 
     def __init__(
-        self, folder: str, mark: str, nbytes: int, *, past_cache: bool = False, most: int | None = None
+        self, folder: str | LocalBlobs, mark: str, nbytes: int, *, past_cache: bool = False, most: int | None = None
     ) -> None:
-        self.folder, self.mark, self.nbytes = folder, mark, nbytes
+        self._blobs = LocalBlobs(folder) if isinstance(folder, str) else folder
+        self.mark, self.nbytes = mark, nbytes
         self._past_cache = past_cache
         self._most = allowed_files() if most is None else most
         self._files: OrderedDict[str, _Open] = OrderedDict()
@@ -83,7 +84,11 @@ class UnfinishedChunks:
 
     def path(self, key: str) -> str:
         """Where a chunk is while it is unfinished."""
-        return os.path.join(self.folder, unfinished_key(key, self.mark))
+        return self._blobs.path(unfinished_key(key, self.mark))
+
+    def final(self, key: str) -> str:
+        """Where a chunk is when it has its name."""
+        return self._blobs.path(key)
 
     def is_there(self, key: str) -> bool:
         """Return whether anything has been placed in a chunk that has not got its name."""
@@ -142,7 +147,7 @@ class UnfinishedChunks:
         try:
             file = self._create(path, flags)
         except FileNotFoundError:
-            make_below(self.folder, os.path.dirname(path))
+            make_below(self._blobs.root_of(key), os.path.dirname(path))
             file = self._create(path, flags)
         try:
             if os.fstat(file).st_size != self.nbytes:
@@ -168,7 +173,7 @@ class UnfinishedChunks:
         """
         with self._lock:
             there = self._files.pop(key, None)
-        path, final = self.path(key), os.path.join(self.folder, key)
+        path, final = self.path(key), self.final(key)
         try:
             if there is not None:
                 os.close(there.file)
@@ -183,7 +188,7 @@ class UnfinishedChunks:
 
     def reopen(self, key: str) -> None:
         """Take the name of a chunk away again: something has to be placed in it once more."""
-        final = os.path.join(self.folder, key)
+        final = self.final(key)
         if not self.is_there(key):
             with suppress(FileNotFoundError):
                 os.replace(final, self.path(key))
@@ -191,13 +196,12 @@ class UnfinishedChunks:
 
     def discard(self, key: str) -> None:
         """Remove a chunk, whether or not it has its name."""
-        blobs = LocalBlobs(self.folder)
-        blobs.remove(key)
-        blobs.remove(unfinished_key(key, self.mark))
+        self._blobs.remove(key)
+        self._blobs.remove(unfinished_key(key, self.mark))
 
     def read(self, key: str) -> np.ndarray | None:
         """The bytes of a chunk, whether or not it has its name; None where it is not there as a whole."""
-        for path in (os.path.join(self.folder, key), self.path(key)):
+        for path in (self.final(key), self.path(key)):
             with suppress(FileNotFoundError):
                 data = np.fromfile(path, np.uint8)
                 return data if len(data) == self.nbytes else None

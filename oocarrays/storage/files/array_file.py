@@ -31,7 +31,7 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
@@ -52,6 +52,7 @@ from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.stores import durable as on_device
 from oocarrays.storage.stores.blobs import STAGING_BYTES
 from oocarrays.storage.stores.durable import DocumentStore, PreparedStore
+from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.pages import can_map
 from oocarrays.storage.stores.refused import write_error
@@ -141,6 +142,21 @@ class ArrayFile:
         """Whether a local directory holds it: told without a look at which that is."""
         return isinstance(self.presence.place, str)
 
+    @property
+    def disk_of(self) -> Callable[[tuple[int, ...]], int] | None:
+        """What tells on which disk a chunk lies, or the shard that it is in; None where there is one disk."""
+        joined = joined_in(self.zarr.store_path.store)
+        if joined is None:
+            return None
+        (store, prefix), path = joined, self.zarr.store_path.path
+        before = f"{prefix}{path}/" if path else prefix
+
+        def disk(index: tuple[int, ...]) -> int:
+            place = self.place_of(index)
+            return store.disk_of(before + (place if isinstance(place, str) else place.shard))
+
+        return disk
+
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """Return the key of a chunk below the array, or of a shard."""
         return self.zarr.metadata.encode_chunk_key(turned_back(index, self.axes))
@@ -166,6 +182,25 @@ def local_folder(store: Any, path: str = "") -> str | None:
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
         return os.path.realpath(store)
     return None
+
+
+def folders_of(store: Any, path: str = "") -> tuple[str, ...]:
+    """Return the local directories in which an array, or what is in it, lies: one, or one a disk; none elsewhere."""
+    folder = local_folder(store, path)
+    if folder is not None:
+        return (folder,)
+    store = store.store if isinstance(store, StorePath) else store
+    joined = joined_in(store)
+    return tuple(map(os.path.realpath, joined[0].folders)) if joined else ()
+
+
+def in_files(store: Any) -> bool:
+    """Return whether each chunk is a local file, of which we read and write what we want: in one folder, or in many."""
+    store = store.store if isinstance(store, StorePath) else store
+    if local_folder(store) is not None:
+        return True
+    joined = joined_in(store)
+    return joined is not None and joined[0].files(joined[1]) is not None
 
 
 def place_name(store: Any, path: str = "") -> str | None:
@@ -369,7 +404,8 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
         Where the array is to be, if not where it is.
     """
     store = array.store_path.store if place is None else place
-    local = local_folder(store) is not None and chain.pipeline in ("plain", "numcodecs")
+    files = in_files(store)
+    local, travels = files and chain.pipeline in ("plain", "numcodecs"), not files and is_remote(store)
     grid, itemsize = ChunkGrid.of(tuple(array.shape), chunks), array.dtype.itemsize
     decoding, encoding, behind = _workspace(chain, local, grid.chunk_size * itemsize, itemsize)
     return Stored(
@@ -380,8 +416,8 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
         decode_workspace=decoding,
         encode_workspace=encoding,
         behind_workspace=behind,
-        remote=is_remote(store),
-        travel_bytes=_travel_bytes(chain, grid.chunk_size * itemsize, itemsize) if is_remote(store) else 0,
+        remote=travels,
+        travel_bytes=_travel_bytes(chain, grid.chunk_size * itemsize, itemsize) if travels else 0,
         shard_chunks=chain.shard.chunks if chain.shard else None,
         index_bytes=chain.shard.index_bytes if chain.shard else 0,
         order=chain.order,
@@ -475,7 +511,9 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
-    if here and there and lie_together(here, there):
+    mine, theirs = folders_of(source.store_path.store, source.store_path.path), folders_of(store)
+    in_disks = len(mine) + len(theirs) > 2 and any(lie_together(a, b) for a in mine for b in theirs)
+    if here and there and (lie_together(here, there) or in_disks):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
 
 
@@ -534,6 +572,8 @@ def create_target(
     ------
     TargetError
         Where it has appeared meanwhile.
+    RunError
+        Where it goes again while it is made.
     StoreFailure
         Where it cannot be made.
     """
@@ -547,6 +587,8 @@ def create_target(
         else:
             _make_new(folder, marked, durable=durable)
         return describe(open_array(store, mode="r+", unfinished=True), written=True)
+    except NotFoundError as error:
+        raise RunError(f"the target {store} was taken away while it was made") from error
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:

@@ -78,7 +78,7 @@ def count_all(place: str | StorePath) -> int | None:
 def _count_listed(place: StorePath) -> int | None:
     prefix = f"{place.path}/".lstrip("/")
     names = [name.removeprefix(prefix) for name in _listed(place.store.list_prefix(prefix), place)]
-    chunks = sum(1 for name in names if CHUNK.match(name))
+    chunks = sum(1 for name in names if CHUNK.match(name.partition("/")[0]))
     return chunks if chunks < len(names) else None  # who does not even list the metadata lists nothing
 
 

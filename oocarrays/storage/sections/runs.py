@@ -22,7 +22,9 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import byte_view
+from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.watched import watched
 
 MOST_CHUNKS = 4
 """Of more chunks a plan is made: the device is asked for all of them before any is waited for."""
@@ -43,6 +45,7 @@ class Run(NamedTuple):
     """Where it goes in the result."""
 
 
+@watched(writes=False)
 def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
     """Read a section that is one run of each of a few chunks; None of any other.
 
@@ -59,7 +62,7 @@ def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
         Where a chunk has another length than it must have.
     """
     stored = file.stored
-    if not stored.local or stored.made or stored.shards or not file.in_folder:
+    if not stored.local or stored.made or stored.shards:
         return None
     own = turned(range(len(axes)), stored.order)
     found = _runs(file, turned(axes, stored.order), own)
@@ -126,9 +129,17 @@ def _each(along: tuple[int, range, int], chunk: int, index: list[int], start: in
         low = high
 
 
+def _path(file: ArrayFile, key: str) -> str:
+    """Return where a chunk lies of which others lie in other folders."""
+    blobs = blobs_of(file.zarr)
+    assert isinstance(blobs, LocalBlobs), "runs are read from local files"
+    return blobs.path(key)
+
+
 def _read(file: ArrayFile, run: Run, into: memoryview) -> bool:
     """Read a run of a chunk; whether there is that chunk."""
-    path = f"{file.presence.place}/{file.zarr.metadata.encode_chunk_key(run.chunk)}"
+    key = file.zarr.metadata.encode_chunk_key(run.chunk)
+    path = f"{file.presence.place}/{key}" if file.in_folder else _path(file, key)
     try:
         chunk = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

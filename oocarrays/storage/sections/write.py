@@ -35,7 +35,9 @@ from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view, on_sectors
+from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.watched import watched
 
 
 class HowToWrite(TypedDict, total=False):
@@ -49,6 +51,7 @@ class HowToWrite(TypedDict, total=False):
     """Chunks to have under way at one time, as far as the buffer goes."""
 
 
+@watched(writes=True)
 def write_section(
     file: ArrayFile,
     axes: Axes,
@@ -181,7 +184,7 @@ def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: b
         return InPlaceWriter(file, plan.window, meter)
     if file.chain.shard is not None:
         return Sharded(file, meter, receipts)
-    if file.in_folder and file.chain.pipeline == "plain":
+    if file.stored.local and file.chain.pipeline == "plain":
         return InWindows(file, plan.window, meter, past_cache=past_cache, receipts=receipts)
     return Whole(file, meter, receipts)
 
@@ -230,9 +233,9 @@ class InWindows:
         self.file, self.meter, self._locks, self._receipts = file, meter, ChunkLocks(file), receipts
         self.missing = Missing(file.presence, meter, file.axes)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
-        folder = file.folder
-        assert folder is not None, "only local files are read and written in part"
-        self.blobs = LocalBlobs(folder, past_cache=past_cache)
+        blobs = blobs_of(file.zarr, past_cache=past_cache)
+        assert isinstance(blobs, LocalBlobs), "only local files are read and written in part"
+        self.blobs = blobs
         self._shape, self._nbytes = window, math.prod(window) * file.dtype.itemsize
         self._pool = Pool(allocate if past_cache else numpy_bytes)
         self._fill = fill_bits(file)

@@ -161,13 +161,21 @@ class LocalBlobs:
         self._local = threading.local()
         self._folders: set[str] = set()
 
+    def path(self, key: str) -> str:
+        """Where the chunk under ``key`` is, or would be."""
+        return os.path.join(self.root, key)
+
+    def root_of(self, key: str) -> str:
+        """The folder below which it is, which is not made again where it has gone."""
+        return self.root
+
     def open(self, key: str, read_ahead: bool = False) -> LocalBlob:
         """Return the chunk under ``key``, open for reading."""
-        return LocalBlob(os.path.join(self.root, key), read_ahead)
+        return LocalBlob(self.path(key), read_ahead)
 
     def exists(self, key: str) -> bool:
         """Return whether a chunk is stored under ``key``."""
-        path = os.path.join(self.root, key)
+        path = self.path(key)
         try:
             os.stat(path)
         except FileNotFoundError:
@@ -178,7 +186,7 @@ class LocalBlobs:
 
     def announce(self, keys: Iterable[str]) -> None:
         """Ask the system to fetch chunks that will be wanted, the first ones, and do not wait for them."""
-        fetch_ahead([os.path.join(self.root, key) for key in keys])
+        fetch_ahead([self.path(key) for key in keys])
 
     def put(self, key: str, data: memoryview) -> None:
         """Replace the chunk under ``key`` by ``data``, at once.
@@ -219,7 +227,7 @@ class LocalBlobs:
         Who copies an array by links has one file in both: to change it where it is would change the original.
         """
         try:
-            status = os.lstat(os.path.join(self.root, key))
+            status = os.lstat(self.path(key))
         except OSError:
             return False
         return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
@@ -232,7 +240,7 @@ class LocalBlobs:
         MissingBlob
             Where there is none.
         """
-        path = os.path.join(self.root, key)
+        path = self.path(key)
         try:
             file = os.open(path, os.O_WRONLY)
             try:
@@ -247,7 +255,7 @@ class LocalBlobs:
 
     def remove(self, key: str) -> None:
         """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
-        path = os.path.join(self.root, key)
+        path = self.path(key)
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -259,10 +267,10 @@ class LocalBlobs:
     @contextmanager
     def _replacing(self, key: str) -> Iterator[str]:
         """The name of a file that becomes the chunk under ``key`` in the end, and is gone where that fails."""
-        path = os.path.join(self.root, key)
+        path = self.path(key)
         partial = f"{path}.{uuid.uuid4().hex}.partial"
         try:
-            self._make_folder(os.path.dirname(path))
+            self._make_folder(self.root_of(key), os.path.dirname(path))
             yield partial
             os.replace(partial, path)
             durable.written(path)
@@ -286,9 +294,9 @@ class LocalBlobs:
         except OSError as error:
             raise write_error(self.root, error) from error
 
-    def _make_folder(self, folder: str) -> None:
+    def _make_folder(self, root: str, folder: str) -> None:
         if folder not in self._folders:
-            make_below(self.root, folder)
+            make_below(root, folder)
             self._folders.add(folder)
 
     def _write(self, path: str, data: memoryview) -> None:

@@ -11,6 +11,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from oocarrays.storage.stores.blobs import LocalBlobs, MissingBlob
+from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.store_blobs import StoreBlobs
 
 Blobs = LocalBlobs | StoreBlobs
@@ -39,6 +40,11 @@ def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) 
     store, path = array.store_path.store, array.store_path.path
     if isinstance(store, LocalStore):
         return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
+    if (joined := joined_in(store)) is not None:
+        there, prefix = joined
+        files = there.files(prefix + path, past_cache=past_cache)
+        if files is not None:
+            return files
     return StoreBlobs(store, path, requests)
 
 

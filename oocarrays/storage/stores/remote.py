@@ -23,6 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.stores.joined import Joined
 from oocarrays.storage.stores.shown import cleaned, shown
 
 T = TypeVar("T")
@@ -91,6 +92,9 @@ class RemoteStore(WrapperStore[Store]):
 
     def below(self, folder: str) -> RemoteStore:
         """Return as a store the part of this one that is below a prefix."""
+        if isinstance(self._store, Joined):
+            there = self._store.below(f"{self.prefix}{folder}")
+            return RemoteStore(there, there.url, self.patience)
         return RemoteStore(self._store, f"{self.name}/{folder}", self.patience, f"{self.prefix}{folder}/")
 
     def __str__(self) -> str:
@@ -179,6 +183,8 @@ class RemoteStore(WrapperStore[Store]):
 
     async def details(self, prefix: str) -> Details | None:
         """All objects whose keys begin with ``prefix``; None where the store gives no such list."""
+        if isinstance(self._store, Joined):
+            return await self._store.details(self.prefix + prefix)
         listing = {"ObjectStore": _object_details, "FsspecStore": _file_details}.get(type(_inner(self)).__name__)
         if listing is None or self.name.startswith("http"):
             return None

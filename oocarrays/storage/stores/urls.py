@@ -3,6 +3,7 @@
     /data/a.zarr    file:///data/a.zarr       ──► a path, with the fast local way
     s3://bucket/a   gs://…  https://…         ──► a RemoteStore on obstore, or on fsspec
     memory://a      any other scheme          ──► a RemoteStore on fsspec
+    striped:///a,/b                           ──► a RemoteStore on what is made of several of these
     FsspecStore     ObjectStore               ──► a RemoteStore on that
 
 obstore moves small chunks at several times the rate of s3fs, for its requests are made outside of the interpreter. It
@@ -12,12 +13,12 @@ reads the same environment variables, and no files of profiles: where those say 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from zipfile import BadZipFile
 
 import zarr
@@ -26,6 +27,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, Wrappe
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.mapping.given import named
+from oocarrays.storage.stores.joined import OPENERS, Joined
 from oocarrays.storage.stores.remote import Patience, RemoteStore, reason
 from oocarrays.storage.stores.shown import cleaned, shown
 
@@ -88,9 +90,9 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     >>> store_of("file:///data/a%20b.zarr"), store_of("/data/../a.zarr")
     ('/data/a b.zarr', '/a.zarr')
     """
-    if isinstance(place, FsspecStore | ObjectStore):
+    if isinstance(place, FsspecStore | ObjectStore | Joined):
         return RemoteStore(place, _name_of(place), ways.patience)
-    if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore):
+    if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore | Joined):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
     if isinstance(place, str | os.PathLike):
         check_path(place)
@@ -99,6 +101,9 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     scheme = place.partition("://")[0].lower()
     if scheme in ("file", "local"):
         return unquote(urlsplit(place).path)
+    if scheme in OPENERS:
+        joined = OPENERS[scheme](place, options, ways)
+        return RemoteStore(joined, _name_of(joined), ways.patience)
     mine = options_of(scheme, options)
     store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
     return RemoteStore(store, place.rstrip("/"), ways.patience)
@@ -201,7 +206,7 @@ def check_path(path: Any, name: str = "the path") -> None:
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
-    """Return a folder, or a prefix of a store, for scratch: of what `store_of` made.
+    """Return a folder, or a prefix of a store, for scratch: of what `store_of` made; of several, all in turn.
 
     Raises
     ------
@@ -210,10 +215,23 @@ def scratch_place(place: Any) -> str | RemoteStore:
     """
     if isinstance(place, RemoteStore):
         return place
+    if isinstance(place, list | tuple) and place:
+        made: RemoteStore = store_of(joined_url(scratch_place(each) for each in place))
+        return made
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
     check_path(place, "scratch")
     return os.path.abspath(place)
+
+
+def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> str:
+    """Return the URL of a store that is made of others.
+
+    >>> joined_url(["/a", "/b,c"])
+    'striped:///a,/b%2Cc'
+    """
+    names = (part.name if isinstance(part, RemoteStore) else part for part in parts)
+    return f"{scheme}://" + ",".join(quote(name, safe="/:=@+~ ") for name in names)
 
 
 def options_of(scheme: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -231,8 +249,10 @@ def _is_for_others(name: str, value: Any) -> bool:
     return isinstance(value, Mapping) and name in EXTRAS
 
 
-def _name_of(store: FsspecStore | ObjectStore[Any]) -> str:
+def _name_of(store: Any) -> str:
     """Return a store's URL, as near as it tells."""
+    if isinstance(store, Joined):
+        return store.url
     if isinstance(store, ObjectStore):
         inner: Any = store.store
         config = getattr(inner, "config", None) or {}

@@ -1,0 +1,99 @@
+"""The command that lays arrays out over several disks: ``oocarrays stripe``."""
+
+from __future__ import annotations
+
+import argparse
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+from dask.utils import format_bytes
+
+from oocarrays.errors import InputError
+from oocarrays.graphs.calibrate.striping import BLOCKS, plan_striping
+from oocarrays.graphs.settings import size_in_bytes, ways
+from oocarrays.storage.stores.urls import joined_url, store_of
+from oocarrays.storage.striped.moving import add, empty, lay_out, verify
+from oocarrays.storage.striped.store import StripedStore, opened
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction
+
+
+def add_commands(commands: Commands) -> argparse.ArgumentParser:
+    """Put it beside the others of the command line; its parser, which takes options of stores, too."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "stripe", help="lay an array out over several disks, add or empty one, verify; or ask a model"
+    )
+    parser.add_argument("store", metavar="STORE", help="an array or a group; with --add and the like a striped one")
+    parser.add_argument("disks", metavar="DISKS", nargs="*", help="folders or URLs, one a disk")
+    parser.add_argument("--name", help="of the store on each disk (default: that of STORE)")
+    parser.add_argument("--block", help="split chunks of more bytes, such as 8MiB (default: chunks stay whole)")
+    todo = parser.add_mutually_exclusive_group()
+    todo.add_argument("--add", metavar="DISK", help="add a disk: what it is to have moves there, and nothing else")
+    todo.add_argument("--empty", metavar="DISK", help="move all that a disk has to the others")
+    todo.add_argument("--verify", action="store_true", help="look whether every chunk is whole, and on its disk")
+    todo.add_argument("--explain", action="store_true", help="measure DISKS; recommend block, buffers and I/O ranks")
+    parser.set_defaults(command=_stripe)
+    return parser
+
+
+def _stripe(options: argparse.Namespace) -> int:
+    if options.explain:
+        return _explain([options.store, *options.disks], options)
+    if options.verify or options.add or options.empty:
+        return _change(options)
+    return _lay_out(options)
+
+
+def _explain(disks: list[str], options: argparse.Namespace) -> int:
+    """Measure disks, and say what a model makes of them."""
+    blocks = [options.block] if options.block else BLOCKS
+    texts = [plan_striping(disks, mode=mode, blocks=blocks).explain() for mode in ("read", "write")]
+    print("\n\n".join(texts))
+    return 0
+
+
+def _lay_out(options: argparse.Namespace) -> int:
+    if not options.disks:
+        raise InputError("DISKS are needed: folders or URLs, one a disk")
+    given = dict(options.storage_option)
+    source = store_of(options.store, given, ways())
+    name = options.name or posixpath.basename(options.store.partition("!")[2] or options.store.rstrip("/"))
+    url = f"{joined_url(options.disks)}!{name}"
+    target = opened(url, given, ways())
+    if options.block is not None:
+        target = StripedStore(target.parts, block=size_in_bytes(options.block, "--block"))
+    moved = lay_out(source, target)
+    print(f"laid out {moved.keys} objects, {format_bytes(moved.nbytes)}, over {len(target.disks)} disks: {url}")
+    return 0
+
+
+def _change(options: argparse.Namespace) -> int:
+    if options.disks or options.block or options.name:
+        raise InputError(
+            "--add, --empty and --verify take a striped STORE alone, such as striped:///mnt/a,/mnt/b!x.zarr"
+        )
+    given = dict(options.storage_option)
+    store: Any = store_of(options.store, given, ways())
+    if options.verify:
+        return _verify(store)
+    change, disk = (add, options.add) if options.add else (empty, options.empty)
+    moved = change(store, _beside(options.store, disk), given)
+    print(f"moved {moved.keys} objects, {format_bytes(moved.nbytes)}")
+    return 0
+
+
+def _beside(store: str, disk: str) -> str:
+    """Return a disk with the name that a striped store has on the others."""
+    name = store.partition("!")[2]
+    return f"{disk.rstrip('/')}/{name}" if name else disk
+
+
+def _verify(store: Any) -> int:
+    found = verify(store)
+    for line in found.faults:
+        print(line)
+    for name in found.left:
+        print(f"left by a writer that died, and read by nobody: {name}")
+    print(f"{found.keys} objects, {format_bytes(found.nbytes)}: {len(found.faults) or 'no'} faults")
+    return 1 if found.faults else 0

@@ -1,0 +1,205 @@
+"""Networks as a person asks for them: a topology, and the constants by which it takes messages.
+
+    network      mesh:4x8   torus:4x8   hypercube   fat-tree   dragonfly:9x4x2   flat   flat:2x4
+    constants    delta   delta-fitted   cm-5   workers                    by name
+                 startup=5us,exchange=0.1ns,saturated=0.1ns               as text: seconds, and seconds a byte
+                 machine.yaml                                             a small file, of one network or of several
+
+What nobody says is taken from ``oocarrays.networks`` for the kind of network, and otherwise from what is known of it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import dask.config
+from dask.utils import parse_timedelta
+
+from oocarrays.errors import ScheduleError
+from oocarrays.graphs.settings import costs, setting
+from oocarrays.plan.exchange.carrier import BETWEEN_WORKERS, Carrier
+from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
+from oocarrays.plan.exchange.prediction import CM5, DELTA, Constants, flat_constants
+from oocarrays.plan.exchange.topologies import Dragonfly, Hypercube, Torus
+from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
+
+NETWORKS = (
+    "mesh:4x8, torus:4x8, hypercube, fat-tree, dragonfly:9x4x2 for 2 ranks on each of 4 routers of 9 groups, flat, or "
+    "flat:2x4 for 4 ranks on each of 2 hosts"
+)
+SHARED_LANES = 2
+"""Ends of messages that a host is shown to work for at one time: what one rank that has it alone would need."""
+NAMED: dict[str, tuple[tuple[Constants, ...], str]] = {
+    "delta": (DELTA, "the thesis's constants of the Touchstone Delta"),
+    "delta-fitted": (MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"),
+    "cm-5": (CM5, "constants of the CM-5 by the bandwidth that the thesis names"),
+}
+KNOWN = {Mesh: "delta-fitted", Torus: "delta", FatTree: "cm-5", Hypercube: "delta", Dragonfly: "workers"}
+"""By whose constants a network is priced of which nobody says any."""
+KINDS: dict[type, str] = {
+    Mesh: "mesh",
+    Torus: "torus",
+    Hypercube: "hypercube",
+    FatTree: "fat-tree",
+    Dragonfly: "dragonfly",
+    FlatCluster: "flat",
+}
+FIELDS = tuple(field.name for field in fields(Constants))
+
+
+def parsed_network(text: str, ranks: int) -> Network:
+    """Return a network for so many ranks, as a person writes it.
+
+    >>> parsed_network("mesh:4x8", 32), parsed_network("hypercube", 32)
+    (Mesh(rows=4, columns=8), Hypercube(dimensions=5))
+
+    Raises
+    ------
+    ScheduleError
+        Where there is no such network, or it has not a place for each rank.
+    """
+    kind, colon, shape = text.partition(":")
+    lengths = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d+(x\d+)+", shape) else ()
+    makes: dict[tuple[str, int], Callable[..., Network]] = {
+        ("mesh", 2): lambda rows, columns: Mesh(rows=rows, columns=columns),
+        ("torus", 2): lambda rows, columns: Torus(rows=rows, columns=columns),
+        ("hypercube", 0): lambda: _hypercube(text, ranks),
+        ("fat-tree", 0): lambda: FatTree(ranks=ranks),
+        ("dragonfly", 3): lambda groups, routers, each: Dragonfly(groups=groups, routers=routers, ranks_a_router=each),
+        ("flat", 0): lambda: FlatCluster.of(*[1] * ranks),
+        ("flat", 2): lambda hosts, each: FlatCluster.of(*[each] * hosts, lanes=SHARED_LANES),
+    }
+    make = makes.get((kind, len(lengths)))
+    if make is None or bool(colon) != bool(lengths):
+        raise ScheduleError(f"network={text!r} is unknown; there are {NETWORKS}")
+    if lengths and math.prod(lengths) != ranks:
+        raise ScheduleError(f"network={text!r} has {math.prod(lengths)} places, not one for each of {ranks} ranks")
+    return make(*lengths)
+
+
+def _hypercube(text: str, ranks: int) -> Hypercube:
+    if ranks < 1 or ranks & (ranks - 1):
+        raise ScheduleError(f"network={text!r} has a power of two of places, not one for each of {ranks} ranks")
+    return Hypercube(dimensions=ranks.bit_length() - 1)
+
+
+def network_text(network: Network) -> str:
+    """Return a network in a few words.
+
+    >>> network_text(Mesh(rows=4, columns=8)), network_text(FatTree(ranks=16)), network_text(FlatCluster.of(2, 2))
+    ('a mesh of 4 × 8', 'a fat tree of 16 ranks', 'a flat cluster of 4 ranks')
+    """
+    match network:
+        case Mesh() | Torus():
+            return f"a {KINDS[type(network)]} of {network.rows} × {network.columns}"
+        case FatTree():
+            return f"a fat tree of {network.ranks} ranks"
+        case FlatCluster():
+            return f"a flat cluster of {network.ranks} ranks"
+        case Hypercube():
+            return f"a hypercube of {network.dimensions} dimensions"
+        case Dragonfly():
+            return f"a dragonfly of {network.groups} × {network.routers} × {network.ranks_a_router}"
+    return f"a network of {network.ranks} ranks"
+
+
+def carrier_of(network: Network | str | None, ranks: int, constants: Any = None) -> Carrier:
+    """Return a network with the constants that predict seconds on it.
+
+    Parameters
+    ----------
+    network : Network or str, optional
+        By default a flat cluster.
+    constants : str, mapping or list of mappings, optional
+        A name, text, a file, or what it would hold; by default what is set for networks of its kind, or known of them.
+
+    Raises
+    ------
+    ScheduleError
+        Where there is no such network, or constants cannot be read.
+
+    Examples
+    --------
+    >>> carrier_of("torus:2x2", 4, "startup=2s,exchange=1ns,saturated=1ns").constants[0].startup
+    2.0
+    """
+    there = parsed_network(network or "flat", ranks) if network is None or isinstance(network, str) else network
+    if there.ranks != ranks:
+        raise ScheduleError(f"{network_text(there)} has {there.ranks} places, not one for each of {ranks} ranks")
+    kind = KINDS.get(type(there), "flat")
+    said = (setting("networks") or {}).get(kind) if constants is None else constants
+    found, whose = _constants(KNOWN.get(type(there), "workers") if said is None else said, kind)
+    if found is MEASURED_DELTA and not isinstance(there, Mesh):
+        raise ScheduleError(f"constants='delta-fitted' are of a mesh, not of {network_text(there)}")
+    return Carrier(there, found, whose)
+
+
+def _constants(said: Any, kind: str) -> tuple[tuple[Constants, ...], str]:
+    """Return constants, and whose they are."""
+    if isinstance(said, str) and said in NAMED:
+        return NAMED[said]
+    if said == "workers":
+        return flat_constants(costs()), BETWEEN_WORKERS
+    if isinstance(said, str) and "=" in said:
+        regimes = [dict(_pair(pair, said) for pair in regime.split(",")) for regime in said.split(";")]
+        return _checked(regimes, said), "constants as they were given"
+    if isinstance(said, str | os.PathLike):
+        return _from_file(os.fspath(said), kind), f"constants of {os.fspath(said)}"
+    return _checked([said] if isinstance(said, Mapping) else said, said), "constants as they were set"
+
+
+def _pair(text: str, whole: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ScheduleError(f"constants={whole!r}: {text!r} is not NAME=SECONDS")
+    return name.strip(), value.strip()
+
+
+def _from_file(path: str, kind: str) -> tuple[Constants, ...]:
+    """Read constants: of one network, or of several by their kind."""
+    if not os.path.isfile(path):
+        names = ", ".join([*NAMED, "workers"])
+        raise ScheduleError(f"constants={path!r} is no file, no name ({names}), and no text such as startup=5us")
+    try:
+        (said,) = dask.config.collect_yaml([path])
+    except ValueError as error:
+        raise ScheduleError(f"constants={path!r} cannot be read: {error}") from None
+    found = said.get(kind, said.get("constants", said))
+    return _checked([found] if isinstance(found, Mapping) else found, path)
+
+
+def _checked(regimes: Any, said: Any) -> tuple[Constants, ...]:
+    if not (isinstance(regimes, Sequence) and regimes and all(isinstance(each, Mapping) for each in regimes)):
+        raise ScheduleError(f"constants={said!r} are none: give a name, a file, or a mapping of {', '.join(FIELDS)}")
+    found = tuple(_regime(each, said) for each in regimes)
+    if min(each.from_bytes for each in found) > 0:
+        raise ScheduleError(f"constants={said!r} hold for no small messages: from_bytes of one must be 0")
+    return found
+
+
+def _regime(given: Mapping[str, Any], said: Any) -> Constants:
+    """Return the constants of messages of some size: what is not given of β is as two ranks' that exchange."""
+    unknown = sorted(set(given) - set(FIELDS))
+    if unknown or not {"startup", "exchange"} <= set(given):
+        what = f"{unknown[0]!r} is none of them" if unknown else "startup and exchange are needed"
+        raise ScheduleError(f"constants={said!r}: {what}; there are {', '.join(FIELDS)}")
+    try:
+        values = {name: _number(value) for name, value in given.items()}
+    except (ValueError, TypeError, KeyError):
+        raise ScheduleError(f"constants={said!r} are not seconds, such as 5us or 1e-9") from None
+    if not all(0 <= value < math.inf for value in values.values()):
+        raise ScheduleError(f"constants={said!r} must be seconds, none below 0")
+    alike = dict.fromkeys(("send_receive", "single", "saturated"), values["exchange"])
+    return Constants(**(alike | values | {"from_bytes": int(values.get("from_bytes", 0))}))  # type: ignore[arg-type]
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return float(parse_timedelta(value))

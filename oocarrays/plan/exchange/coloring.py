@@ -1,0 +1,106 @@
+"""Many-to-many: steps for the messages that there are, as many as the busiest rank has partners.
+
+    cyclic(4) → cyclic(2) on 4 ranks         0 has for 0, 1      1 for 2, 3      2 for 0, 1      3 for 2, 3
+    PEX          0→1  3→2 │ 1→3  2→0 │ 1→2  2→1          three steps
+    COLORING     0→1  1→3  2→0  3→2 │ 1→2  2→1           two: nobody has more than two others to send to
+
+Ranks as they send stand on one side, ranks as they receive on the other, and messages are edges between: a bipartite
+graph, whose edges can be coloured with as many colours as its busiest rank has edges, no two of one colour at one rank
+(König 1916). A colour is a step. The largest messages choose first, so that steps are of messages that are alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oocarrays.errors import ScheduleError
+from oocarrays.plan.exchange.schedule import COLORING, IDLE, Schedule
+
+FEW = 0.75
+"""The share of a complete exchange's steps below which colouring is worth the trouble."""
+MOST_EDGES = 2**16
+"""Messages of an exchange that is coloured, at most."""
+
+
+def colored(sizes: np.ndarray) -> Schedule:
+    """Return the schedule of the fewest steps in which some messages go, one from and one to a rank in each.
+
+    Parameters
+    ----------
+    sizes : array
+        Bytes from each rank to each: square; what a rank has for itself takes no step.
+
+    Raises
+    ------
+    ScheduleError
+        Where sizes are not of as many ranks on both sides.
+
+    Examples
+    --------
+    >>> schedule = colored(np.array([[0, 5, 0], [0, 0, 7], [2, 3, 0]]))
+    >>> [step.pairs for step in schedule]
+    [[(0, 1), (1, 2), (2, 0)], [(2, 1)]]
+    """
+    if np.ndim(sizes) != 2 or sizes.shape[0] != sizes.shape[1]:
+        raise ScheduleError(f"sizes of shape {np.shape(sizes)} are not of as many ranks on both sides")
+    sources, targets = np.nonzero(sizes * (1 - np.eye(len(sizes), dtype=int)))
+    order = np.argsort(-sizes[sources, targets], kind="stable")
+    edges = list(zip(sources[order].tolist(), targets[order].tolist(), strict=True))
+    listed = _Colors(len(sizes), partners(sizes)).of(edges)
+    return Schedule(COLORING, len(sizes), 1, tuple(map(tuple, listed)))  # type: ignore[arg-type]
+
+
+def partners(sizes: np.ndarray) -> int:
+    """Return how many others the busiest rank sends to, or receives from.
+
+    >>> partners(np.array([[9, 5, 0], [0, 0, 7], [2, 3, 0]]))
+    2
+    """
+    others = sizes > 0
+    np.fill_diagonal(others, val=False)
+    return int(max(others.sum(axis=0).max(initial=0), others.sum(axis=1).max(initial=0)))
+
+
+def is_sparse(sizes: np.ndarray) -> bool:
+    """Return whether each rank has few partners, so that a schedule of its own has far fewer steps than others."""
+    if sizes.shape[0] != sizes.shape[1] or np.count_nonzero(sizes) > MOST_EDGES:
+        return False
+    return partners(sizes) <= FEW * (len(sizes) - 1)
+
+
+class _Colors:
+    """Edges as they get colours: the target of each source, and the source of each target, in each colour."""
+
+    def __init__(self, ranks: int, colors: int) -> None:
+        self._to = [[IDLE] * ranks for _ in range(colors)]
+        self._come = [[IDLE] * ranks for _ in range(colors)]
+        self._colors = range(colors)
+
+    def of(self, edges: list[tuple[int, int]]) -> list[list[int]]:
+        """Colour edges, the first with the first choice; targets by colour and source."""
+        for source, target in edges:
+            both = (c for c in self._colors if self._to[c][source] == IDLE and self._come[c][target] == IDLE)
+            color = next(both, None)
+            self._put(source, target, self._freed(source, target) if color is None else color)
+        return self._to
+
+    def _put(self, source: int, target: int, color: int) -> None:
+        self._to[color][source], self._come[color][target] = target, source
+
+    def _freed(self, source: int, target: int) -> int:
+        """Free a colour for both ends of an edge, by changing those of a path of two colours that begins at its target.
+
+        The path leaves the target by the colour that the source has free. It never comes to the source: it would have
+        to come there by just that colour.
+        """
+        mine = next(c for c in self._colors if self._to[c][source] == IDLE)
+        yours = next(c for c in self._colors if self._come[c][target] == IDLE)
+        path, here, at_target, color = [], target, True, mine
+        while (there := (self._come if at_target else self._to)[color][here]) != IDLE:
+            path.append((there, here, color) if at_target else (here, there, color))
+            here, at_target, color = there, not at_target, mine + yours - color
+        for a, b, old in path:
+            self._to[old][a] = self._come[old][b] = IDLE
+        for a, b, old in path:
+            self._put(a, b, mine + yours - old)
+        return mine

@@ -1,0 +1,159 @@
+"""More networks that route every message of a step: hypercube, torus, dragonfly.
+
+    Hypercube(dimensions=3)     Torus(rows=2, columns=4)        Dragonfly(groups=3, routers=2, ranks_a_router=2)
+
+      6────7                    ┌─────────────┐                   group 0      group 1      group 2
+     /│   /│                    └─0──1──2──3──┘                   a ─── b      c ─── d      e ─── f
+    2─┼──3 │                      │  │  │  │                      │     │      │     │      │     │
+    │ 4──┼─5                    ┌─4──5──6──7──┐                   └─────┼──────┘     └──────┘     │
+    │/   │/                     └─────────────┘                         └─────────────────────────┘
+    0────1                      0 to 3 is one link to the left    routers of a group are all linked, and so are groups
+
+Each has one way for a message, and counts what its links carry as those of `oocarrays.plan.exchange.network` do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from oocarrays.errors import ScheduleError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypercube:
+    """Ranks whose numbers differ in one bit are linked; messages change the lowest bits first (e-cube routing).
+
+    Wang and Leiss, section 3 (nCUBE 2).
+
+    >>> Hypercube(dimensions=2).loads(np.array([0, 0]), np.array([3, 2])).reshape(2, 4).tolist()
+    [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]
+    """
+
+    dimensions: int
+    """Bits of a rank."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dimensions <= 30:
+            raise ScheduleError(f"a hypercube of {self.dimensions} dimensions is none: there are 0 to 30")
+
+    @property
+    def ranks(self) -> int:
+        """Ranks on it."""
+        return 1 << self.dimensions
+
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+        """Messages or bytes on each link: by its bit, then by the rank from which it goes."""
+        loads, here = np.zeros((self.dimensions, self.ranks)), np.array(sources)
+        for bit, load in enumerate(loads):
+            turns = (here ^ destinations) >> bit & 1 == 1
+            load += np.bincount(here[turns], None if sizes is None else sizes[turns], self.ranks)
+            here = np.where(turns, here ^ 1 << bit, here)
+        return loads.ravel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torus:
+    """A mesh whose rows and columns are rings; messages go along their row first, each the shorter way round.
+
+    Halfway round, those go right and down whose source is at an even place: so links of both ways are used alike.
+
+    >>> Torus(rows=1, columns=4).loads(np.array([0]), np.array([3]))[4:8].tolist()
+    [1.0, 0.0, 0.0, 0.0]
+    """
+
+    rows: int
+    """Ranks in a column."""
+    columns: int
+    """Ranks in a row."""
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.columns < 1:
+            raise ScheduleError(f"a torus of {self.rows} x {self.columns} has no ranks: both must be at least 1")
+
+    @property
+    def ranks(self) -> int:
+        """Ranks on it."""
+        return self.rows * self.columns
+
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+        """Messages or bytes on each link: those to the right, left, down and up from each rank; rows, then columns."""
+        (y, x), (to_y, to_x) = divmod(sources, self.columns), divmod(destinations, self.columns)
+        across = _ring_loads(y, x, to_x, (self.rows, self.columns), sizes)
+        along = _ring_loads(to_x, y, to_y, (self.columns, self.rows), sizes)
+        return np.concatenate([across, along])
+
+
+def _ring_loads(
+    ring: np.ndarray, start: np.ndarray, stop: np.ndarray, shape: tuple[int, int], sizes: np.ndarray | None
+) -> np.ndarray:
+    """Load the links of rings, clockwise ones first: each message takes an interval, perhaps across the seam."""
+    rings, length = shape
+    ahead, back = (stop - start) % length, (start - stop) % length
+    clockwise = (ahead < back) | ((ahead == back) & (start % 2 == 0))
+    loads = []
+    for mine, first, reach in ((clockwise, start, ahead), (~clockwise, (start - back + 1) % length, back)):
+        begin = ring[mine] * 2 * length + first[mine]
+        weights = None if sizes is None else sizes[mine]
+        ends = begin + reach[mine]
+        many = 2 * rings * length + 1
+        line = np.cumsum(np.bincount(begin, weights, many) - np.bincount(ends, weights, many))[:-1]
+        loads.append(line.reshape(rings, 2, length).sum(axis=1, dtype=float).ravel())
+    return np.concatenate(loads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dragonfly:
+    """Groups of routers, all of a group linked with each other, and each group with each other by one link.
+
+    A message goes to the router that has the link to the other group, over it, and on to the router of its rank. The
+    link from group g to the k-th of the other groups is at router k mod the routers of g.
+
+    >>> Dragonfly(groups=3, routers=2, ranks_a_router=2).ranks
+    12
+    """
+
+    groups: int
+    """Groups of routers."""
+    routers: int
+    """Routers in a group."""
+    ranks_a_router: int
+    """Ranks at a router, each with a link to it and from it."""
+
+    def __post_init__(self) -> None:
+        if min(self.groups, self.routers, self.ranks_a_router) < 1:
+            shape = f"{self.groups}x{self.routers}x{self.ranks_a_router}"
+            raise ScheduleError(f"a dragonfly of {shape} has no ranks: groups, routers and ranks must be at least 1")
+
+    @property
+    def ranks(self) -> int:
+        """Ranks on it."""
+        return self.groups * self.routers * self.ranks_a_router
+
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+        """Messages or bytes on each link: out of ranks, into ranks, between routers of a group, between groups."""
+        moves = sources != destinations
+        sources, destinations = sources[moves], destinations[moves]
+        weights = None if sizes is None else sizes[moves]
+        (group, router), (to_group, to_router) = (
+            divmod(rank // self.ranks_a_router, self.routers) for rank in (sources, destinations)
+        )
+        away = group != to_group
+        out = np.where(away, self._gate(group, to_group), to_router)
+        into = np.where(away, self._gate(to_group, group), to_router)
+        within = np.zeros((self.groups, self.routers, self.routers))
+        for place, start, stop in ((group, router, out), (to_group, into, to_router)):
+            taken = start != stop
+            link = (place * self.routers + start) * self.routers + stop
+            many = None if weights is None else weights[taken]
+            within += np.bincount(link[taken], many, within.size).reshape(within.shape)
+        between = np.bincount(
+            (group * self.groups + to_group)[away], None if weights is None else weights[away], self.groups**2
+        )
+        ends = [np.bincount(ranks, weights, self.ranks) for ranks in (sources, destinations)]
+        return np.concatenate([*ends, within.ravel(), between]).astype(float)
+
+    def _gate(self, group: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return the router of a group that has the link to another one."""
+        return (other - (other > group)) % self.routers

@@ -1,0 +1,266 @@
+"""Mean value analysis: who comes to a station finds the queue that there would be without them.
+
+    one class, two disks of 1 s and 2 s          requests   residence      throughput       queues
+                                                 1          1.00   2.00    1 / 3.00         0.33   0.67
+        R = service · (1 + queue before)         2          1.33   3.33    2 / 4.67         0.57   1.43
+        X = requests / sum of R                  3          1.57   4.86    3 / 6.43         0.73   2.27
+        queue = X · R
+
+With several classes the recursion goes through all numbers of requests of each class. Classes that are alike but for
+stations that are theirs alone (requests for disks of one speed) are told apart by how many of them have how many
+requests: 64 alike disks with 2 requests each are 2,145 states instead of 3^64. Beyond reach, Bard and Schweitzer's
+fixed point takes the queue that one less would leave for the queue that is there, less its own share.
+
+Jain 1991, chapter 34, on which Wang and Leiss, section 3, rely; Reiser and Lavenberg 1980.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, takewhile
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.errors import InputError
+from oocarrays.plan.queueing.closed import ClosedNetwork, Solution
+
+REACH = 2**22
+"""Numbers that exact analysis goes through at most: about half a second."""
+PART = 2**14
+"""The same of the part of a network by which an approximation is judged: a few milliseconds."""
+METHODS = ("auto", "exact", "approximate")
+CLOSE, MOST_ROUNDS = 1e-10, 20_000
+"""Change of queues at which the fixed point is reached, as a share of the requests; and the most rounds for it."""
+
+
+def solve(network: ClosedNetwork, method: str = "auto") -> Solution:
+    """Return the mean values of a network.
+
+    Parameters
+    ----------
+    method : str
+        "exact" for mean value analysis, "approximate" for Bard and Schweitzer; "auto" for the first within its reach.
+
+    Raises
+    ------
+    InputError
+        Where there is no such method, or exact analysis would take too long.
+
+    Examples
+    --------
+    >>> from oocarrays.plan.queueing.closed import RequestClass, Station
+    >>> disks = [Station(name="a"), Station(name="b")]
+    >>> requests = RequestClass(name="requests", requests=3, demands={"a": 1.0, "b": 2.0})
+    >>> solution = solve(ClosedNetwork.of(disks, [requests]))
+    >>> solution.residence.round(2).tolist(), round(float(solution.throughput[0]), 3), solution.bottleneck
+    ([[1.57, 4.86]], 0.467, 'b')
+    """
+    if method not in METHODS:
+        raise InputError(f"method={method!r} is unknown: {', '.join(METHODS)}")
+    kinds = _kinds(network)
+    within = _work(kinds) <= REACH
+    if method == "exact" and not within:
+        raise InputError(f"method='exact' would take {_work(kinds):.2g} numbers, more than {REACH}: try 'auto'")
+    if within and method != "approximate":
+        return _solution(network, kinds, _exactly(kinds), exact=True, error=0.0)
+    return _solution(network, kinds, _nearly(kinds), exact=False, error=_error_in_part(kinds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Kind:
+    """Classes that are alike but for stations that are theirs alone."""
+
+    members: tuple[int, ...]
+    """Classes of this kind, by number."""
+    requests: int
+    """Of each of them."""
+    shared: np.ndarray
+    """Seconds in service at each station that several classes visit, where others wait."""
+    own: np.ndarray
+    """The same at stations that no other class visits, in descending order."""
+    delay: float
+    """Seconds in which nobody waits for anybody."""
+
+    @property
+    def states(self) -> int:
+        """Ways in which its classes can have up to their requests."""
+        return math.comb(len(self.members) + self.requests, self.requests)
+
+
+class _Stay(NamedTuple):
+    """Seconds of one way round, of a class of some kind."""
+
+    shared: np.ndarray
+    own: np.ndarray
+    delay: float
+
+    @property
+    def seconds(self) -> float:
+        return float(self.shared.sum() + self.own.sum() + self.delay)
+
+
+def _kinds(network: ClosedNetwork) -> list[_Kind]:
+    demands, (queued, shared) = network.demands, _queued(network)
+    delays = (demands - queued).sum(axis=1).tolist()
+    return _grouped(
+        _Kind(
+            members=(number,),
+            requests=each.requests,
+            shared=queued[number, shared],
+            own=queued[number, _own_stations(queued[number], shared)],
+            delay=delays[number],
+        )
+        for number, each in enumerate(network.classes)
+    )
+
+
+def _queued(network: ClosedNetwork) -> tuple[np.ndarray, np.ndarray]:
+    """Return the seconds in service while others wait, classes × stations; and which stations several classes visit."""
+    demands = network.demands
+    return demands / network.servers, (demands > 0).sum(axis=0) > 1
+
+
+def _own_stations(queued: np.ndarray, shared: np.ndarray) -> np.ndarray:
+    """Return the stations that a class has for itself, the slowest first."""
+    own = np.flatnonzero(~shared & (queued > 0))
+    stations: np.ndarray = own[np.argsort(-queued[own], kind="stable")]
+    return stations
+
+
+def _grouped(kinds: Iterable[_Kind]) -> list[_Kind]:
+    """Put classes that are alike together."""
+    found: dict[tuple[object, ...], _Kind] = {}
+    for each in kinds:
+        key = each.requests, tuple(each.shared), tuple(each.own), each.delay
+        found[key] = replace(each, members=(*found[key].members, *each.members)) if key in found else each
+    return list(found.values())
+
+
+def _work(kinds: Sequence[_Kind]) -> float:
+    """Numbers that exact analysis goes through."""
+    states = math.prod(kind.states for kind in kinds)
+    return states * sum(kind.requests * (1 + len(kind.shared) + len(kind.own)) for kind in kinds)
+
+
+def _solution(
+    network: ClosedNetwork, kinds: Sequence[_Kind], stays: Sequence[_Stay], *, exact: bool, error: float
+) -> Solution:
+    """Put the stay of each kind in the places of its classes' stations."""
+    queued, shared = _queued(network)
+    residence = network.demands - queued
+    for kind, stay in zip(kinds, stays, strict=True):
+        for number in kind.members:
+            residence[number, shared] += stay.shared
+            residence[number, _own_stations(queued[number], shared)] += stay.own
+    return Solution(network=network, residence=residence, exact=exact, error=error)
+
+
+# ---------------------------------------------------------------------- exactly
+
+
+class _States(NamedTuple):
+    """The states of a kind: how many of its classes have none, one, … of their requests."""
+
+    counts: np.ndarray
+    """States × (requests + 1)."""
+    before: np.ndarray
+    """The state in which one that has j requests has one less: of the same shape, -1 where none has j."""
+
+
+def _states(kind: _Kind) -> _States:
+    """Number the states as combinations: of the places of dividers between those that have less, and those that do not.
+
+    In colexicographic order a combination's number is a sum of binomials, one for each divider; so one request less,
+    which moves one divider a place on, is a known number away (Knuth, The Art of Computer Programming, 7.2.1.3).
+    """
+    many, most = len(kind.members), kind.requests
+    dividers = np.fromiter(chain.from_iterable(combinations(range(many + most), most)), np.int64).reshape(-1, most)
+    table = np.array(
+        [[math.comb(place, j) * (place <= many + j) for j in range(most + 1)] for place in range(many + most)]
+    )
+    every = np.arange(most)
+    dividers = dividers[np.argsort(table[dividers, every + 1].sum(axis=1))]
+    edges = np.pad(dividers, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, many + most)))
+    counts = np.diff(edges, axis=1) - 1
+    before = np.arange(len(counts))[:, None] + table[dividers, every]
+    return _States(counts, np.pad(np.where(counts[:, 1:] > 0, before, -1), ((0, 0), (1, 0)), constant_values=-1))
+
+
+def _exactly(kinds: Sequence[_Kind]) -> list[_Stay]:
+    """Go from no request to all of them, one more at a time, through all states at once that have as many."""
+    known = [_states(kind) for kind in kinds]
+    shape = tuple(len(states.counts) for states in known)
+    digits = np.unravel_index(np.arange(math.prod(shape)), shape)
+    under_way = sum(
+        (states.counts @ np.arange(states.counts.shape[1]))[digit] for states, digit in zip(known, digits, strict=True)
+    )
+    order = np.argsort(under_way, kind="stable")
+    levels = np.split(order, np.cumsum(np.bincount(under_way))[:-1])
+    shared = np.zeros((len(order), len(kinds[0].shared)))
+    own = [np.zeros((len(order), kind.requests + 1, len(kind.own))) for kind in kinds]
+    strides = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+    stays: list[_Stay] = []
+    for level in levels[1:]:
+        stays = []
+        for kind, states, digit, stride, mine in zip(kinds, known, digits, strides, own, strict=True):
+            for j in range(1, kind.requests + 1):
+                before = states.before[digit[level], j]
+                here, before = level[before >= 0], before[before >= 0]
+                last = here + (before - digit[here]) * stride
+                stay = kind.shared * (1 + shared[last]), kind.own * (1 + mine[last, j - 1])
+                rate = j / (kind.delay + stay[0].sum(axis=1) + stay[1].sum(axis=1))[:, None]
+                shared[here] += states.counts[digit[here], j, None] * rate * stay[0]
+                mine[here, j] = rate * stay[1]
+            stays += [_Stay(stay[0][0], stay[1][0], kind.delay)] if len(here) else []
+    return stays
+
+
+# ---------------------------------------------------------------------- nearly
+
+
+def _nearly(kinds: Sequence[_Kind]) -> list[_Stay]:
+    """Bard and Schweitzer's fixed point: the queues of a network are those that its own throughput leaves."""
+    many = np.array([len(kind.members) for kind in kinds], float)[:, None]
+    requests = np.array([kind.requests for kind in kinds], float)[:, None]
+    delay = np.array([kind.delay for kind in kinds])[:, None]
+    shared = np.array([kind.shared for kind in kinds])
+    own = np.zeros((len(kinds), max(len(kind.own) for kind in kinds)))
+    for row, kind in zip(own, kinds, strict=True):
+        row[: len(kind.own)] = kind.own
+    whole = shared.sum(axis=1, keepdims=True) + own.sum(axis=1, keepdims=True) + delay
+    queues, mine = requests * shared / whole, requests * own / whole
+    for _ in range(MOST_ROUNDS):
+        at_shared = shared * (1 + (many * queues).sum(axis=0) - queues / requests)
+        at_own = own * (1 + mine - mine / requests)
+        rate = requests / (at_shared.sum(axis=1, keepdims=True) + at_own.sum(axis=1, keepdims=True) + delay)
+        change = max(np.abs(rate * at_shared - queues).max(initial=0), np.abs(rate * at_own - mine).max(initial=0))
+        queues, mine = rate * at_shared, rate * at_own
+        if change <= CLOSE * requests.max():
+            break
+    return [_Stay(at_shared[place], at_own[place, : len(kind.own)], kind.delay) for place, kind in enumerate(kinds)]
+
+
+def _error_in_part(kinds: Sequence[_Kind]) -> float:
+    """Compare both ways on as many of the classes as exact analysis reaches, with shared stations as busy as before."""
+    members = [replace(kind, members=(number,)) for kind in kinds for number in kind.members]
+    parts = list(takewhile(lambda part: _work(part) <= PART, (_part(members, n + 1) for n in range(len(members)))))
+    if not parts:
+        return math.nan
+    exact, near = (
+        sum(
+            len(kind.members) * kind.requests / stay.seconds
+            for kind, stay in zip(parts[-1], way(parts[-1]), strict=True)
+        )
+        for way in (_exactly, _nearly)
+    )
+    return abs(near / exact - 1)
+
+
+def _part(members: Sequence[_Kind], many: int) -> list[_Kind]:
+    """Return so many of some classes, spread over all."""
+    scale = len(members) / many
+    chosen = (members[place] for place in (len(members) * n // many for n in range(many)))
+    return _grouped(replace(each, shared=each.shared * scale) for each in chosen)

@@ -1,0 +1,244 @@
+"""A striped file as a closed network: C requests a disk go round, for blocks of B bytes, on routings that disks share.
+
+    C = 2 on 4 disks, 2 routings      8 requests        least of      D · C / response with nobody else there
+                                                        rate is       1 / processor        seconds a block
+    ○○○○○○○○ ─ processor ─┬─ ○○○○ ─┬─ ○○ disk 0         at most       1 / routing · routings
+                          │        └─ ○○ disk 1                       1 / link of all
+                          └─ ○○○○ ─┬─ ○○ disk 2                       D / disk
+                                   └─ ○○ disk 3
+
+The law of the speed-up: D disks are as many times as fast as one until what they share has no more time: the processor,
+a routing, or a device that is below several of them. Wang and Leiss, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.given import whole
+from oocarrays.plan.queueing.closed import ClosedNetwork, RequestClass, Solution, Station
+from oocarrays.plan.queueing.mva import solve
+
+SATURATED = 0.95
+"""The share of what disks could do that counts as all of it."""
+MOST_BUFFERS = 64
+"""Blocks of a disk under way that are looked at, at most."""
+CPU, SHARED, NETWORK, DISK, BACK, WAIT = "processor", "shared", "routing", "disk", "back", "wait"
+"""Names of stations; of routings and disks with their number behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTimes:
+    """The seconds that a block takes at each stage."""
+
+    block: int
+    """Bytes of a block."""
+    disks: tuple[float, ...]
+    """At each disk."""
+    cpu: float = 0.0
+    """At the processor: to find its place and to copy it."""
+    network: float = 0.0
+    """On its routing to the disk."""
+    back: float = 0.0
+    """On its routing from the disk: the data that was read, or word of what was written."""
+    shared: float = 0.0
+    """At what all disks share beside the processor: a bus, a device that several folders are on."""
+    wait: float = 0.0
+    """Under way, where nobody waits for anybody."""
+
+    def of(self, disks: int) -> BlockTimes:
+        """Return the same for the first of the disks."""
+        return replace(self, disks=self.disks[:disks])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StripedRate:
+    """A prediction of a long transfer."""
+
+    times: BlockTimes
+    """What a block takes."""
+    buffers: int
+    """Blocks of a disk under way: C."""
+    routings: tuple[int, ...]
+    """The routing of each disk."""
+    solution: Solution
+    """The mean values of the network."""
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second: blocks lie on disks in turn, so that the slowest one's rate is everybody's."""
+        return float(self.solution.throughput.min()) * len(self.times.disks) * self.times.block
+
+    @property
+    def response(self) -> float:
+        """Seconds of one way round, on the mean."""
+        return float(self.solution.network.requests.sum() / self.solution.throughput.sum())
+
+    def residence(self, station: str) -> float:
+        """Seconds that a request is at the stations of this name, on the mean."""
+        names = self.solution.network.station_names
+        mine = [place for place, name in enumerate(names) if name.split(" ")[0] == station]
+        rates = self.solution.throughput
+        return float((rates @ self.solution.residence[:, mine]).sum() / rates.sum())
+
+    @property
+    def disk_utilisation(self) -> float:
+        """The share of time in which disks work, on the mean."""
+        mine = [place for place, name in enumerate(self.solution.network.station_names) if name.startswith(DISK)]
+        return float(self.solution.utilisation[mine].mean())
+
+    def seconds(self, nbytes: int) -> float:
+        """Seconds of a transfer of so many bytes, without its beginning and its end."""
+        return nbytes / self.rate
+
+
+def striped_network(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> ClosedNetwork:
+    """Return the network of a striped file: Figure 6.
+
+    Parameters
+    ----------
+    buffers : int
+        Blocks of each disk under way: C.
+    routings : int or sequence of int
+        Channel-disjoint routings, which neighbouring disks share; or the routing of each disk.
+
+    Raises
+    ------
+    InputError
+        Where a number is below 1, or there are no disks, or not a routing for each.
+
+    Examples
+    --------
+    >>> times = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
+    >>> solution = solve(striped_network(times, 1, routings=4))
+    >>> round(1000 * float(solution.response[0]), 2)
+    32.53
+    """
+    ways = _routing_of_each(len(times.disks), routings)
+    whole(buffers, "buffers", 1)
+    stations = {CPU: Station(name=CPU), SHARED: Station(name=SHARED), WAIT: Station(name=WAIT, servers=math.inf)}
+    classes = []
+    for number, (disk, way) in enumerate(zip(times.disks, ways, strict=True)):
+        demands = {CPU: times.cpu, SHARED: times.shared, WAIT: times.wait, f"{DISK} {number}": disk}
+        demands |= {f"{NETWORK} {way}": times.network, f"{BACK} {way}": times.back}
+        demands = {name: seconds for name, seconds in demands.items() if seconds}
+        stations |= {name: Station(name=name) for name in demands if name not in stations}
+        classes.append(RequestClass(name=f"{DISK} {number}", requests=buffers, demands=demands))
+    visited = {name for each in classes for name in each.demands}
+    return ClosedNetwork.of([station for name, station in stations.items() if name in visited], classes)
+
+
+def _routing_of_each(disks: int, routings: int | Sequence[int]) -> tuple[int, ...]:
+    if disks < 1:
+        raise InputError("a striped file has one disk at least")
+    if isinstance(routings, Sequence):
+        if len(routings) != disks:
+            raise InputError(f"routings={list(routings)!r} are of {len(routings)} disks, not of {disks}")
+        return tuple(routings)
+    many = whole(routings, "routings", 1)
+    return tuple(number * min(many, disks) // disks for number in range(disks))
+
+
+def striped_rate(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> StripedRate:
+    """Predict a long transfer; the parameters are those of `striped_network`.
+
+    >>> times = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
+    >>> double = striped_rate(times, 2, routings=8)
+    >>> round(double.rate / 2**20, 2), round(100 * double.disk_utilisation, 1), round(1000 * double.residence(CPU), 2)
+    (5.31, 87.1, 4.17)
+    """
+    network = striped_network(times, buffers, routings)
+    ways = _routing_of_each(len(times.disks), routings)
+    return StripedRate(times=times, buffers=buffers, routings=ways, solution=solve(network))
+
+
+def speed_ups(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> tuple[float, ...]:
+    """Return how many times as fast as the first disk with one block under way the first 1, 2, … of the disks are.
+
+    >>> times = BlockTimes(block=4096, cpu=0.0008, disks=(0.02,) * 4)
+    >>> [round(each, 2) for each in speed_ups(times, 2)]
+    [1.04, 2.08, 3.11, 4.15]
+    """
+    one = striped_rate(times.of(1), 1).rate
+    ways = _routing_of_each(len(times.disks), routings)
+    return tuple(striped_rate(times.of(d), buffers, ways[:d]).rate / one for d in range(1, len(ways) + 1))
+
+
+def most_rate(times: BlockTimes, routings: int | Sequence[int] = 1) -> tuple[float, str]:
+    """Return the bytes a second that no number of blocks under way surpasses, and the station that forbids more.
+
+    >>> most_rate(BlockTimes(block=4096, cpu=0.0008, disks=(0.02,) * 8))[1]
+    'disk 0'
+    >>> most_rate(BlockTimes(block=4096, cpu=0.004, disks=(0.02,) * 8))
+    (1024000.0, 'processor')
+    """
+    network = striped_network(times, 1, routings)
+    busy = network.demands.sum(axis=0) / network.servers
+    slowest = int(busy.argmax())
+    return len(times.disks) * times.block / float(busy[slowest]), network.station_names[slowest]
+
+
+def least_buffers(
+    times: BlockTimes, routings: int | Sequence[int] = 1, *, share: float = SATURATED, most: int = MOST_BUFFERS
+) -> int:
+    """Return the fewest blocks of a disk under way that make so much of what there is to be had.
+
+    Parameters
+    ----------
+    share : float
+        Of `most_rate`, between 0 and 1.
+    most : int
+        Blocks of a disk, at most: what is returned where fewer do not do.
+
+    Examples
+    --------
+    >>> times = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
+    >>> least_buffers(times, 8, share=0.85), least_buffers(times, 4, share=0.8), least_buffers(times, 1, share=0.8)
+    (2, 2, 1)
+    """
+    wanted = share * most_rate(times, routings)[0]
+    return next((c for c in range(1, most) if striped_rate(times, c, routings).rate >= wanted), most)
+
+
+def best_block(
+    tried: Iterable[BlockTimes], routings: int | Sequence[int] = 1, *, memory: int | None = None
+) -> StripedRate:
+    """Return the block size, and the blocks of a disk under way, of the highest rate in some memory.
+
+    Of those that come within `SATURATED` of the highest, it is the one that holds least.
+
+    Parameters
+    ----------
+    tried : iterable of BlockTimes
+        One for each block size.
+    memory : int, optional
+        Bytes that blocks under way hold at most: B · D · C.
+
+    Raises
+    ------
+    InputError
+        Where not one block of each disk fits.
+
+    Examples
+    --------
+    >>> small = BlockTimes(block=4096, cpu=0.8e-3, network=1.854e-3, disks=(17.3e-3,) * 8)
+    >>> large = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
+    >>> best = best_block([small, large], 4, memory=2**18)
+    >>> best.times.block, best.buffers
+    (16384, 2)
+    """
+    tried = list(tried)
+    found = []
+    for times in tried:
+        one = times.block * len(times.disks)
+        most = MOST_BUFFERS if memory is None else min(memory // one, MOST_BUFFERS)
+        if most >= 1:
+            found.append(striped_rate(times, least_buffers(times, routings, most=most), routings))
+    if not found:
+        least = min(times.block * len(times.disks) for times in tried)
+        raise InputError(f"memory={memory} does not hold a block of each disk: at least {least} bytes are needed")
+    wanted = SATURATED * max(each.rate for each in found)
+    return min((each for each in found if each.rate >= wanted), key=lambda each: each.times.block * each.buffers)

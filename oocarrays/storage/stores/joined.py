@@ -1,0 +1,53 @@
+"""Stores that are made of others, and stand where one stands: what the rooms below them need to know of such."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.storage import WrapperStore
+
+from oocarrays.storage.stores.blobs import LocalBlobs
+
+OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
+"""How URLs of their schemes are opened: each such store enters its own."""
+
+
+class Joined(Store):
+    """A Zarr store that is made of others."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """What opens it again."""
+
+    @property
+    @abstractmethod
+    def folders(self) -> tuple[str, ...]:
+        """The local folders among its parts."""
+
+    @abstractmethod
+    def below(self, folder: str) -> Joined:
+        """Return what is made of the same parts' folders of that name."""
+
+    @abstractmethod
+    def files(self, prefix: str, *, past_cache: bool = False) -> LocalBlobs | None:
+        """Return the chunks of an array as local files; None where they are not, each whole, in such."""
+
+    @abstractmethod
+    def disk_of(self, key: str) -> int:
+        """Return the part that has a key."""
+
+    @abstractmethod
+    async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
+        """Return all keys with a prefix, their bytes, and what changes with each writing; None if not told."""
+
+
+def joined_in(store: Any) -> tuple[Joined, str] | None:
+    """Return the joined store that a store is, or wraps, and what stands before its keys; None of any other."""
+    prefix = ""
+    while isinstance(store, WrapperStore):
+        prefix, store = getattr(store, "prefix", "") + prefix, store._store
+    return (store, prefix) if isinstance(store, Joined) else None

@@ -1,0 +1,1 @@
+"""One logical file, or one Zarr store, over many disks: folders, mounts, buckets."""

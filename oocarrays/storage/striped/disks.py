@@ -1,0 +1,256 @@
+"""Disks of a striped file: what is asked of a folder, and of whatever stands for one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol, runtime_checkable
+
+from zarr.storage import LocalStore
+
+from oocarrays.errors import InputError, NotFoundError, StoreFailure
+from oocarrays.storage.stores.ranges import NOWAIT
+from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.stores.urls import check_path, store_of
+
+JOINED_BYTES = 2**22
+"""Blocks of one disk that follow each other on it go in one request up to so many bytes: a request costs a turn."""
+CACHED_SECONDS, CACHED_RATE = 0.005, 2e8
+"""What a write to the system's cache takes at most, and its bytes a second at least: what takes longer waits."""
+WAITING_SECONDS = 1.0
+"""For how long a device that was waited for is taken to be busy."""
+MOST_VIEWS = 512
+"""Blocks of one request; the system takes 1024."""
+
+
+class Part(Protocol):
+    """The open part of a striped file on one disk."""
+
+    def read(self, views: Sequence[memoryview], offset: int) -> int:
+        """Fill views from ``offset`` on, in one request: bytes that came, fewer where the part ends."""
+
+    def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Fill views with what needs no wait; whether that is all."""
+
+    def write_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Write views, if it seems that this needs no wait; whether that was done."""
+
+    def write(self, views: Sequence[memoryview], offset: int) -> None:
+        """Write views at ``offset``, in one request."""
+
+    def size(self) -> int:
+        """Bytes of it."""
+
+    def truncate(self, nbytes: int) -> None:
+        """Make it so long."""
+
+    def sync(self) -> None:
+        """Put it on the device."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+@runtime_checkable
+class Disk(Protocol):
+    """Something that keeps parts of striped files: a folder, or what behaves as one."""
+
+    label: str
+    """What a person calls it."""
+    identity: Any
+    """What tells it from another one."""
+    joined_bytes: int
+    """Bytes of a request, at most, of more than one block; 0 where each block is a request."""
+
+    def open_part(self, name: str, flags: int) -> Part:
+        """Open the part of a file, as ``os.open`` does."""
+
+    def get_document(self, name: str) -> bytes | None:
+        """Read a small file; None where there is none."""
+
+    def put_document(self, name: str, data: bytes) -> None:
+        """Replace a small file, at once."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
+
+class FolderPart:
+    """A part in a local file."""
+
+    def __init__(self, path: str, flags: int) -> None:
+        self.path, self._waits_until = path, 0.0
+        try:
+            self._file = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            raise NotFoundError(f"no such part of a striped file: {path}") from None
+        except OSError as error:
+            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
+
+    def read(self, views: Sequence[memoryview], offset: int) -> int:
+        """Fill views from ``offset`` on: bytes that came, fewer where the part ends."""
+        wanted = sum(map(len, views))
+        try:
+            done = os.preadv(self._file, views, offset)
+            while 0 < done < wanted:
+                got = os.preadv(self._file, rest(views, done), offset + done)
+                if not got:
+                    break
+                done += got
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self.path}: {error.strerror}") from error
+        return done
+
+    def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Fill views with what the system's cache has; whether that is all."""
+        try:
+            return os.preadv(self._file, views, offset, NOWAIT) == sum(map(len, views)) if NOWAIT else False
+        except OSError:
+            return False
+
+    def write_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Write views, if the last were written to the system's cache, and not to a device that it waits for."""
+        if time.monotonic() < self._waits_until:
+            return False
+        begun = time.monotonic()
+        self.write(views, offset)
+        seconds = time.monotonic() - begun
+        if seconds > CACHED_SECONDS + sum(map(len, views)) / CACHED_RATE:
+            self._waits_until = begun + seconds + WAITING_SECONDS
+        return True
+
+    def write(self, views: Sequence[memoryview], offset: int) -> None:
+        """Write views at ``offset``."""
+        wanted = sum(map(len, views))
+        try:
+            done = os.pwritev(self._file, views, offset)
+            while done < wanted:
+                done += os.pwritev(self._file, rest(views, done), offset + done)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+
+    def size(self) -> int:
+        """Bytes of it."""
+        return os.fstat(self._file).st_size
+
+    def truncate(self, nbytes: int) -> None:
+        """Make it so long."""
+        try:
+            os.ftruncate(self._file, nbytes)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+
+    def sync(self) -> None:
+        """Put it on the device."""
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._file)
+
+
+def rest(views: Sequence[memoryview], done: int) -> list[memoryview]:
+    """Return what is left of views of which so many bytes are done.
+
+    >>> [bytes(view) for view in rest([memoryview(b"abc"), memoryview(b"def")], 4)]
+    [b'ef']
+    """
+    left = []
+    for view in views:
+        if done < len(view):
+            left.append(view[done:])
+        done = max(done - len(view), 0)
+    return left
+
+
+class FolderDisk:
+    """A folder that keeps parts of striped files, each in a file of its own."""
+
+    joined_bytes = JOINED_BYTES
+
+    def __init__(self, folder: str) -> None:
+        self.folder = self.label = folder
+        self.identity: Any = os.path.realpath(folder)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def open_part(self, name: str, flags: int) -> FolderPart:
+        """Open the part of a file, as ``os.open`` does."""
+        return FolderPart(self._path(name), flags)
+
+    def get_document(self, name: str) -> bytes | None:
+        """Read a small file; None where there is none."""
+        try:
+            with open(self._path(name), "rb") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self._path(name)}: {error.strerror}") from error
+
+    def put_document(self, name: str, data: bytes) -> None:
+        """Replace a small file, at once."""
+        path, partial = self._path(name), f"{self._path(name)}.{os.urandom(16).hex()}.partial"
+        try:
+            try:
+                with open(partial, "xb") as file:
+                    file.write(data)
+                os.replace(partial, path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(partial)
+                raise
+        except OSError as error:
+            raise write_error(path, error) from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(self._path(name))
+        except OSError as error:
+            raise write_error(self._path(name), error) from error
+
+
+def disk_of(given: Any) -> Disk:
+    """Return the disk that a person names: a folder, or what keeps parts itself.
+
+    Raises
+    ------
+    InputError
+        Where it is neither; NotFoundError where there is no such folder.
+    """
+    if isinstance(given, Disk):
+        return given
+    place = store_of(given) if isinstance(given, str | os.PathLike) else given
+    folder = str(place.root) if isinstance(place, LocalStore) else place
+    if not isinstance(folder, str | os.PathLike):
+        raise InputError(f"disk {given!r} is no folder: parts of a striped file are kept in folders")
+    check_path(folder, "the disk")
+    if not os.path.isdir(folder):
+        raise NotFoundError(f"no such disk: {os.fsdecode(folder)} is not a folder")
+    return FolderDisk(os.path.abspath(os.fsdecode(folder)))
+
+
+def disks_of(given: Any) -> list[Disk]:
+    """Return the disks that a person names, each once.
+
+    Raises
+    ------
+    InputError
+        Where there is none, or one twice.
+    """
+    if isinstance(given, str | os.PathLike) or not isinstance(given, Sequence) or not given:
+        raise InputError(f"disks={given!r}: give a list of folders, one a disk, such as ['/mnt/a', '/mnt/b']")
+    disks, seen = [disk_of(each) for each in given], {}
+    for disk in disks:
+        if disk.identity in seen:
+            raise InputError(f"disk {disk.label} is given twice")
+        seen[disk.identity] = disk
+    return disks

@@ -1,0 +1,493 @@
+"""Striped files: one logical file over many disks, with the calls of Unix.
+
+    open_striped("field", "r+", disks=["/mnt/a", "/mnt/b", "/mnt/c"])
+
+    block       0   1   2   3   4   5        /mnt/a/field   0 3
+    disk        a   b   c   a   b   c        /mnt/b/field   1 4
+                                             /mnt/c/field   2 5
+
+PIO_OPEN, PIO_CLOSE, PIO_READ, PIO_WRITE and PIO_SEEK of Wang and Leiss, "User-Level Parallel File I/O", section 3.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from itertools import chain
+from typing import Any
+
+from oocarrays.errors import DescriptorError, InputError, NotFoundError, StoreFailure
+from oocarrays.mapping.given import whole
+from oocarrays.storage.striped.disks import MOST_VIEWS, Disk, disks_of
+from oocarrays.storage.striped.layout import runs
+from oocarrays.storage.striped.table import SUFFIX, Table, removed
+from oocarrays.storage.striped.transfers import Transfers
+
+Request = tuple[int, list[memoryview]]
+"""Where a request begins on its disk, and the memory of its blocks."""
+BUFFERS = 2
+"""Requests of a disk under way at one time where nothing is said: the double buffers of the paper."""
+ZEROS = bytes(2**16)
+
+
+class StripedFile(io.RawIOBase):
+    """A striped file that is open: made by `open_striped`.
+
+    Threads may share it: ``pread`` and ``pwrite`` take where, ``read`` and ``write`` go on where the last one ended.
+    """
+
+    def __init__(self, table: Table, mode: str, buffers: int) -> None:
+        super().__init__()
+        self._table, self._mode = table, mode
+        self.block = table.block
+        """Bytes of a block: B."""
+        self.disks = tuple(disk.label for disk in table.disks)
+        """The disks, in their order: D of them."""
+        self.buffers = buffers
+        """Requests of each disk that are under way at one time, at most: C."""
+        self.name = table.name
+        self._transfers = Transfers(len(self.disks), buffers)
+        self._joined = [
+            min(max(disk.joined_bytes // self.block, 1), MOST_VIEWS if len(self.disks) > 1 else 2**30)
+            for disk in table.disks
+        ]
+        self._position, self._moving = 0, threading.RLock()
+        self._length, self._growing = 0, threading.Lock()
+        self._exact = table.closed
+        self._reads, self._writes = mode[0] == "r" or "+" in mode, mode != "r"
+
+    def __repr__(self) -> str:
+        return f"<StripedFile {self.name!r} on {len(self.disks)} disks, blocks of {self.block} bytes, {self._mode!r}>"
+
+    @property
+    def mode(self) -> str:
+        """How it was opened."""
+        return self._mode
+
+    # ------------------------------------------------------------------------------------------- positional
+
+    def pread(self, nbytes: int, offset: int) -> bytes:
+        """Read ``nbytes`` from ``offset`` on, fewer at the end of the file; the position stays.
+
+        Raises
+        ------
+        StoreFailure
+            Where a disk does not give them: it is named.
+        """
+        return bytes(self._read_at(offset, nbytes))
+
+    def preadinto(self, buffer: Any, offset: int) -> int:
+        """Fill ``buffer`` from ``offset`` on: bytes that came."""
+        return self._fill(_bytes_of(buffer), offset, waits=True).result()
+
+    def pwrite(self, data: Any, offset: int) -> int:
+        """Write all of ``data`` at ``offset``; the position stays.
+
+        Raises
+        ------
+        DiskFullError, StoreFailure
+            Where a disk does not take it: it is named.
+        """
+        return self._put(_bytes_of(data), offset, waits=True).result()
+
+    def readstart(self, nbytes: int, offset: int | None = None) -> Future[bytes]:
+        """Begin to read, and go on; without ``offset`` from the position on, which moves at once."""
+        with self._moving:
+            at = self._position if offset is None else offset
+            room = bytearray(self._there(at, nbytes))
+            if offset is None:
+                self._position += len(room)
+        return _then(self._fill(memoryview(room), at, waits=False), lambda got: bytes(memoryview(room)[:got]))
+
+    def readend(self, started: Future[bytes]) -> bytes:
+        """Wait for what ``readstart`` began: its bytes."""
+        return started.result()
+
+    def writestart(self, data: Any, offset: int | None = None) -> Future[int]:
+        """Begin to write, and go on; ``data`` must not change until that has ended."""
+        view = _bytes_of(data)
+        with self._moving:
+            at = self._place_to_write() if offset is None else offset
+            if offset is None:
+                self._position = at + len(view)
+            return self._put(view, at, waits=False)
+
+    def writeend(self, started: Future[int]) -> int:
+        """Wait for what ``writestart`` began: bytes written."""
+        return started.result()
+
+    # ----------------------------------------------------------------------------------------- from the position on
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer`` from the position on: bytes that came."""
+        with self._moving:
+            got = self.preadinto(buffer, self._position)
+            self._position += got
+            return got
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read so many bytes, or all that are left."""
+        with self._moving:
+            if size is None or size < 0:
+                return self.readall()
+            data = self._read_at(self._position, size)
+            self._position += len(data)
+            return bytes(data)
+
+    def readall(self) -> bytes:
+        """Read all that is left."""
+        with self._moving:
+            return self.read(max(self._now() - self._position, 0))
+
+    def write(self, data: Any) -> int:
+        """Write all of ``data`` at the position; at the end, where it was opened to append."""
+        with self._moving:
+            at = self._place_to_write()
+            done = self.pwrite(data, at)
+            self._position = at + done
+            return done
+
+    def _place_to_write(self) -> int:
+        return self._now() if self._mode[0] == "a" else self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move the position: PIO_SEEK."""
+        self._check_open()
+        if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+            raise InputError(f"whence={whence}: it takes 0, 1 or 2")
+        with self._moving:
+            base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
+            at = offset + (self._now() if base is None else base)
+            if at < 0:
+                raise InputError(f"cannot seek to {at}, before the beginning of {self.name!r}")
+            self._position = at
+            return at
+
+    def tell(self) -> int:
+        """Return the position."""
+        self._check_open()
+        return self._position
+
+    # ------------------------------------------------------------------------------------------------ length
+
+    def truncate(self, size: int | None = None) -> int:
+        """Make it so long, or end where the position is: what is added is zeros, and takes no room."""
+        self._check_writes()
+        with self._moving, self._growing:
+            length = self._position if size is None else whole(size, "size", 0)
+            self._begin()
+            self._table.set_length(length)
+            self._length = length
+            return length
+
+    def _now(self) -> int:
+        """Bytes of the file now: another process may have made it longer, or shorter."""
+        self._check_open()
+        with self._growing:
+            self._length = self._table.length()
+            return self._length
+
+    def _there(self, offset: int, nbytes: int) -> int:
+        """Bytes that are there of some that are wanted."""
+        if whole(offset, "offset", 0) + whole(nbytes, "size", 0) > self._length:
+            return max(min(nbytes, self._now() - offset), 0)
+        return nbytes
+
+    def _grown(self, length: int) -> None:
+        with self._growing:
+            self._length = max(self._length, length)
+
+    # ---------------------------------------------------------------------------------------------- transfers
+
+    def _read_at(self, offset: int, nbytes: int) -> bytearray:
+        room = bytearray(self._there(offset, nbytes))
+        got = self._fill(memoryview(room), offset, waits=True).result()
+        del room[got:]
+        return room
+
+    def _fill(self, view: memoryview, offset: int, *, waits: bool) -> Future[int]:
+        self._check_open()
+        if not self._reads:
+            raise io.UnsupportedOperation("not open for reading")
+        nbytes = self._there(offset, len(view))
+        return self._start(view[:nbytes], offset, self._read_one, waits=waits)
+
+    def _put(self, view: memoryview, offset: int, *, waits: bool) -> Future[int]:
+        self._check_writes()
+        whole(offset, "offset", 0)
+        if len(view):
+            self._begin()
+        started = self._start(view, offset, self._write_one, waits=waits)
+        end = offset + len(view)
+        if not len(view):
+            return started
+        if started.done():
+            if started.exception() is None:
+                self._grown(end)
+            return started
+        return _then(started, lambda done: self._grown(end) or done)
+
+    def _begin(self) -> None:
+        self._exact = False
+        self._table.begin_to_write()
+
+    def _start(self, view: memoryview, offset: int, do: Any, *, waits: bool) -> Future[int]:
+        """Begin the requests of all disks; what is one request alone is made here, and what no disk is waited for."""
+        nbytes, disks = len(view), len(self.disks)
+        number = offset // self.block % disks
+        alone = self._joined[0] * self.block if disks == 1 else self.block
+        if waits and 0 < nbytes <= alone - offset % self.block:
+            return _done(do, number, next(self._requests(view, offset, number)), nbytes)
+        work = [self._requests(view, offset, number) for number in range(disks)]
+        return self._transfers.start(self._made_here(work, do) if waits else work, do, nbytes)
+
+    def _made_here(self, work: list[Iterator[Request]], do: Any) -> list[Iterator[Request]]:
+        """Make requests, a disk's after another's, as long as none takes longer than memory does: those that are left.
+
+        A thread costs more than a copy from or to the system's cache.
+        """
+        at_once = (part.read_at_once if do == self._read_one else part.write_at_once for part in self._table.parts)
+        left = []
+        for requests, make in zip(work, at_once, strict=True):
+            undone = next((request for request in requests if not make(request[1], request[0])), None)
+            left.append(requests if undone is None else chain([undone], requests))
+        return left
+
+    def _requests(self, view: memoryview, offset: int, number: int) -> Iterator[Request]:
+        each = runs(offset, len(view), self.block, len(self.disks), number, self._joined[number])
+        return ((begin, [view[start:stop] for start, stop in cuts]) for begin, cuts in each)
+
+    def _read_one(self, number: int, request: Request) -> None:
+        begin, views = request
+        part = self._table.parts[number]
+        with _of_disk(self, number):
+            got = part.read(views, begin)
+        if got < sum(map(len, views)):
+            self._read_hole(number, views, got)
+
+    def _read_hole(self, number: int, views: Sequence[memoryview], got: int) -> None:
+        """What a part has not is zeros, while somebody writes; else it has lost something."""
+        if self._exact and self._table.length() >= self._length:
+            raise StoreFailure(
+                f"disk {self.disks[number]} has fewer bytes of striped file {self.name!r} than when it was opened"
+            )
+        for view in views:
+            for at in range(min(got, len(view)), len(view), len(ZEROS)):
+                view[at : at + len(ZEROS)] = ZEROS[: len(view) - at]
+            got = max(got - len(view), 0)
+
+    def _write_one(self, number: int, request: Request) -> None:
+        begin, views = request
+        with _of_disk(self, number):
+            self._table.parts[number].write(views, begin)
+
+    # ------------------------------------------------------------------------------------------------- the rest
+
+    def readable(self) -> bool:
+        """Return whether it was opened to be read."""
+        self._check_open()
+        return self._reads
+
+    def writable(self) -> bool:
+        """Return whether it was opened to be written."""
+        self._check_open()
+        return self._writes
+
+    def seekable(self) -> bool:
+        """Return True."""
+        self._check_open()
+        return True
+
+    def sync(self) -> None:
+        """Put all that was written on its devices."""
+        self._check_open()
+        self._table.sync()
+
+    def close(self) -> None:
+        """Wait for what was begun, write the length down where it was written to, and close all parts: PIO_CLOSE."""
+        if self.closed:
+            return
+        try:
+            self._transfers.close()
+            try:
+                self._table.end_writing()
+            finally:
+                self._table.close()
+        finally:
+            super().close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError(f"striped file {self.name!r} is closed")
+
+    def _check_writes(self) -> None:
+        self._check_open()
+        if not self._writes:
+            raise io.UnsupportedOperation("not open for writing")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an open striped file cannot be pickled: open it where it is used")
+
+
+class _of_disk:
+    """Says which disk failed."""
+
+    __slots__ = ("_file", "_number")
+
+    def __init__(self, file: StripedFile, number: int) -> None:
+        self._file, self._number = file, number
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            disk = self._file.disks[self._number]
+            raise StoreFailure(f"disk {disk} of striped file {self._file.name!r} failed: {error.strerror or error}")
+
+
+def _bytes_of(data: Any) -> memoryview:
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 and view.contiguous else view.cast("B")
+
+
+def _done(do: Any, number: int, request: Request, nbytes: int) -> Future[int]:
+    future: Future[int] = Future()
+    try:
+        do(number, request)
+        future.set_result(nbytes)
+    except BaseException as error:  # noqa: BLE001  whoever asks for the result is told
+        future.set_exception(error)
+    return future
+
+
+def _then(started: Future[int], then: Any) -> Future[Any]:
+    """Return a future of what comes of another's result."""
+    made: Future[Any] = Future()
+
+    def ended(future: Future[int]) -> None:
+        try:
+            made.set_result(then(future.result()))
+        except BaseException as error:  # noqa: BLE001  whoever waits is told
+            made.set_exception(error)
+
+    started.add_done_callback(ended)
+    return made
+
+
+def open_striped(
+    name: str,
+    mode: str = "r",
+    *,
+    disks: Sequence[Any],
+    block: int | None = None,
+    buffers: int = BUFFERS,
+    buffering: int = 0,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+) -> Any:
+    """Open a file whose blocks lie on several disks in turn, so that it is read and written at the sum of their speeds.
+
+    Each disk has a part of it under its name, and beside it a small descriptor, ``name.striped``: so disks may be given
+    in any order, and one that is missing, empty, an old copy or another file's is named in one line.
+
+    Parameters
+    ----------
+    name : str
+        Of the file on each disk.
+    mode : str
+        As of ``open``: ``"r"``, ``"r+"``, ``"w"``, ``"x"``, ``"a"``, with ``"+"``, ``"b"`` or ``"t"``; without ``"t"``
+        what is read and written are bytes.
+    disks : sequence of path
+        Folders, one a disk.
+    block : int, optional
+        Bytes of a block, where the file is made: by default 1 MiB.
+    buffers : int
+        Requests of each disk that are under way at one time, at most.
+    buffering : int
+        Bytes of a buffer in this process as of ``open``, 1 for its default; 0 for none.
+    encoding, errors, newline
+        Of text.
+
+    Returns
+    -------
+    StripedFile
+        An `io.RawIOBase` with ``pread``, ``pwrite``, ``readstart`` and ``readend`` beside; the buffered and text layers
+        of `io` over it, where they are asked for.
+
+    Raises
+    ------
+    InputError
+        One of its kinds: `NotFoundError`, `TargetError` where ``"x"`` finds one, `DescriptorError` for wrong disks.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     disks = [os.path.join(folder, each) for each in "abc"]
+    ...     for disk in disks: os.mkdir(disk)
+    ...     with open_striped("field", "w+", disks=disks, block=4) as file:
+    ...         file.write(b"0123456789abcdef"), file.seek(3), file.read(6), file.pread(2, 14)
+    ...     with open(os.path.join(disks[1], "field"), "rb") as part: part.read()
+    (16, 3, b'345678', b'ef')
+    b'4567'
+    """
+    _check_name(name)
+    kind, text = _mode(mode)
+    block = None if block is None else whole(block, "block", 1)
+    buffers, there = whole(buffers, "buffers", 1), disks_of(disks)
+    if kind[0] == "w":
+        _blank(name, there, block)
+    table = Table(name, there, block, write=kind != "r", make=kind[0] in "wxa", new=kind[0] == "x")
+    raw = StripedFile(table, kind, buffers)
+    try:
+        if kind[0] == "w":
+            raw.truncate(0)
+        if kind[0] == "a":
+            raw.seek(0, os.SEEK_END)
+        return _layered(raw, kind, text, buffering, encoding=encoding, errors=errors, newline=newline)
+    except BaseException:
+        raw.close()
+        raise
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise InputError(f"name={name!r} is no name of a file: the folders are given as disks=")
+
+
+def _mode(mode: Any) -> tuple[str, bool]:
+    """Return a mode without what it says of text, and whether it says so."""
+    letters = "".join(sorted(set(mode))) if isinstance(mode, str) else ""
+    kind = [letter for letter in "rwxa" if letter in letters]
+    if len(kind) != 1 or len(letters) != len(mode) or set(letters) - set("rwxa+bt") or {"b", "t"} <= set(letters):
+        raise InputError(f"mode={mode!r}: it takes 'r', 'w', 'x' or 'a', with '+', and 'b' or 't'")
+    return kind[0] + "+" * ("+" in letters), "t" in letters
+
+
+def _blank(name: str, disks: Sequence[Disk], block: int | None) -> None:
+    """Remove a file whose disks or blocks are to be others; one that has the same is made empty."""
+    there = [disk for disk in disks if disk.get_document(name + SUFFIX) is not None]
+    try:
+        table = Table(name, there, None, write=True, make=False, new=False)
+    except (NotFoundError, DescriptorError):  # there is none, or one that has other disks: it is looked at again
+        return
+    table.close()
+    if len(there) != len(disks) or block not in (None, table.block):
+        removed(name, disks)
+
+
+def _layered(raw: StripedFile, kind: str, text: bool, buffering: int, **how: Any) -> Any:
+    """Return the layers of `io` over it that are asked for."""
+    buffering = whole(buffering, "buffering", -1)
+    if not (buffering or text):
+        if any(value is not None for value in how.values()):
+            raise InputError("encoding=, errors= and newline= are of text: give mode 'rt' or 'wt'")
+        return raw
+    size = buffering if buffering > 1 else max(io.DEFAULT_BUFFER_SIZE, min(raw.block, 2**20))
+    layer: Any = io.BufferedReader if kind == "r" else io.BufferedRandom if "+" in kind else io.BufferedWriter
+    return io.TextIOWrapper(layer(raw, size), **how) if text else layer(raw, size)

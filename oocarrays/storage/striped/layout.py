@@ -1,0 +1,138 @@
+"""Where blocks and chunks lie: arithmetic alone.
+
+    file      block  0 1 2 3 4 5 6 7 …            store     chunk (i, j)   0 1 2 3
+              disk   0 1 2 0 1 2 0 1 …                                     1 2 3 0
+                                                                           2 3 0 1
+
+Block *b* of a striped file is on disk *b* mod D (Wang and Leiss, section 3: disk interleaving). Chunks of an array
+follow each other over the disks in the order of their index along the last axis, and each row of chunks begins one
+disk further than the row before: neighbours along any axis are on different disks. Where a chunk lies depends on its
+key alone, so that an array that grows moves none of them.
+
+The cycle of a store says which disk takes each turn. A disk that joins takes every (D + 1)-th turn, so that no chunk
+moves but those that it gets.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
+"""How the names of unfinished chunks end."""
+INDEX = re.compile(r"(?:^|/)(?:c[./])?(\d+(?:[./]\d+)*)$")
+"""How keys of chunks end."""
+LONGEST_CYCLE = 5040
+"""Turns of a cycle: a multiple of any number of disks up to ten."""
+
+
+def turn_of(key: str) -> int | None:
+    """Return the turn at which a chunk comes: the sum of its index; None of what is no chunk.
+
+    >>> turn_of("a/c/2/3"), turn_of("a/2.3"), turn_of("c"), turn_of("a/zarr.json"), turn_of(f"c/7.{32 * 'f'}.partial")
+    (5, 5, 0, None, 7)
+    """
+    key = PARTIAL.sub("", key) if key.endswith(".partial") else key
+    found = INDEX.search(key)
+    if found is None:
+        return 0 if key == "c" or key.endswith("/c") else None
+    return sum(map(int, found[1].replace(".", "/").split("/")))
+
+
+def joined_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
+    """Return the cycle in which one more disk has as many turns as the others; no other gets any that it had not.
+
+    >>> joined_by((0, 1), 2)
+    (0, 1, 2, 1, 0, 2)
+    """
+    disks = len(set(cycle)) + 1
+    turns = _longer(cycle, disks)
+    left = Counter(turns)
+    for start in range(0, len(turns) - len(turns) % disks, disks):
+        window = range(start, start + disks)
+        most = max(window, key=lambda turn: (left[turns[turn]], turn))
+        left[turns[most]] -= 1
+        turns[most] = disk
+    return tuple(turns)
+
+
+def _longer(cycle: Sequence[int], disks: int) -> list[int]:
+    """Return the same cycle several times, so that so many disks can have as many turns each."""
+    length = math.lcm(len(cycle), disks)
+    return [*cycle] * (length // len(cycle) if length <= LONGEST_CYCLE else max(LONGEST_CYCLE // len(cycle), 1))
+
+
+def left_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
+    """Return the cycle in which a disk has no turn: its own go to those that have fewest, and none of the others'.
+
+    >>> left_by((0, 1, 2), 1), left_by((0, 1, 2, 1, 0, 2), 2)
+    ((0, 0, 2, 0, 2, 2), (0, 1, 0, 1, 0, 1))
+    """
+    turns = _longer(cycle, len(set(cycle)) - 1)
+    counts = Counter(each for each in turns if each != disk)
+    for turn, each in enumerate(turns):
+        if each == disk:
+            before, after = turns[turn - 1], turns[(turn + 1) % len(turns)]
+            turns[turn] = min(counts, key=lambda other: (counts[other], other in (before, after), other))
+            counts[turns[turn]] += 1
+    return tuple(turns)
+
+
+def part_bytes(length: int, block: int, disks: int, number: int) -> int:
+    """Return how many of a file's bytes are on one disk.
+
+    >>> [part_bytes(10, 4, 2, number) for number in range(2)]
+    [6, 4]
+    """
+    stripes, rest = divmod(length, block * disks)
+    return stripes * block + min(max(rest - number * block, 0), block)
+
+
+def length_of(parts: Sequence[int], block: int) -> int:
+    """Return the length of a file by the bytes on its disks: where the last of them lies.
+
+    >>> length_of([6, 4], 4), length_of([0, 1], 4), length_of([0, 0], 4)
+    (10, 5, 0)
+    """
+    disks = len(parts)
+    return max(
+        ((nbytes - 1) // block * disks + number) * block + (nbytes - 1) % block + 1 if nbytes else 0
+        for number, nbytes in enumerate(parts)
+    )
+
+
+def runs(
+    offset: int, nbytes: int, block: int, disks: int, number: int, most: int
+) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """What one disk has of a range of a file: requests, the blocks of each one behind the other on the disk.
+
+    Parameters
+    ----------
+    most : int
+        Blocks of a request.
+
+    Yields
+    ------
+    tuple
+        Where a request begins on the disk, and where each of its blocks begins and ends in the range.
+
+    Examples
+    --------
+    >>> list(runs(2, 9, block=4, disks=2, number=0, most=1))
+    [(2, [(0, 2)]), (4, [(6, 9)])]
+    >>> list(runs(2, 9, block=4, disks=2, number=0, most=8))
+    [(2, [(0, 2), (6, 9)])]
+    """
+    end = offset + nbytes
+    first, last = offset // block, (end - 1) // block if nbytes else -1
+    each = first + (number - first) % disks
+    while each <= last:
+        several = range(each, min(each + most * disks, last + 1), disks)
+        begin = max(each * block, offset) - each * block + each // disks * block
+        if disks == 1:
+            yield begin, [(max(each * block, offset) - offset, min((several[-1] + 1) * block, end) - offset)]
+        else:
+            yield begin, [(max(b * block, offset) - offset, min((b + 1) * block, end) - offset) for b in several]
+        each = several[-1] + disks

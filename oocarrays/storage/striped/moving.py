@@ -1,0 +1,313 @@
+"""Striped stores laid out, with one disk more, with one less, and looked through.
+
+    lay_out    all keys of a store ──► striped; documents last, so that what is cut short is no array
+    add        1  all disks say: chunks are by the new cycle, or still by the old       (both are looked at from now on)
+               2  what the new disk is to have is copied there, and then removed where it was
+               3  all disks say: by the new cycle
+    empty      the same, with a cycle in which a disk has no turn
+
+Who dies on the way leaves a store that is read as ever; the same command goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from zarr.abc.store import Store
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, StorePath
+
+from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, OocError, TargetError
+from oocarrays.storage.stores.joined import joined_in
+from oocarrays.storage.striped.layout import joined_by, left_by, turn_of
+from oocarrays.storage.striped.parts import DOCUMENT, label_of, part_of
+from oocarrays.storage.striped.split import BLOCKS, HEAD
+from oocarrays.storage.striped.store import PROTOTYPE, Layout, StripedStore
+
+K = TypeVar("K")
+AT_ONCE = 4
+"""Values of each disk that are on their way at one time."""
+BUSY = "{} is being laid out anew: finish that first, with the disk that was added or emptied"
+METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What was copied or moved."""
+
+    keys: int
+    """Values."""
+    nbytes: int
+    """Their bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was found in a striped store."""
+
+    keys: int
+    """Values that are whole, and on their disks."""
+    nbytes: int
+    """Their bytes."""
+    faults: tuple[str, ...]
+    """What is wrong, a line each."""
+    left: tuple[str, ...]
+    """Names on disks of what writers that died have left; nobody reads it."""
+
+
+def lay_out(source: Any, target: StripedStore) -> Moved:
+    """Copy all that is in a store to a striped one, as it is stored.
+
+    Parameters
+    ----------
+    source : str, Store or StorePath
+        A folder, or a store.
+
+    Raises
+    ------
+    TargetError
+        Where the target is not empty.
+    NotFoundError
+        Where there is no array and no group.
+    """
+    store, prefix = _place(source)
+    return sync(_lay_out(store, prefix, target))
+
+
+def _place(source: Any) -> tuple[Store, str]:
+    if isinstance(source, StorePath):
+        return source.store, source.path
+    return (source, "") if isinstance(source, Store) else (LocalStore(str(source), read_only=True), "")
+
+
+async def _lay_out(store: Store, prefix: str, target: StripedStore) -> Moved:
+    if not await target.is_empty(""):
+        raise TargetError(f"the target {target} exists: lay it out on disks on which there is no such store")
+    before = f"{prefix}/" if prefix else ""
+    keys = [key.removeprefix(before) async for key in store.list_prefix(before)]
+    if not any(key in METADATA for key in keys):
+        raise NotFoundError(f"no Zarr array or group in {store}")
+    keys = [key for key in keys if key != DOCUMENT and not key.endswith(".partial")]
+    documents = sorted((key for key in keys if turn_of(key) is None), key=lambda key: -key.count("/"))
+
+    async def copied(key: str) -> int:
+        value = await store.get(before + key, PROTOTYPE)
+        if value is None:
+            raise InputError(f"{key} of {store} has gone while it was copied")
+        await target.set(key, value)
+        return len(value)
+
+    sizes = await _each(copied, [key for key in keys if turn_of(key) is not None], AT_ONCE * len(target.disks))
+    for key in documents:
+        sizes.append(await copied(key))
+    return Moved(keys=len(sizes), nbytes=sum(sizes))
+
+
+async def _each(work: Callable[[K], Awaitable[int]], keys: Iterable[K], at_once: int) -> list[int]:
+    """Do some work for each key, so many at one time."""
+    waiting, done = iter(list(keys)), []
+
+    async def worker() -> None:
+        for key in waiting:
+            done.append(await work(key))
+
+    await asyncio.gather(*(worker() for _ in range(at_once)))
+    return done
+
+
+def add(store: Any, disk: Any, options: Any = None) -> Moved:
+    """Give a striped store one more disk: what it is to have moves there, and nothing else.
+
+    Nobody else may have the store open to write. Who was cut short calls it again.
+
+    Parameters
+    ----------
+    store : StripedStore, or one that wraps it
+        With all disks that it has now.
+    disk : path, URL or store
+        The new one.
+
+    Raises
+    ------
+    InputError
+        Where it is one of the others.
+    """
+    striped, part = _striped(store), part_of(disk, options)
+    layout = striped.layout()
+    if not layout.made:
+        raise NotFoundError(f"no striped store {striped}")
+    if label_of(part) in striped.disks:
+        if not layout.before:
+            raise InputError(f"disk {label_of(part)} is one of {striped} already")
+        return _moved(striped, layout)  # as it was cut short
+    wider = striped.with_disks([*layout.parts.values(), part])
+    if sync(part.get(DOCUMENT, PROTOTYPE)) is not None:
+        return _moved(wider, wider.layout())
+    if layout.before:
+        raise InputError(BUSY.format(striped))
+    number = max(layout.parts) + 1
+    cycle = joined_by(layout.cycle, number)
+    _say(striped, {number: part} | layout.parts, cycle, layout.cycle, closed=False)
+    return _moved(wider, wider.layout())
+
+
+def empty(store: Any, disk: Any, options: Any = None) -> Moved:
+    """Move all that a disk has to the others: it can be taken away then.
+
+    Nobody else may have the store open to write. Who was cut short calls it again.
+
+    Raises
+    ------
+    InputError
+        Where it is not one of the disks, or the only one.
+    """
+    striped, label = _striped(store), label_of(part_of(disk, options))
+    layout = striped.layout()
+    number = next((n for n, part in layout.parts.items() if label_of(part) == label), None)
+    if number is None:
+        raise InputError(f"disk {label} is none of {', '.join(striped.disks)}")
+    if len(layout.parts) == 1:
+        raise InputError(f"disk {label} is the only one of {striped}")
+    if layout.before and number in layout.cycle:
+        raise InputError(BUSY.format(striped))
+    if not layout.before:
+        _say(striped, layout.parts, left_by(layout.cycle, number), layout.cycle, closed=False)
+    return _moved(striped, striped.layout())
+
+
+def _striped(store: Any) -> StripedStore:
+    found = joined_in(store)
+    if found is None or not isinstance(found[0], StripedStore) or found[1]:
+        raise InputError(f"{store} is not a striped store: it is opened by striped:///mnt/a,/mnt/b!name.zarr")
+    return found[0]
+
+
+def _say(
+    striped: StripedStore, parts: dict[int, Store], cycle: tuple[int, ...], before: tuple[int, ...], *, closed: bool
+) -> None:
+    """Have all disks say by which cycle chunks lie, a new one first: nobody asks it before the others name it."""
+    said = striped.said()
+    generation = said.generation if closed else said.generation + 1
+    members = len({*cycle, *before})
+    new = {
+        number: replace(
+            said, number=number, disks=members, generation=generation, closed=closed, cycle=cycle, before=before
+        )
+        for number in parts
+    }
+    sync(striped.say(new, parts))
+
+
+def _moved(striped: StripedStore, layout: Layout) -> Moved:
+    """Move what does not lie by the cycle; then have all disks say that all does."""
+    done = sync(_move(striped, layout))
+    stay = {number: part for number, part in layout.parts.items() if number in layout.cycle}
+    _say(striped, stay, layout.cycle, (), closed=True)
+    for number in layout.parts.keys() - stay.keys():
+        sync(layout.parts[number].delete(DOCUMENT))
+    return done
+
+
+async def _move(striped: StripedStore, layout: Layout) -> Moved:
+    members, wrong = set(layout.cycle), []
+    for number, part in layout.parts.items():
+        async for name in part.list():
+            if name == DOCUMENT or BLOCKS.search(name) or name.endswith(".partial"):
+                continue
+            astray = layout.number_of(name.removesuffix(HEAD)) != number
+            if astray or await _has_blocks(part, name, members):
+                wrong.append((number, name))
+
+    async def moved(each: tuple[int, str]) -> int:
+        number, name = each
+        if name.endswith(HEAD):
+            return await _move_split(striped, layout, number, name.removesuffix(HEAD), members)
+        part = layout.parts[number]
+        value = await part.get(name, PROTOTYPE)
+        if value is None:
+            return 0
+        await layout.part_of(name).set_if_not_exists(name, value)
+        await part.delete(name)
+        return len(value)
+
+    sizes = await _each(moved, wrong, AT_ONCE * len(layout.parts))
+    return Moved(keys=len(sizes), nbytes=sum(sizes))
+
+
+async def _has_blocks(part: Store, name: str, members: set[int]) -> bool:
+    """Return whether a split value has blocks on a disk that is to have none."""
+    if not name.endswith(HEAD):
+        return False
+    head = await StripedStore.head_on(part, name.removesuffix(HEAD))
+    return head is not None and not set(head.disks) <= members
+
+
+async def _move_split(striped: StripedStore, layout: Layout, number: int, key: str, members: set[int]) -> int:
+    """Move the head of a split value; where blocks must move, too, it is written anew."""
+    part, home = layout.parts[number], layout.part_of(key)
+    head = await StripedStore.head_on(part, key)
+    if head is None:
+        return 0
+    if set(head.disks) <= members:
+        text = head.to_json()
+        await home.set_if_not_exists(key + HEAD, PROTOTYPE.buffer.from_bytes(text))
+        await part.delete(key + HEAD)
+        return len(text)
+    value = await striped.get(key, PROTOTYPE)
+    if value is None:
+        raise CorruptChunkError(f"{key} of {striped} has lost its blocks")
+    await striped.set(key, value)
+    return len(value)
+
+
+def verify(store: Any) -> Verified:
+    """Read all that a striped store has: whether each value is whole, and on its disk.
+
+    Examples
+    --------
+    >>> from zarr.storage import MemoryStore
+    >>> import zarr
+    >>> store = StripedStore([MemoryStore(), MemoryStore()])
+    >>> array = zarr.create_array(store, shape=(4,), chunks=(1,), dtype="i4", compressors=None)
+    >>> array[:] = [1, 2, 3, 4]
+    >>> verify(store).faults
+    ()
+    """
+    striped = _striped(store)
+    return sync(_verify(striped, striped.layout()))
+
+
+async def _verify(striped: StripedStore, layout: Layout) -> Verified:
+    faults, left, keys, split = [], [], {}, set()
+    for number, part in layout.parts.items():
+        async for name in part.list():
+            if name.endswith(".partial"):
+                left.append(f"{label_of(part)}/{name}")
+            elif BLOCKS.search(name):
+                split.add((number, name))
+            elif name != DOCUMENT:
+                key = name.removesuffix(HEAD)
+                if layout.part_of(key) not in layout.places(key) or part not in layout.places(key):
+                    faults.append(f"{label_of(part)}/{name} is on the wrong disk: {striped} does not look for it there")
+                else:
+                    keys[key] = part
+    for key, part in keys.items():
+        head = None if layout.block is None else await StripedStore.head_on(part, key)
+        split -= {(n, head.key(key)) for n in head.disks} if head is not None else set()
+
+    async def read(key: str) -> int:
+        try:
+            value = await striped.get(key, PROTOTYPE)
+            if value is None:
+                faults.append(f"{key} of {striped} has gone while it was looked at")
+            return 0 if value is None else len(value)
+        except (OocError, OSError) as error:
+            faults.append(str(error))
+            return 0
+
+    sizes = await _each(read, keys, AT_ONCE * len(layout.parts))
+    left += [f"{label_of(layout.parts[number])}/{name}" for number, name in sorted(split)]
+    return Verified(keys=len(keys), nbytes=sum(sizes), faults=tuple(faults), left=tuple(left))

@@ -1,0 +1,301 @@
+"""Disks that take as long as they are told: one request at a time, with seeks and jitter.
+
+    request ──► routing (if any) ──► disk ──► answer        each a station: whoever comes waits for its turn
+                1.9 ms a block       20 ms
+
+A station serves one request at a time, in the order in which they come, as an I/O node does that has one disk (Wang and
+Leiss, section 2). What really happens to the bytes, in a folder or in a store, happens within that time. A station
+counts from when it is free and not from when a thread wakes up: so that a machine with few processors is as slow as it
+is told to be, and no slower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import LocalStore, WrapperStore
+
+from oocarrays.errors import InputError
+from oocarrays.storage.stores.urls import store_of
+from oocarrays.storage.striped.disks import Part, disk_of
+
+JITTERS = ("none", "uniform", "exponential")
+
+
+class Station:
+    """Something that serves one request at a time, in their order.
+
+    Examples
+    --------
+    >>> disk = Station()
+    >>> begun = time.monotonic()
+    >>> for _ in range(3): disk.serve(0.001)
+    >>> time.monotonic() - begun >= 0.003, disk.served
+    (True, 3)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free = 0.0
+        self.served = 0
+        """Requests so far."""
+        self.busy_seconds = 0.0
+        """Seconds of service so far."""
+
+    def reserve(self, seconds: float, after: float | None = None) -> float:
+        """Take the next turn: when it ends, on the clock of ``time.monotonic``.
+
+        Parameters
+        ----------
+        after : float, optional
+            When the request comes, if not now.
+        """
+        with self._lock:
+            now = time.monotonic() if after is None else after
+            self._free = max(now, self._free) + seconds
+            self.served += 1
+            self.busy_seconds += seconds
+            return self._free
+
+    def serve(self, seconds: float) -> None:
+        """Take the next turn, and wait until it ends."""
+        wait_until(self.reserve(seconds))
+
+    def __reduce__(self) -> Any:
+        return Station, ()  # a lock does not travel: another process has a disk of its own
+
+
+def wait_until(moment: float) -> None:
+    """Sleep until a moment of ``time.monotonic``."""
+    left = moment - time.monotonic()
+    if left > 0:
+        time.sleep(left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """How long a disk takes."""
+
+    seconds: float = 0.0
+    """Of each request."""
+    bytes_per_second: float = float("inf")
+    """Of its bytes."""
+    seek_seconds: float = 0.0
+    """More, where a request does not begin where the last one ended."""
+    jitter: str = "none"
+    """How that varies: not, evenly from nothing to twice, or exponentially, as queueing models have it."""
+
+    def of(self, nbytes: int, *, seek: bool, draw: random.Random) -> float:
+        """Seconds of a request.
+
+        >>> Service(seconds=0.02, bytes_per_second=1e6).of(1000, seek=True, draw=random.Random(0))
+        0.021
+        """
+        seconds = self.seconds + nbytes / self.bytes_per_second + (self.seek_seconds if seek else 0.0)
+        if self.jitter == "uniform":
+            return seconds * draw.uniform(0, 2)
+        return seconds * draw.expovariate(1) if self.jitter == "exponential" else seconds
+
+
+class SlowDisk(WrapperStore[Store]):
+    """A folder or a Zarr store that is as slow as a disk: one request at a time, however many ask.
+
+    It stands for a disk of `open_striped`, where it is of a folder, and for a part of a `StripedStore`; a Zarr array
+    can be in it, too. Other processes that open it have a disk of their own.
+
+    Parameters
+    ----------
+    place : path, URL or store
+        Where the bytes really are.
+    seconds : float
+        Of each request.
+    bytes_per_second : float
+        Of its bytes.
+    seek_seconds : float
+        More, where a request does not begin where the last one ended.
+    jitter : "none", "uniform" or "exponential"
+        How seconds vary from one request to the next.
+    seed : int
+        Of what varies.
+    through : sequence of (Station, float)
+        What every request passes on its way, and other disks' too, with its seconds there: a processor, a network.
+    fails_after : int, optional
+        Requests until it fails, with an input/output error each time from then on.
+
+    Examples
+    --------
+    >>> import tempfile, oocarrays as ooc
+    >>> with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
+    ...     disks = [SlowDisk(a, seconds=0.001), SlowDisk(b, seconds=0.001)]
+    ...     with ooc.open_striped("field", "w+", disks=disks, block=1000) as file:
+    ...         file.write(bytes(6000)), [disk.station.served for disk in disks]
+    (6000, [3, 3])
+    """
+
+    joined_bytes = 0
+
+    def __init__(
+        self,
+        place: Any,
+        *,
+        seconds: float = 0.0,
+        bytes_per_second: float = float("inf"),
+        seek_seconds: float = 0.0,
+        jitter: str = "none",
+        seed: int = 0,
+        through: Sequence[tuple[Station, float]] = (),
+        fails_after: int | None = None,
+    ) -> None:
+        there = store_of(place)
+        super().__init__(there if isinstance(there, Store) else LocalStore(str(there)))
+        if jitter not in JITTERS:
+            raise InputError(f"jitter={jitter!r}: it takes {', '.join(map(repr, JITTERS))}")
+        if min(seconds, seek_seconds, *(each for _, each in through)) < 0 or not bytes_per_second > 0:
+            raise InputError("seconds of a slow disk are not negative, and its bytes_per_second are more than 0")
+        self.service = Service(
+            seconds=seconds, bytes_per_second=bytes_per_second, seek_seconds=seek_seconds, jitter=jitter
+        )
+        self.station = Station()
+        """What serves its requests: how many, and for how long it was busy."""
+        self.through = tuple(through)
+        self.fails_after = fails_after
+        self._draw = random.Random(seed)
+        self._head: tuple[str, int] = ("", 0)
+
+    # ------------------------------------------------------------------------------------------------- its time
+
+    def begin(self, name: str, offset: int, nbytes: int) -> float:
+        """Take a turn for some bytes of something: when it ends.
+
+        Raises
+        ------
+        OSError
+            Where it has failed.
+        """
+        if self.fails_after is not None and self.station.served >= self.fails_after:
+            raise OSError(5, "Input/output error")
+        comes = None
+        for station, each in self.through:
+            comes = station.reserve(each, comes)
+        seconds = self.service.of(nbytes, seek=self._head != (name, offset), draw=self._draw)
+        self._head = (name, offset + nbytes)
+        return self.station.reserve(seconds, comes)
+
+    async def _turn(self, name: str, offset: int, nbytes: int) -> None:
+        left = self.begin(name, offset, nbytes) - time.monotonic()
+        if left > 0:
+            await asyncio.sleep(left)
+
+    # ------------------------------------------------------------------------------------------------ as a store
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Get what is under ``key``, as slowly as that is read."""
+        data = await self._store.get(key, prototype, byte_range)
+        await self._turn(key, getattr(byte_range, "start", 0), 0 if data is None else len(data))
+        return data
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Put ``value`` under ``key``, as slowly as that is written."""
+        await self._turn(key, 0, len(value))
+        await self._store.set(key, value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Put ``value`` under ``key`` if nothing is there."""
+        await self._turn(key, 0, len(value))
+        await self._store.set_if_not_exists(key, value)
+
+    async def exists(self, key: str) -> bool:
+        """Return whether anything is under ``key``."""
+        await self._turn(key, 0, 0)
+        return await self._store.exists(key)
+
+    async def delete(self, key: str) -> None:
+        """Remove what is under ``key``."""
+        await self._turn(key, 0, 0)
+        await self._store.delete(key)
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """All names right below ``prefix``."""
+        await self._turn(prefix, 0, 0)
+        async for name in self._store.list_dir(prefix):
+            yield name
+
+    def _with_store(self, store: Store) -> SlowDisk:
+        made = SlowDisk.__new__(SlowDisk)
+        vars(made).update(vars(self) | {"_store": store})
+        return made
+
+    def __str__(self) -> str:
+        return self.label
+
+    def __repr__(self) -> str:
+        return f"SlowDisk({self.label!r}, seconds={self.service.seconds})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SlowDisk) and self._store == other._store and self.service == other.service
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # ------------------------------------------------------------------------------------------------- as a disk
+
+    @property
+    def label(self) -> str:
+        """What a person calls it."""
+        return str(self._store.root) if isinstance(self._store, LocalStore) else str(self._store)
+
+    @property
+    def identity(self) -> str:
+        """What tells it from another one."""
+        return os.path.realpath(self.label)
+
+    def open_part(self, name: str, flags: int) -> Part:
+        """Open the part of a striped file: nothing waits for that."""
+        return SlowPart(self, name, disk_of(self.label).open_part(name, flags))
+
+    def get_document(self, name: str) -> bytes | None:
+        """Read a small file of a striped file."""
+        return disk_of(self.label).get_document(name)
+
+    def put_document(self, name: str, data: bytes) -> None:
+        """Replace a small file of a striped file."""
+        disk_of(self.label).put_document(name, data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file of a striped file."""
+        disk_of(self.label).remove(name)
+
+
+class SlowPart:
+    """The part of a striped file on a slow disk."""
+
+    def __init__(self, disk: SlowDisk, name: str, part: Part) -> None:
+        self._disk, self._name, self._part = disk, name, part
+        self.size, self.truncate, self.sync, self.close = part.size, part.truncate, part.sync, part.close
+
+    def read(self, views: Sequence[memoryview], offset: int) -> int:
+        """Fill views, as slowly as that is read."""
+        until = self._disk.begin(self._name, offset, sum(map(len, views)))
+        got = self._part.read(views, offset)
+        wait_until(until)
+        return got
+
+    def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Return False: nothing is there without a wait."""
+        return False
+
+    write_at_once = read_at_once
+
+    def write(self, views: Sequence[memoryview], offset: int) -> None:
+        """Write views, as slowly as that is written."""
+        until = self._disk.begin(self._name, offset, sum(map(len, views)))
+        self._part.write(views, offset)
+        wait_until(until)

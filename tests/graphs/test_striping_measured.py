@@ -1,0 +1,75 @@
+"""Disks measured: what slow disks take comes out of the measurement, and what a model advises is what a trial takes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import oocarrays as ooc
+from oocarrays.plan.queueing.advice import Measured, advised
+from oocarrays.plan.queueing.striping import striped_rate
+from oocarrays.testing import SlowDisk, Station
+
+
+def folders(tmp_path: Path, many: int) -> list[str]:
+    paths = [tmp_path / f"disk{number}" for number in range(many)]
+    for path in paths:
+        path.mkdir()
+    return list(map(str, paths))
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])
+def test_disks_that_share_nothing(tmp_path: Path, mode: str) -> None:
+    places = folders(tmp_path, 4)
+    disks = [SlowDisk(place, seconds=0.01, bytes_per_second=5e6) for place in places]
+    plan = ooc.plan_striping(disks, mode=mode, blocks=[2**14, 2**16], seconds=0.1)
+    small, large = plan.measured
+    for seen in (small, large):
+        for took in seen.alone:
+            assert took > 0.9 * (0.01 + seen.block / 5e6)
+    assert plan.block == 2**16, "a request takes ten milliseconds, so larger blocks are faster"
+    assert plan.ranks == 1
+    assert plan.trial is not None
+    assert plan.trial.predicted < 2 * plan.trial.seconds, "others may work here, which makes a trial slower"
+    assert all(os.listdir(place) == [] for place in places)
+
+
+def test_disks_behind_one_bus_share_it(tmp_path: Path) -> None:
+    bus = Station()
+    disks = [SlowDisk(p, seconds=0.002, through=[(bus, 0.02)]) for p in folders(tmp_path, 4)]
+    plan = ooc.plan_striping(disks, blocks=[2**14], seconds=0.1, trial=False)
+    (seen,) = plan.measured
+    assert seen.times.shared > 0.01
+    assert plan.speed_up < 2
+
+
+def test_folders_of_this_machine(tmp_path: Path) -> None:
+    plan = ooc.plan_striping(folders(tmp_path, 2), blocks=["1MiB"], seconds=0.02)
+    assert plan.block == 2**20
+    assert plan.bytes_per_second > 0
+    assert plan.trial is not None
+    assert plan.unsure >= 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [({"mode": "append"}, "mode='append'"), ({"blocks": ["none"]}, "blocks='none'"), ({"disks": []}, "disks=")],
+)
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, wrong: dict, what: str) -> None:
+    with pytest.raises(ooc.OocError, match=what):
+        ooc.plan_striping(**({"disks": folders(tmp_path, 2)} | wrong))
+
+
+def test_advice_needs_a_measurement() -> None:
+    with pytest.raises(ooc.OocError, match="nothing was measured"):
+        advised("ab", "read", [])
+
+
+def test_what_is_shared_makes_the_model_s_rate_the_measured_one() -> None:
+    seen = Measured(block=1000, cpu=1e-4, alone=(0.01,) * 4, spread=(0.0,) * 4, together=150e3)
+    plan = advised("abcd", "read", [seen])
+    assert seen.times.shared > 0
+    assert striped_rate(seen.times, 1).rate == pytest.approx(150e3, rel=1e-6)
+    assert plan.unsure == 0

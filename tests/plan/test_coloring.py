@@ -1,0 +1,50 @@
+"""Steps for the messages that there are: each goes once, one from and one to a rank in a step, and steps are fewest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oocarrays.errors import ScheduleError
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.exchange.coloring import colored, is_sparse, partners
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.layouts.transfer import Transfer
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 24), st.floats(0, 1), st.integers(0, 2**32 - 1))
+def test_every_message_goes_once_and_steps_are_as_many_as_the_busiest_rank_has_partners(
+    ranks: int, share: float, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, 100, (ranks, ranks)) * (random.random((ranks, ranks)) < share)
+    schedule = colored(sizes)
+    assert len(schedule) == partners(sizes)
+    went = [pair for step in schedule for pair in step.pairs]
+    assert sorted(went) == [(s, t) for s, t in np.argwhere(sizes).tolist() if s != t]
+    for step in schedule:
+        targets = [target for _, target in step.pairs]
+        assert len(targets) == len(set(targets))
+    exchange = Exchange.of(schedule, sizes)
+    assert exchange.messages == len(went)
+    assert exchange.sent_bytes == sum(int(sizes[pair]) for pair in went)
+    assert exchange.buffer_bytes == 0
+
+
+def test_few_partners_take_few_steps() -> None:
+    """cyclic(4) to cyclic(2) on 64 ranks: two partners each, where PEX has 63 steps."""
+    layouts = (Layout.of((10**5,), f"cyclic({m})", ranks=64) for m in (4, 2))
+    sizes = Transfer(*layouts).sizes()
+    assert is_sparse(sizes)
+    assert len(colored(sizes)) == 2
+
+
+def test_a_complete_exchange_is_not_sparse_and_sizes_are_square() -> None:
+    assert not is_sparse(np.ones((8, 8)))
+    assert not is_sparse(np.ones((8, 4)))
+    assert len(colored(np.ones((8, 8)))) == 7
+    with pytest.raises(ScheduleError, match=r"sizes of shape \(8, 4\)"):
+        colored(np.ones((8, 4)))
