@@ -189,3 +189,37 @@ def test_auto_takes_few_steps_for_little_and_few_bytes_for_much(edge: int, name:
     assert plan.passes[0].schedule.name == name
     assert plan.seconds <= 1.05 * min(seconds.values())
     assert asked("gen").passes[0].schedule.name == "GEN"
+
+
+@st.composite
+def problems_of_any_kind(draw: st.DrawFn) -> dict:
+    shape = draw(shapes(3, most=100_000))
+    source, target = (draw(chunks_for(shape)) for _ in range(2))
+
+    def stored(chunks: tuple[int, ...]) -> Stored:
+        size = 4 * math.prod(chunks)
+        coded = {"codec": "zstd", "decode_workspace": size, "encode_workspace": 2 * size} if draw(st.booleans()) else {}
+        return Stored(grid=ChunkGrid.of(shape, chunks), itemsize=4, local=True, **coded)
+
+    return {
+        "ends": (stored(source), stored(target)),
+        "workers": draw(st.sampled_from([None, None, 3])),
+        "method": draw(st.sampled_from(["auto", "independent", "two-phase", "assembled", "staged"])),
+    }
+
+
+@settings(deadline=None, max_examples=60)
+@given(problems_of_any_kind())
+def test_the_least_budget_that_a_refusal_names_is_true_to_the_byte(problem: dict) -> None:
+    def refused(budget: int) -> int | None:
+        resources = Resources(budget=budget, workers=problem["workers"], threads=2)
+        try:
+            plan_rechunk(*problem["ends"], resources, method=problem["method"])
+        except BudgetError as error:
+            return error.least
+        return None
+
+    least = refused(1)
+    if least is not None:  # an array without elements needs nothing
+        assert refused(least) is None
+        assert refused(least - 1) is not None

@@ -24,6 +24,8 @@ STAGES = range(2, 5)
 """Passes of a staged plan."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
 """How each of them may be done."""
+STEPS = 16
+"""Budgets that are tried at most to find the least to the byte."""
 WORTH_A_PASS = 1.1
 """Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
 ALIKE = 1.05
@@ -90,24 +92,71 @@ def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
 
 
 def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[Way]) -> int:
-    """A budget that has been tried and is enough, where a MiB less is not: what the smallest way needs."""
+    """A budget that has been tried and is enough, where a byte less is not: what the smallest way needs."""
+    few = min(problem.ranks for problem in problems)
+    fewest = [each for each in problems if each.ranks == few or each.resources.on_workers]
     too_little = problems[0].resources.budget
     enough = min(way.least for way in found)
-    while not _fits(problems, strategies, enough):
+    while not _fits(fewest, strategies, enough):
         too_little, enough = enough, enough + enough // 8
+    if not _fits(fewest, strategies, enough - 1):
+        return enough
     while enough - too_little > MIB:
         middle = (too_little + enough) // 2
-        if _fits(problems, strategies, middle):
+        if _fits(fewest, strategies, middle):
             enough = middle
         else:
             too_little = middle
+    return _to_the_byte(fewest, strategies, enough)
+
+
+def _to_the_byte(problems: Sequence[Problem], strategies: Sequence[Strategy], enough: int) -> int:
+    """A budget that is enough, where a byte less is not, by what ways need that fit a little more.
+
+    What is looked at depends on the budget: in one that a way has had to spare there may be none that fits.
+    """
+    for _ in range(STEPS):
+        needed = _needed(problems, strategies, enough - 1)
+        if needed >= enough:
+            break
+        enough = next(each for each in (needed, enough - 1) if _fits(problems, strategies, each))
     return enough
+
+
+def _needed(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> int:
+    """Bytes that the smallest way needs, of those that are looked at in a budget."""
+    return min(_needs(*each) for each in _tried(problems, strategies, budget))
+
+
+def _needs(problem: Problem, strategy: Strategy) -> int:
+    if strategy == "assembled":
+        return max(_smallest(leg, (name,)) for leg, name in _assembling(problem))
+    if strategy != "staged":
+        return min(_smallest(each, (strategy,)) for each in _ordered(problem, strategy))
+    least = 2**62
+    for path in {path for stages in STAGES for path in scratch_paths(problem, stages)}:
+        needed = 0
+        for leg in legs(problem, path):
+            if needed < least:  # else another path needs less than this one's first passes
+                needed = max(needed, _smallest(leg, ONE_PASS))
+        least = min(least, needed)
+    return least
+
+
+def _smallest(problem: Problem, methods: Sequence[Method]) -> int:
+    return min(each.peak_bytes for name in methods for each in _counted(problem, name))
+
+
+def _tried(
+    problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int
+) -> Iterator[tuple[Problem, Strategy]]:
+    """The same problems with another budget, each with every strategy."""
+    return product((replace(p, resources=replace(p.resources, budget=budget)) for p in problems), strategies)
 
 
 def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> bool:
     """Whether any way fits: the first one that does ends the search."""
-    tried = product((replace(p, resources=replace(p.resources, budget=budget)) for p in problems), strategies)
-    return any(_fits_so(problem, strategy) for problem, strategy in tried)
+    return any(_fits_so(*each) for each in _tried(problems, strategies, budget))
 
 
 def _fits_so(problem: Problem, strategy: Strategy) -> bool:
