@@ -95,7 +95,8 @@ class Advice:
             name = one.array
             self._targets[_place(target)] = name
             shards = self._shards(one)
-            return rechunk(name, target, chunks=one.chunks, shards=shards, **keywords)  # type: ignore[return-value]
+            job: RechunkJob = rechunk(name, target, chunks=one.chunks, shards=shards, **keywords)
+            return job
         group = os.path.commonpath([each.array for each in wanted])
         if not _is_group(group) or any(self._shards(each) for each in wanted):
             names = ", ".join(each.array for each in wanted)

@@ -148,7 +148,7 @@ def _uses(unit: Unit) -> Iterator[Use]:
 def _least_held(found: Prices) -> int:
     """Bytes of memory in which some layout and method can be."""
     possible = found.held[np.isfinite(found.seconds)]
-    return math.ceil((possible if len(possible) else found.held).min())
+    return math.ceil(float((possible if len(possible) else found.held).min()))
 
 
 # ---------------------------------------------------------------------- choices

@@ -69,7 +69,8 @@ class Intervals:
         counted = Counter((each.start, each.step if len(each) > 1 else 1, len(each)) for each in taken if len(each))
         alike = sorted(counted)
         table = np.array(alike, np.int64).reshape(len(alike), 3)
-        return cls(extent, *table.T, np.array([counted[key] for key in alike], np.int64))
+        times = np.array([counted[key] for key in alike], np.int64)
+        return cls(extent, table[:, 0], table[:, 1], table[:, 2], times)
 
     @property
     def sections(self) -> int:

@@ -10,12 +10,11 @@ The seconds are those of `oocarrays.plan.cost.Costs`, in closed form: thousands 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.counting import Counts, Footprint
 from oocarrays.plan.collective.cost import SMALL_TASK_SECONDS
 from oocarrays.plan.collective.read import BUFFER_BYTES
@@ -26,6 +25,8 @@ METHODS = ("independent", "two-phase")
 """The rows of what is found."""
 ZARR_CHUNK_SECONDS = 3e-4
 """Seconds that Zarr's own readers and writers take for one chunk beside its bytes, one after the other."""
+FRESH_BYTES = 2**21
+"""Bytes of a chunk from which on each is decoded into memory that the system gives anew."""
 ZARR_AT_ONCE = 10
 """Chunks that Zarr reads for one section at one time, at most: its ``async.concurrency``."""
 
@@ -95,7 +96,7 @@ class _Taken:
     @property
     def partial(self) -> np.ndarray:
         """Visits to chunks of which a part is taken."""
-        return self.counts.visits - self.counts.whole
+        return np.asarray(self.counts.visits - self.counts.whole)
 
 
 def _taken(use: Use, stored: Stored, chunks: np.ndarray) -> _Taken:
@@ -122,6 +123,7 @@ def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -
 
     Examples
     --------
+    >>> from oocarrays.mapping.grid import ChunkGrid
     >>> stored = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=8, local=True, codec="zstd")
     >>> columns = [[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]]
     >>> use = Use(footprints=(Footprint.of(columns, (4096, 4096)),), ranks=8)
@@ -157,7 +159,9 @@ def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.
     request = costs.request_seconds if stored.local else costs.store_request_seconds
     fixed = costs.piece_seconds + request + (ZARR_CHUNK_SECONDS if use.by_zarr else 0.0)
     coder = costs.encode_bandwidth if use.writes else costs.decode_bandwidth
-    return np.asarray(fixed + taken.chunk_bytes * (1 / speed(coder, stored.codec) + 1 / costs.copy_bandwidth))
+    fresh = np.where(taken.chunk_bytes > FRESH_BYTES, 1 / costs.touch_bandwidth, 0.0)
+    byte = 1 / speed(coder, stored.codec) + 1 / costs.copy_bandwidth + fresh
+    return np.asarray(fixed + taken.chunk_bytes * byte)
 
 
 def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
@@ -234,22 +238,6 @@ def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.n
 
 
 # ---------------------------------------------------------------------- other layouts
-
-
-def in_chunks(stored: Stored, chunks: Sequence[int]) -> Stored:
-    """Return what is stored in other chunks: its codec and place are kept, and what a chunk needs grows with it.
-
-    >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=1, local=True, codec="zstd", decode_workspace=20)
-    >>> in_chunks(stored, (8, 4)).decode_workspace
-    40
-    """
-    grid = ChunkGrid.of(stored.grid.shape, tuple(int(c) for c in chunks))
-    scale = grid.chunk_size / max(stored.grid.chunk_size, 1)
-    wider = {
-        name: int(getattr(stored, name) * scale)
-        for name in ("decode_workspace", "encode_workspace", "behind_workspace", "travel_bytes")
-    }
-    return replace(stored, grid=grid, shard_chunks=None, index_bytes=0, shards=0, index_workspace=0, **wider)
 
 
 def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, resources: Resources) -> np.ndarray:
