@@ -18,8 +18,8 @@ from oocarrays.storage.files.array_file import describe, location
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.stores.remote import is_remote
 
-Kind = tuple[str, bool, str]
-"""Name of the array, whether it is written, and by whom."""
+Kind = tuple[str, bool, str, int | None]
+"""Name of the array, whether it is written, by whom, and how many ranks ask at one time."""
 
 
 def dataset_of(array: zarr.Array) -> Dataset:
@@ -89,13 +89,18 @@ class Seen:
 
     def fold(self, array: zarr.Array, *, writes: bool = False, by: str = "zarr") -> Fold:
         """Return the fold of an array, for one thread that adds many sections."""
-        return self._one(array, writes, by).fold
+        return self._one((self._name(array), writes, by, None)).fold
 
-    def _one(self, array: zarr.Array, writes: bool, by: str) -> _One:
-        kind = self._name(array), writes, by
+    def _one(self, kind: Kind) -> _One:
         if kind not in self._kinds:
-            self._kinds[kind] = _One(Fold(array.ndim))
+            self._kinds[kind] = _One(Fold(len(self.datasets[kind[0]].shape)))
         return self._kinds[kind]
+
+    def add_planned(self, dataset: Dataset, taken: Iterable[Product]) -> None:
+        """Add what will be written to an array that is not there yet."""
+        with self._lock:
+            self.datasets.setdefault(dataset.name, dataset)
+            _put(self._one((dataset.name, True, "oocarrays", None)).fold, taken)
 
     def add(
         self,
@@ -106,15 +111,12 @@ class Seen:
         by: str = "zarr",
         seconds: float = 0.0,
         thread: Any = None,
+        ranks: int | None = None,
     ) -> None:
         """Add what was read or written of an array."""
         with self._lock:
-            one = self._one(array, writes, by)
-            for each in taken:
-                if all(len(along) == 1 for along in each):
-                    one.fold.add(tuple(along[0] for along in each))
-                else:
-                    one.fold.add_all([Pattern.of(each)])
+            one = self._one((self._name(array), writes, by, ranks))
+            _put(one.fold, taken)
             one.seconds += seconds
             if thread is not None:
                 one.threads.add(thread)
@@ -132,7 +134,7 @@ class Seen:
         with self._lock:
             for dataset, kind, patterns, seconds, threads in told:
                 self.datasets.setdefault(dataset.name, dataset)
-                one = self._kinds.setdefault(kind, _One(Fold(len(dataset.shape))))
+                one = self._one(kind)
                 one.fold.add_all(patterns)
                 one.seconds += seconds
                 one.threads |= {(worker, thread) for thread in threads}
@@ -140,8 +142,9 @@ class Seen:
     def accesses(self, block: str, weight: float = 1.0) -> list[Access]:
         """Return what was seen as the accesses of a block."""
         found = []
-        for _, (name, writes, by), patterns, seconds, threads in self.take():
-            access = Access(block=block, dataset=name, patterns=patterns, writes=writes, weight=weight, by=by)
+        for _, (name, writes, by, ranks), patterns, seconds, threads in self.take():
+            how: Any = {"writes": writes, "weight": weight, "ranks": ranks, "by": by}
+            access = Access(block=block, dataset=name, patterns=patterns, **how)
             if threads:
                 access = replace(access, seconds=seconds, threads=len(threads))
             if patterns:
@@ -151,3 +154,12 @@ class Seen:
 
 MOST_NAMES = 2**12
 """Array objects of which the names are kept, at most."""
+
+
+def _put(fold: Fold, taken: Iterable[Product]) -> None:
+    """Add products of ranges to a fold."""
+    for each in taken:
+        if all(len(along) == 1 for along in each):
+            fold.add(tuple(along[0] for along in each))
+        else:
+            fold.add_all([Pattern.of(each)])

@@ -25,6 +25,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
+from oocarrays.cli.advise import add_commands as add_advise
 from oocarrays.cli.exchange import add_commands
 from oocarrays.cli.requests import add_commands as add_requests
 from oocarrays.cli.sections import add_section_commands
@@ -167,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.set_defaults(command=_calibrate)
     add_commands(commands)
     add_requests(commands)
+    add_advise(commands)
     reading = add_section_commands(commands)
     _store_options(reading)
     _missing_option(reading)
