@@ -220,3 +220,15 @@ def test_a_large_graph_is_not_written_out(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(layers, "_written_out", refuse)
     (access,) = ooc.trace((da.from_zarr(big) + 1).T * 2).accesses
     assert (access.tasks, len(access.patterns), access.elements) == (10**6, 1, 10**12)
+
+
+def test_a_trace_is_a_table_in_notebooks_and_a_drawing(stored: zarr.Array) -> None:
+    pytest.importorskip("matplotlib")
+    with ooc.trace(block="reads & sums") as seen:
+        stored[3]
+    found = ooc.trace(da.from_zarr(stored).sum()) + seen
+    assert "reads &amp; sums" in found._repr_html_()
+    (axes,) = found.draw().axes
+    words = [text.get_text() for text in axes.texts]
+    assert "16 of 6 × 10, weight 1" in words
+    assert "reads & sums" in words

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import zarr
+from zarr.storage import StorePath, WrapperStore
 
 from oocarrays.errors import OocError
 from oocarrays.graphs.tracing.parts import Product
@@ -28,6 +29,7 @@ def dataset_of(array: zarr.Array) -> Dataset:
     >>> dataset_of(zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))).chunks
     (2, 6)
     """
+    array = _unwrapped(array)
     shards = getattr(array, "shards", None)
     return Dataset(
         name=location(array),
@@ -36,6 +38,19 @@ def dataset_of(array: zarr.Array) -> Dataset:
         shards=None if shards is None else tuple(shards),
         dims=dimension_names(array),
     )
+
+
+def _unwrapped(array: zarr.Array) -> zarr.Array:
+    """Return the same array in the store that others were put around, to count or to trace what is asked of it."""
+    opened, store = array.async_array, array.store_path.store
+    while isinstance(store, WrapperStore):
+        store = store._store
+    if store is array.store_path.store:
+        return array
+    again: Any = type(opened)(
+        metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config
+    )
+    return zarr.Array(again)
 
 
 def _stored(array: zarr.Array) -> Stored:

@@ -33,6 +33,7 @@ from oocarrays.plan.shown import lend
 from oocarrays.storage.files import array_file
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.watched import JOB_WATCHERS
+from oocarrays.tracing import drawing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -300,4 +301,6 @@ def _dataset(given: Any) -> Any:
 
 
 lend("dataset", _dataset)
+lend("draw trace", drawing.draw)
+lend("trace html", drawing.trace_html)
 __all__ = ["Trace", "Traced", "Tracing", "trace", "traced"]
