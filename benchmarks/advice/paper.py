@@ -32,6 +32,7 @@ import numpy as np
 import rounds
 import zarr
 from collective_peers import workers
+from data import values
 from distributed import Client
 from programs import BLOCKS, LAYOUTS, SETUPS, Setup, chunks_for
 
@@ -68,10 +69,11 @@ def main() -> None:
     options = _parser().parse_args()
     print(machine.facts(None), flush=True)
     with rounds.working_folder(options), workers(WORKERS) as client:
-        found = {number: _figure(client, number, options) for number in options.figures}
-    for number, seconds in found.items():
-        print("", *_table(number, seconds), sep="\n", flush=True)
-        print(*_sensitivity(seconds, options.setups), sep="\n", flush=True)
+        found = {}
+        for number in options.figures:
+            found[number] = _figure(client, number, options)
+            print("", *_table(number, found[number]), sep="\n", flush=True)
+            print(*_sensitivity(found[number], options.setups), sep="\n", flush=True)
     beyond = _beyond(options)
     print("", *_beyond_table(beyond), sep="\n", flush=True)
     if options.draw:
@@ -84,7 +86,8 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = rounds.parser(__doc__ or "", cache=("warm",), timeout=300)
-    parser.add_argument("--edge", type=int, default=4096, help="rows and columns of an array (default: %(default)s)")
+    parser.add_argument("--by-pattern", action="store_true", help="run one block for each pattern")
+    parser.add_argument("--edge", type=int, default=16384, help="rows and columns of an array (default: %(default)s)")
     parser.add_argument(
         "--figures", type=lambda text: [int(n) for n in text.split(",")], default=list(FIGURES), help="default: 6,7,8,9"
     )
@@ -133,7 +136,8 @@ def _figure(client: Client, number: int, options: argparse.Namespace) -> dict[Re
     shape = options.edge // options.scale * size, options.edge // options.scale
     places = {stored: _made(shape, stored, options) for stored in LAYOUTS}
     expected: dict[tuple[str, str], list[float]] = {}
-    runs: dict[Read, list[float]] = {read: [] for read in _all_reads()}
+    measured = {read: _alike(read) if options.by_pattern else read for read in _all_reads()}
+    runs: dict[Read, list[float]] = {read: [] for read in measured.values()}
     for turn in range(options.rounds + options.discard):
         for read in runs:
             seconds, results = _run(client, read, places[read[2]], ranks, options.clock)
@@ -142,17 +146,24 @@ def _figure(client: Client, number: int, options: argparse.Namespace) -> dict[Re
                 raise SystemExit(f"{read}: {results} is not {known}")
             if turn >= options.discard:
                 runs[read].append(seconds)
-    return {read: statistics.median(seconds) for read, seconds in runs.items()}
+    return {read: statistics.median(runs[alike]) for read, alike in measured.items()}
+
+
+def _alike(read: Read) -> Read:
+    """Return the same read of the block that stands for all of its pattern."""
+    return _readers()[read[1]], *read[1:]
 
 
 def _made(shape: tuple[int, int], stored: str, options: argparse.Namespace) -> str:
     """An array that lies in some pattern; its values are known."""
     place = os.path.join(options.workdir, f"{stored}-{shape[0]}x{shape[1]}.zarr")
     if not os.path.exists(place):
-        z = zarr.create_array(place, shape=shape, chunks=_chunks(stored, shape), dtype="f8")
-        for low in range(0, shape[0], 512):
-            rows = np.arange(low, min(low + 512, shape[0]), dtype="f8")[:, None]
-            z[low : low + 512] = np.round(np.sin(rows / 300) * 1000) + np.arange(shape[1]) % 97
+        chunks = _chunks(stored, shape)
+        z = zarr.create_array(place, shape=shape, chunks=chunks, dtype="f4")
+        step = -(-max(shape[0] // 8, 1) // chunks[0]) * chunks[0]
+        for low in range(0, shape[0], step):
+            part = slice(low, min(low + step, shape[0])), slice(0, shape[1])
+            z[part] = values(part)
     return place
 
 
@@ -165,7 +176,7 @@ def _run(client: Client, read: Read, place: str, ranks: int, clock: str) -> tupl
     """One run of a block: seconds from the call to the last result, and what every rank found."""
     block, pattern, _, method = read
     start = _now(client, clock)
-    parts = ooc.read_sections(place, LAYOUTS[pattern], ranks=ranks, method=method, schedule=None, scheduler=client)
+    parts = ooc.read_sections(place, LAYOUTS[pattern], ranks=ranks, method=method, scheduler=client)
     results = [dask.delayed(BLOCKS[block].compute)(parts.local(rank)) for rank in range(ranks)]
     found = list(dask.compute(*results, scheduler=client))
     return _now(client, clock) - start, found
@@ -254,7 +265,7 @@ def _predicted(read: Read, shape: tuple[int, int], ranks: int, resources: Resour
     _, pattern, stored, method = read
     patterns, _ = patterns_of(LAYOUTS[pattern], shape, ranks)
     use = Use(footprints=tuple(footprint(each, shape) for each in patterns), ranks=ranks)
-    array = Stored(grid=ChunkGrid.of(shape, _chunks(stored, shape)), itemsize=8, local=True, codec="zstd")
+    array = Stored(grid=ChunkGrid.of(shape, _chunks(stored, shape)), itemsize=4, local=True, codec="zstd")
     row = 0 if method == "independent" else 1
     return float(prices(use, array, np.array([array.grid.chunks]), resources).seconds[row, 0])
 

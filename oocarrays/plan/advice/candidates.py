@@ -19,7 +19,7 @@ import numpy as np
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.advice.price import Use
 
-SIZES = (2**23, 2**20, 2**25, 2**18)
+SIZES = (2**21, 2**23, 2**19, 2**25)
 """Bytes of chunks that are tried, the likeliest first."""
 LEAST_BYTES = 2**16
 """Bytes of a chunk that is worth a file."""
@@ -49,7 +49,7 @@ def candidates(stored: Stored, uses: Iterable[Use], most_bytes: int = MOST_BYTES
     >>> stored = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=8, local=True)
     >>> columns = Footprint.of([[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]], (4096, 4096))
     >>> shapes = candidates(stored, [Use(footprints=(columns,))])
-    >>> shapes[0].tolist(), [4096, 512] in shapes.tolist(), [4096, 32] in shapes.tolist()
+    >>> shapes[0].tolist(), [4096, 512] in shapes.tolist(), [4096, 64] in shapes.tolist()
     ([64, 4096], True, True)
     """
     today = stored.grid.chunks
