@@ -87,6 +87,22 @@ def test_a_mosaic_has_no_seams(printed: Callable[[str], str]) -> None:
     assert "9 tiles, and no seam between them: True" in told
 
 
+@pytest.mark.parametrize("name", ["climate_chunks", "sample_chunks"])
+def test_fewer_chunks_are_read_in_those_that_are_advised(printed: Callable[[str], str], name: str) -> None:
+    found = re.search(r"chunks read: (\d+) before, (\d+) after; the same is found: True", printed(name))
+    assert found, printed(name)
+    assert int(found[2]) * 5 < int(found[1])
+
+
+def test_every_level_of_a_pyramid_is_the_same_in_the_chunks_that_are_advised(printed: Callable[[str], str]) -> None:
+    told = printed("pyramid_chunks")
+    assert re.findall(r"(\d+) pixels: \S+ times as fast; the same: (\w+)", told) == [
+        ("4096", "True"),
+        ("2048", "True"),
+        ("1024", "True"),
+    ]
+
+
 def loaded(name: str) -> SimpleNamespace:
     """An example's functions."""
     return SimpleNamespace(**runpy.run_path(str(EXAMPLES / f"{name}.py")))

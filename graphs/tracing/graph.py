@@ -145,6 +145,11 @@ def _trace_arrays(arrays: Sequence[da.Array], found: Found) -> None:
     _every_task(dict(da.Array.__dask_optimize__(graph, keys)), found)
 
 
+def trace_tasks(graph: Mapping[Any, Any], seen: Seen) -> None:
+    """Add what the tasks of a graph read and write, as they stand there."""
+    _every_task(graph, Found(seen))
+
+
 def _every_task(graph: Mapping[Any, Any], found: Found) -> None:
     """Add the reads of every task of a graph."""
     nodes = convert_legacy_graph(graph)

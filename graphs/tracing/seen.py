@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import zarr
+from zarr.storage import StorePath, WrapperStore
 
 from oocarrays.errors import OocError
 from oocarrays.graphs.tracing.parts import Product
@@ -18,8 +19,8 @@ from oocarrays.storage.files.array_file import describe, location
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.stores.remote import is_remote
 
-Kind = tuple[str, bool, str]
-"""Name of the array, whether it is written, and by whom."""
+Kind = tuple[str, bool, str, int | None]
+"""Name of the array, whether it is written, by whom, and how many ranks ask at one time."""
 
 
 def dataset_of(array: zarr.Array) -> Dataset:
@@ -28,6 +29,7 @@ def dataset_of(array: zarr.Array) -> Dataset:
     >>> dataset_of(zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))).chunks
     (2, 6)
     """
+    array = _unwrapped(array)
     shards = getattr(array, "shards", None)
     return Dataset(
         name=location(array),
@@ -36,6 +38,19 @@ def dataset_of(array: zarr.Array) -> Dataset:
         shards=None if shards is None else tuple(shards),
         dims=dimension_names(array),
     )
+
+
+def _unwrapped(array: zarr.Array) -> zarr.Array:
+    """Return the same array in the store that others were put around, to count or to trace what is asked of it."""
+    opened, store = array.async_array, array.store_path.store
+    while isinstance(store, WrapperStore):
+        store = store._store
+    if store is array.store_path.store:
+        return array
+    again: Any = type(opened)(
+        metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config
+    )
+    return zarr.Array(again)
 
 
 def _stored(array: zarr.Array) -> Stored:
@@ -89,13 +104,18 @@ class Seen:
 
     def fold(self, array: zarr.Array, *, writes: bool = False, by: str = "zarr") -> Fold:
         """Return the fold of an array, for one thread that adds many sections."""
-        return self._one(array, writes, by).fold
+        return self._one((self._name(array), writes, by, None)).fold
 
-    def _one(self, array: zarr.Array, writes: bool, by: str) -> _One:
-        kind = self._name(array), writes, by
+    def _one(self, kind: Kind) -> _One:
         if kind not in self._kinds:
-            self._kinds[kind] = _One(Fold(array.ndim))
+            self._kinds[kind] = _One(Fold(len(self.datasets[kind[0]].shape)))
         return self._kinds[kind]
+
+    def add_planned(self, dataset: Dataset, taken: Iterable[Product]) -> None:
+        """Add what will be written to an array that is not there yet."""
+        with self._lock:
+            self.datasets.setdefault(dataset.name, dataset)
+            _put(self._one((dataset.name, True, "oocarrays", None)).fold, taken)
 
     def add(
         self,
@@ -106,15 +126,12 @@ class Seen:
         by: str = "zarr",
         seconds: float = 0.0,
         thread: Any = None,
+        ranks: int | None = None,
     ) -> None:
         """Add what was read or written of an array."""
         with self._lock:
-            one = self._one(array, writes, by)
-            for each in taken:
-                if all(len(along) == 1 for along in each):
-                    one.fold.add(tuple(along[0] for along in each))
-                else:
-                    one.fold.add_all([Pattern.of(each)])
+            one = self._one((self._name(array), writes, by, ranks))
+            _put(one.fold, taken)
             one.seconds += seconds
             if thread is not None:
                 one.threads.add(thread)
@@ -132,7 +149,7 @@ class Seen:
         with self._lock:
             for dataset, kind, patterns, seconds, threads in told:
                 self.datasets.setdefault(dataset.name, dataset)
-                one = self._kinds.setdefault(kind, _One(Fold(len(dataset.shape))))
+                one = self._one(kind)
                 one.fold.add_all(patterns)
                 one.seconds += seconds
                 one.threads |= {(worker, thread) for thread in threads}
@@ -140,8 +157,9 @@ class Seen:
     def accesses(self, block: str, weight: float = 1.0) -> list[Access]:
         """Return what was seen as the accesses of a block."""
         found = []
-        for _, (name, writes, by), patterns, seconds, threads in self.take():
-            access = Access(block=block, dataset=name, patterns=patterns, writes=writes, weight=weight, by=by)
+        for _, (name, writes, by, ranks), patterns, seconds, threads in self.take():
+            how: Any = {"writes": writes, "weight": weight, "ranks": ranks, "by": by}
+            access = Access(block=block, dataset=name, patterns=patterns, **how)
             if threads:
                 access = replace(access, seconds=seconds, threads=len(threads))
             if patterns:
@@ -151,3 +169,12 @@ class Seen:
 
 MOST_NAMES = 2**12
 """Array objects of which the names are kept, at most."""
+
+
+def _put(fold: Fold, taken: Iterable[Product]) -> None:
+    """Add products of ranges to a fold."""
+    for each in taken:
+        if all(len(along) == 1 for along in each):
+            fold.add(tuple(along[0] for along in each))
+        else:
+            fold.add_all([Pattern.of(each)])

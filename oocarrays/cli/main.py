@@ -25,6 +25,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
+from oocarrays.cli.advise import add_commands as add_advise
 from oocarrays.cli.exchange import add_commands
 from oocarrays.cli.planning import add_commands as add_plan
 from oocarrays.cli.planning import asked_cluster, cluster_options
@@ -174,6 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     add_requests(commands)
     add_plan(commands)
     _store_options(add_stripes(commands))
+    add_advise(commands)
     reading = add_section_commands(commands)
     _store_options(reading)
     _missing_option(reading)

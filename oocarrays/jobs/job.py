@@ -12,6 +12,7 @@ from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.planned import COUNTED, measured
 from oocarrays.show.report import missing_text
+from oocarrays.storage.watched import JOB_WATCHERS
 
 if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
     from typing_extensions import TypeVar
@@ -62,6 +63,8 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         self._begin()
         with bar:
             target: Result = self._execute()
+        for told in tuple(JOB_WATCHERS):
+            told(self)
         return target
 
     def _bar(self) -> AbstractContextManager[None]:

@@ -11,6 +11,8 @@ Watcher = Callable[[Any, Any, bool, float], None]
 """Takes an array file, what is taken along each axis, whether it is written, and seconds."""
 WATCHERS: list[Watcher] = []
 """Who is told."""
+JOB_WATCHERS: list[Callable[[Any], None]] = []
+"""Who is told of jobs that have run: what they read and write by chunks is in their plans."""
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
 Call = Callable[Concatenate[Any, Any, Rest], Answer]

@@ -16,18 +16,24 @@ from dask.utils import key_split
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
+from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.collective.read_tasks import Reading
 from oocarrays.graphs.run.job import GraphJob
+from oocarrays.graphs.tracing.parts import Product, as_ranges
 from oocarrays.graphs.tracing.recording import Recording
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
 from oocarrays.graphs.tracing.store import TracedStore
-from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.advice.access import Access
+from oocarrays.mapping.grid import Stored
+from oocarrays.plan.advice.access import Access, Dataset
 from oocarrays.plan.advice.trace import Trace, checked_weight
+from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
 from oocarrays.storage.files import array_file
 from oocarrays.storage.stores.urls import store_of
+from oocarrays.storage.watched import JOB_WATCHERS
+from oocarrays.tracing import drawing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,11 +53,18 @@ class Tracing:
 
     def __enter__(self) -> Self:
         self._recording.start()
+        JOB_WATCHERS.append(self._told)
         return self
+
+    def _told(self, job: Any) -> None:
+        """Take what a rechunk has read and written; other jobs ask for sections, which are recorded."""
+        if isinstance(job.plan, RechunkPlan):
+            _add_job(job, self._recording.seen)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        JOB_WATCHERS.remove(self._told)
         self._recording.stop()
 
     def __getattr__(self, name: str) -> Any:
@@ -131,7 +144,9 @@ def trace(*collections: Any, weights: Any = None, **named: Any) -> Trace | Traci
 
 
 def _tracing(block: str = "run", weight: float = 1.0, scheduler: Client | str | None = None) -> Tracing:
-    return Tracing(str(block), checked_weight(weight, f"the weight of {block!r}"), client_of(scheduler))
+    if not isinstance(block, str):
+        raise InputError(f"block={type(block).__name__} is no name; a collection needs another keyword, or none")
+    return Tracing(block, checked_weight(weight, f"the weight of {block!r}"), client_of(scheduler))
 
 
 def _named(collections: Sequence[Any]) -> dict[str, Any]:
@@ -181,12 +196,14 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
     for each in flat:
         if isinstance(each, GraphJob):
             _add_job(each, seen)
+        elif isinstance(each, RankArrays):
+            _add_wanted(each, seen)
         elif not (is_dask_collection(each) or type(each).__module__.startswith("xarray.")):
             raise UnsupportedError(
                 f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor a job of ours: "
                 "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
             )
-    trace_collections([each for each in flat if not isinstance(each, GraphJob)], seen)
+    trace_collections([each for each in flat if not isinstance(each, GraphJob | RankArrays)], seen)
     found = _trace_of(seen, name, weight)
     if not found.accesses:
         raise InputError(f"{name!r} reads no stored array: there is no Zarr array in its graph")
@@ -194,19 +211,46 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
 
 
 def _add_job(job: Any, seen: Seen) -> None:
-    """Add what a job reads: each chunk of its sources once, and what the graph of a lazy source reads."""
-    from oocarrays.graphs.tracing.graph import Found
-
+    """Add what a job reads and writes by chunks, each once; of a lazy source, what its graph reads."""
     run = job._run
+    if not run.read_from:
+        from oocarrays.graphs.tracing.graph import trace_tasks
+
+        trace_tasks(dict(job.__dask_graph__()), seen)
+        return
     for array in run.read_from:
-        grid = ChunkGrid.of(tuple(array.shape), tuple(array.chunks))
-        along = [
-            tuple(range(i, min(i + c, n)) for i in range(0, n, c)) for n, c in zip(grid.shape, grid.chunks, strict=True)
-        ]
-        seen.add(array, [tuple(along)] if all(along) else [], by="oocarrays")
-    found = Found(seen)
-    for node in dict(job.__dask_graph__()).values():
-        found.add_task(node, lambda key: None)
+        seen.add(array, _by_chunks(tuple(array.shape), tuple(array.chunks)), by="oocarrays")
+    target = getattr(run.plan, "target", None)
+    if isinstance(target, Stored) and hasattr(run, "source"):
+        grid = target.grid
+        place = array_file.name_of(run.destination.store)
+        made = Dataset(name=place, dtype=run.source.dtype.str, stored=target)
+        seen.add_planned(made, _by_chunks(grid.shape, grid.chunks))
+
+
+def _by_chunks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Product]:
+    """Return the chunks of an array as a product of ranges."""
+    along = [tuple(range(i, min(i + c, n)) for i in range(0, n, c)) for n, c in zip(shape, chunks, strict=True)]
+    return [tuple(along)] if all(along) else []
+
+
+def _add_wanted(collection: Any, seen: Seen) -> None:
+    """Add what each rank wants of a collective read."""
+    readings = {}
+    for node in dict(collection.__dask_graph__()).values():
+        for each in _arguments(node):
+            if isinstance(each, Reading):
+                readings[id(each)] = each
+    for reading in readings.values():
+        wanted = [tuple(map(as_ranges, axes)) for axes in reading.plan.requests if all(map(len, axes))]
+        seen.add(reading.file.zarr, wanted, by="oocarrays", ranks=len(reading.plan.requests))
+
+
+def _arguments(node: Any) -> Iterable[Any]:
+    """Return all that a task is made of."""
+    function = getattr(node, "func", None)
+    bound = (getattr(function, "__self__", None), *getattr(function, "args", ()))
+    return [*bound, *(getattr(each, "value", each) for each in getattr(node, "args", ())), getattr(node, "value", None)]
 
 
 def _trace_of(seen: Seen, block: str, weight: float) -> Trace:
@@ -257,4 +301,6 @@ def _dataset(given: Any) -> Any:
 
 
 lend("dataset", _dataset)
+lend("draw trace", drawing.draw)
+lend("trace html", drawing.trace_html)
 __all__ = ["Trace", "Traced", "Tracing", "trace", "traced"]

@@ -56,3 +56,15 @@ def test_nothing_is_lost_in_many_writes_of_workers(two: Client, tmp_path: Path) 
 def test_workers_do_not_write_into_the_memory_of_this_process(two: Client) -> None:
     with pytest.raises(PlacementError, match="in the memory of this process"):
         ooc.store(da.zeros((8,), dtype="i4"), zarr.zeros((8,), chunks=(3,), dtype="i4"))
+
+
+def test_what_workers_are_asked_for_is_what_the_graph_says(two: Client, tmp_path: Path) -> None:
+    stored = zarr.create_array(tmp_path / "a.zarr", data=FIELD, chunks=(128, 256))
+    x = da.from_zarr(stored)[100:700, ::2].sum(axis=0)
+    found = ooc.trace(x)
+    with ooc.trace(scheduler=two) as seen:
+        within(x.compute)
+    (expected,), (access,) = found.accesses, seen.accesses
+    assert access.patterns == expected.patterns
+    assert access.threads is not None
+    assert 1 <= access.threads <= 2

@@ -1,0 +1,64 @@
+"""The command that says which chunks the arrays of a trace should have: ``oocarrays advise``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from oocarrays.advice.advising import Advice
+from oocarrays.plan.advice.trace import Trace
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction
+
+
+def add_commands(commands: Commands) -> None:
+    """Put it beside the others of the command line."""
+    parser = commands.add_parser("advise", help="say which chunks arrays should have, from how they are read")
+    parser.add_argument(
+        "traces", metavar="TRACE.json", nargs="+", help="what ooc.trace(...).save wrote; several are added"
+    )
+    parser.add_argument("--memory", help="bytes that each process may hold, such as 1GiB (default: what is free)")
+    parser.add_argument(
+        "--ranks", type=int, help="ranks that may read for each other (default: as the trace says, or none)"
+    )
+    parser.add_argument("--keep", metavar="ARRAY", action="append", default=[], help="an array that stays as it is")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.set_defaults(command=_advise)
+
+
+def _advise(options: argparse.Namespace) -> None:
+    traces = [Trace.load(path) for path in options.traces]
+    advice: Advice = sum(traces[1:], traces[0]).advise(memory=options.memory, ranks=options.ranks, keep=options.keep)
+    print(json.dumps(_as_json(advice), ensure_ascii=False) if options.json else advice)
+
+
+def _as_json(advice: Advice) -> list[dict[str, Any]]:
+    return [
+        {
+            "array": each.array,
+            "producer": each.producer,
+            "chunks": each.stored.grid.chunks,
+            "advised": each.chunks,
+            "keep": each.kept,
+            "saving": each.saving,
+            "rewriting_seconds": each.rewriting,
+            "blocks": [
+                {
+                    "block": block.block,
+                    "writes": block.writes,
+                    "weight": block.weight,
+                    "method": block.method,
+                    "today": _load(block.today),
+                    "advised": _load(block.advised),
+                }
+                for block in each.blocks
+            ],
+        }
+        for each in advice.arrays
+    ]
+
+
+def _load(load: Any) -> dict[str, float]:
+    return {"requests": float(load.requests), "bytes": float(load.nbytes), "seconds": float(load.seconds)}
