@@ -43,6 +43,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
+from oocarrays.streaming.on_workers import RankStreams
 from oocarrays.streaming.opening import open_streams, streams_from_ragged
 from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.streams import Streams
@@ -67,6 +68,7 @@ __all__ = [
     "OutOfCoreGroup",
     "Ragged",
     "RankBlocks",
+    "RankStreams",
     "RechunkJob",
     "Section",
     "SectionArrays",

@@ -36,7 +36,7 @@ FLOORS = """
     graphs.slabs graphs.lazy
     graphs.layouts
     graphs.collective graphs.calibrate
-    graphs.files
+    graphs.files graphs.streams
     options
     show
     stored

@@ -32,6 +32,7 @@ PUBLIC = [
     "OutOfCoreGroup",
     "Ragged",
     "RankBlocks",
+    "RankStreams",
     "RechunkJob",
     "Section",
     "SectionArrays",
