@@ -12,7 +12,7 @@ import numpy as np
 
 from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
 from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
-from oocarrays.plan.streams.modes import agreed
+from oocarrays.plan.streams.modes import MODES, agreed
 from oocarrays.storage.streams.part import Facts, Part, committed
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.streams import Streams
@@ -60,7 +60,7 @@ class RankStreams:
     @property
     def mode(self) -> str:
         """The mode that the end of the file is written in, as far as all ranks know it."""
-        return max(self._ranks.each(_mode), key=("NB", "CB", "IB").index)
+        return MODES[max(map(MODES.index, self._ranks.each(_mode)))]
 
     def __repr__(self) -> str:
         return f"<RankStreams {self._file.name}: shape {self.shape}, dtype {self.dtype}, {self.ranks} ranks>"
@@ -123,8 +123,8 @@ class RankStreams:
         SelectionError
             Where a cell has fewer: `each` reads them one by one.
         """
-        import dask
         import dask.array as da
+        from dask.delayed import delayed
 
         self._check()
         least = min(self._ranks.each(_least_left))
@@ -135,9 +135,10 @@ class RankStreams:
         shapes = [
             ((upper - lower), *self.shape[1:], *within) if self.shape else within for lower, upper in self._bounds()
         ]
-        each = zip(map(dask.delayed, futures), shapes, strict=True)
+        each = zip(map(delayed, futures), shapes, strict=True)
         blocks = [da.from_delayed(future, shape, dtype=self.dtype) for future, shape in each]
-        return da.concatenate(blocks) if self.shape else blocks[0]
+        whole: da.Array = da.concatenate(blocks) if self.shape else blocks[0]
+        return whole
 
     def each(self, function: Any) -> None:
         """Call a function with the stream of one cell after the other, on the worker of its rank."""

@@ -232,6 +232,6 @@ def streams_from_ragged(
     [[1.5, 2.5], [], [3.5]]
     """
     ragged = counts if isinstance(counts, Ragged) else Ragged(counts, values)
-    made = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
+    made: dict[str, Any] = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
     with open_streams(store, mode, **(made | options)) as streams:
         streams.write(ragged)

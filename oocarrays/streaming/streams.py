@@ -210,7 +210,7 @@ class Streams:
 
     def _numbers(self, at: Any) -> np.ndarray:
         try:
-            numbers = np.ravel_multi_index(at, self._shape) if isinstance(at, tuple) else np.asarray(at)
+            numbers = np.asarray(np.ravel_multi_index(at, self._shape) if isinstance(at, tuple) else at)
         except (ValueError, TypeError) as error:
             raise SelectionError(f"at= names cells that are not in shape {self._shape}: {error}") from None
         if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):

@@ -53,7 +53,7 @@ LOCK = ".oocarrays-streams"
 """The file in the group's folder that who writes it holds locked."""
 GATHERED = 4
 """Small rows are gathered to chunks of so many times the least row that is a chunk by itself."""
-KEYS = {"name": "default", "separator": "."}
+KEYS: Any = {"name": "default", "separator": "."}
 """How chunks are named: all of an array lie in one folder, and none is made for each of them."""
 SIMPLE = "biufc"
 """Kinds of items that every Zarr reader knows; others are kept as bytes."""
