@@ -178,7 +178,7 @@ def detection(cells: int = 2**16) -> float:
                 s.write(values)
             write = (time.perf_counter() - start) / 32
     print(
-        f"\nmode detection: {1e6 * each:.2f} µs of {1e6 * write:.0f} µs of a write of 512 KiB: {100 * each / write:.2f} %"
+        f"\nmode detection: {1e6 * each:.2f} µs of {1e6 * write:.0f} µs of 512 KiB written: {100 * each / write:.2f} %"
     )
     return each / write
 
@@ -335,9 +335,7 @@ def events(folder: Path, count: int, cells: int, seconds: float) -> dict:
         except ImportError as error:
             print(f"  {name}: {error}")
             continue
-        print(
-            f"  {name:26} {rates[name]:12.0f} events/s ({done} written); ours {rates['ours'] / rates[name]:.1f} × as fast"
-        )
+        print(f"  {name:26} {rates[name]:12.0f} events/s ({done}); ours {rates['ours'] / rates[name]:.1f} × as fast")
     return {"seconds": found, "rates": rates, "disk": disk}
 
 

@@ -50,6 +50,7 @@ from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
 from oocarrays.storage.striped.store import StripedStore
+from oocarrays.streaming.on_workers import RankStreams
 from oocarrays.streaming.opening import open_streams, streams_from_ragged
 from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.streams import Streams
@@ -77,6 +78,7 @@ __all__ = [
     "OutOfCoreGroup",
     "Ragged",
     "RankBlocks",
+    "RankStreams",
     "RechunkJob",
     "Section",
     "SectionArrays",

@@ -39,7 +39,7 @@ FLOORS = """
     graphs.slabs graphs.lazy
     graphs.layouts
     graphs.collective graphs.calibrate
-    graphs.files graphs.tracing
+    graphs.files graphs.tracing graphs.streams
     options
     show
     stored

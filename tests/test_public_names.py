@@ -34,6 +34,7 @@ PUBLIC = [
     "OutOfCoreGroup",
     "Ragged",
     "RankBlocks",
+    "RankStreams",
     "RechunkJob",
     "Section",
     "SectionArrays",

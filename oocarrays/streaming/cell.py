@@ -41,7 +41,7 @@ class Cell:
     @property
     def index(self) -> tuple[int, ...]:
         """Its index in the shape of the cells."""
-        shape = self._shared.part.file.meta.cells.shape
+        shape = self._shared.part.shape
         return tuple(int(k) for k in np.unravel_index(self.number, shape)) if shape else ()
 
     def read(self, n: int = 1, dtype: Any = None) -> np.ndarray:
@@ -56,7 +56,7 @@ class Cell:
         there = min(max(self._shared.part.end_of(self.number) - start, 0), count)
         found = bytearray(count)
         if there:
-            one = np.array([self.number]), np.array([start]), np.array([there])
+            one = np.array([self.number + self._shared.part.lower]), np.array([start]), np.array([there])
             found[:there] = self._shared.part.read(*one).tobytes()
         for offset, data in self.written:
             lower, upper = max(offset, start), min(offset + len(data), start + count)

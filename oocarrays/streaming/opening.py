@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from oocarrays.errors import InputError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.placement import client_of, workers_of
 from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
 from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
 from oocarrays.storage.files.array_file import StoreLike, open_array
@@ -14,8 +16,12 @@ from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.streams.part import Part
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
 from oocarrays.stored.array import placer
+from oocarrays.streaming.on_workers import RankStreams
 from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.streams import Streams
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 AXIS = "stream"
 """The dimension name of the axis that is the streams' in a plain array."""
@@ -35,7 +41,8 @@ def open_streams(
     overwrite: bool = False,
     blocks: dict[str, int] | None = None,
     storage_options: dict[str, Any] | None = None,
-) -> Streams:
+    scheduler: Client | str | None = None,
+) -> Any:
     """Open a file that holds a stream for each cell of a shape.
 
     Parameters
@@ -59,9 +66,13 @@ def open_streams(
     blocks : dict, optional
         Bytes of blocks that are not to be chosen: ``cb_block``, ``ib_block``, ``superblock``; and ``ib_pointers``.
 
+    scheduler : Client or address, optional
+        The cluster on whose workers ranks are, one for each worker by default.
+
     Returns
     -------
-    Streams
+    Streams or RankStreams
+        The latter where ranks are on workers.
 
     Raises
     ------
@@ -83,6 +94,8 @@ def open_streams(
     """
     chosen(mode, "mode", ("r", "w", "a", "r+"))
     place = placer(storage_options)(store)
+    client = None if scheduler is None else client_of(scheduler)
+    ranks = len(workers_of(client)) if client is not None and ranks is None else ranks
     count = 1 if (given := ranks or settings.setting("ranks")) is None else whole(given, "ranks", 1)
     budget = settings.budget(memory)
     durable = bool(settings.setting("durable"))
@@ -94,7 +107,28 @@ def open_streams(
         file = _found(place, mode, durable=durable)
         _check_same(file, shape)
     check_layout(layout, len(file.meta.cells.shape))
+    if client is not None:
+        return _on_workers(file, client, mode, count, budget, _sizes(blocks))
     return streams_of(file, mode, count, budget, dtype=dtype, blocks=_sizes(blocks))
+
+
+def _on_workers(
+    file: StreamFile, client: Client, mode: str, ranks: int, budget: int, blocks: dict[str, int]
+) -> RankStreams:
+    """Open the streams of a file on the workers of a cluster; whoever reads deals cells to ranks as they are now."""
+    if file.folder is None:
+        raise UnsupportedError(f"{file.name} is not in a folder that all workers see: streams on workers need one")
+    if mode == "r":
+        file.meta = replace(file.meta, cells=file.meta.cells.redealt(ranks))
+        return RankStreams(file, client, mode, budget, blocks)
+    file.hold()
+    try:
+        if mode != "w":
+            file.begin_again(ranks)
+        return RankStreams(file, client, mode, budget, blocks)
+    except BaseException:
+        file.let_go()
+        raise
 
 
 def _sizes(blocks: dict[str, int] | None) -> dict[str, int]:
@@ -198,6 +232,6 @@ def streams_from_ragged(
     [[1.5, 2.5], [], [3.5]]
     """
     ragged = counts if isinstance(counts, Ragged) else Ragged(counts, values)
-    made = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
+    made: dict[str, Any] = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
     with open_streams(store, mode, **(made | options)) as streams:
         streams.write(ragged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -105,8 +106,7 @@ class Ragged:
         """
         if find_spec("awkward") is None:
             raise UnsupportedError("awkward is not installed: pip install awkward")
-        import awkward
-
+        awkward = import_module("awkward")
         array = awkward.unflatten(self.values, self.counts.reshape(-1))
         for extent in reversed(self.shape[1:]):
             array = awkward.unflatten(array, extent)
@@ -178,7 +178,6 @@ def _of_lists(given: list[Any], shape: tuple[int, ...], dtype: np.dtype) -> Ragg
 
 
 def _of_awkward(given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Ragged:
-    import awkward
-
+    awkward = import_module("awkward")
     counts = awkward.to_numpy(awkward.num(given, axis=len(shape)))
     return _of_shape(Ragged(counts, awkward.to_numpy(awkward.flatten(given, axis=None)).astype(dtype)), shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oocarrays.errors import OocError
 from oocarrays.graphs import settings
 from oocarrays.show.report import bytes_text, shape_text
 from oocarrays.storage.files.array_file import StoreLike
@@ -16,7 +17,7 @@ def holds_streams(store: StoreLike) -> bool:
     """Return whether there is a stream file in a store."""
     try:
         return stream_attribute(store) is not None
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, OocError):
         return False
 
 

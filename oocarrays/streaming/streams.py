@@ -15,7 +15,7 @@ from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedEr
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.plan.streams.calls import Call, Events, Level, Runs
 from oocarrays.plan.streams.meta import Meta
-from oocarrays.plan.streams.modes import Mode
+from oocarrays.plan.streams.modes import Found, Mode
 from oocarrays.plan.streams.units import before
 from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.streams.part import Part, committed
@@ -42,8 +42,7 @@ class Streams:
         self._opened_as = mode
         self._failure: BaseException | None = None
         self._closed = False
-        meta = file.meta
-        self._shape, self._item, self._cells = meta.cells.shape, meta.item, meta.cells.count
+        self._shape, self._item, self._cells = part.shape, file.meta.item, part.count
         self._item_bytes = self._item.itemsize
 
     # ------------------------------------------------------------------ what it is
@@ -127,6 +126,22 @@ class Streams:
         call, dtype = self._call(values, where, at)
         self._write(call, dtype)
 
+    def prepared(self, values: Any, where: Any) -> tuple[Call, Found, str]:
+        """Look at a call: what it writes, the mode that these cells allow, and the type of its items."""
+        self._check_open()
+        call, dtype = self._call(values, where, None)
+        part = self._part
+        if self._opened_as == "a":
+            part.position = None
+        if part.position is not None:
+            part.is_at_end()
+        return call, part.found(call), dtype.str
+
+    def perform(self, call: Call, mode: Mode) -> None:
+        """Do a call in the mode that all ranks agreed on."""
+        if call.nbytes if isinstance(call, Level) else len(call.cells):
+            self._part.write(call, mode)
+
     def _call(self, values: Any, where: Any, at: Any) -> tuple[Call, np.dtype]:
         if where is not None and at is not None:
             raise InputError("where= and at= both say which cells write: one of them is taken")
@@ -185,17 +200,17 @@ class Streams:
                 raise InputError(
                     f"values of shape {array.shape} fit neither shape {self._shape} nor {count} cells of a mask"
                 ) from None
-        return Events(cells=np.flatnonzero(mask), items=_rows(array, count))
+        return Events(cells=np.flatnonzero(mask) + self._part.lower, items=_rows(array, count))
 
     def _event_call(self, array: np.ndarray, at: Any) -> Events:
         cells = self._numbers(at)
         if array.shape != cells.shape:
             raise InputError(f"at= names {cells.size} cells, and values of shape {array.shape} are given")
-        return Events(cells=cells, items=_rows(array, len(cells)))
+        return Events(cells=cells + self._part.lower, items=_rows(array, len(cells)))
 
     def _numbers(self, at: Any) -> np.ndarray:
         try:
-            numbers = np.ravel_multi_index(at, self._shape) if isinstance(at, tuple) else np.asarray(at)
+            numbers = np.asarray(np.ravel_multi_index(at, self._shape) if isinstance(at, tuple) else at)
         except (ValueError, TypeError) as error:
             raise SelectionError(f"at= names cells that are not in shape {self._shape}: {error}") from None
         if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
@@ -213,8 +228,8 @@ class Streams:
         cells = np.flatnonzero(counts)
         if values.dtype.itemsize < 8:
             nbytes = counts[cells] * values.dtype.itemsize
-            return Runs(cells=cells, counts=nbytes, data=values.view(np.uint8))
-        return Events(cells=np.repeat(cells, counts[cells]), items=_rows(values, len(values)))
+            return Runs(cells=cells + self._part.lower, counts=nbytes, data=values.view(np.uint8))
+        return Events(cells=np.repeat(cells, counts[cells]) + self._part.lower, items=_rows(values, len(values)))
 
     def _write(self, call: Call, dtype: np.dtype) -> None:
         """Write in the mode that the tests find; after a failure, nothing but closing is left."""
@@ -241,9 +256,7 @@ class Streams:
         had_any = self._part.cb_end > 0
         self._part.begin(mode, nbytes, dtype)
         if mode != "NB":
-            meta = self._settled()
-            if mode == "IB" and not meta.ib.block:
-                meta = replace(meta, ib=replace(self._part.ib, ranks=self.ranks))
+            meta = committed(self._file.meta, [self._part.settle()], begins_ib=mode == "IB")
             self._file.commit(meta, synced=had_any)
 
     # ------------------------------------------------------------------ reading
@@ -292,7 +305,7 @@ class Streams:
         position, ends = part.tell(), part.ends()
         left = np.maximum(ends - position, 0)[cells] // item.itemsize
         got = left if counts is None else np.minimum(counts[cells], left)
-        data = part.read(cells, position[cells], got * item.itemsize)
+        data = part.read(cells + part.lower, position[cells], got * item.itemsize)
         position[cells] += got * item.itemsize
         part.position = _simple(position)
         is_full = counts is not None and bool((got == counts[cells]).all()) and not isinstance(n, np.ndarray | list)
@@ -321,7 +334,8 @@ class Streams:
         self._check_open()
         ends = self._part.ends()
         counts = ends // self._item_bytes
-        data = self._part.read(np.arange(self._cells), np.zeros_like(ends), counts * self._item_bytes)
+        everyone = np.arange(self._cells) + self._part.lower
+        data = self._part.read(everyone, np.zeros_like(ends), counts * self._item_bytes)
         return Ragged(counts.reshape(self._shape), data.view(self._item))
 
     def to_zarr(self, store: StoreLike, *, fill: Any = 0, overwrite: bool = False) -> zarr.Array:
@@ -342,7 +356,7 @@ class Streams:
         for start in range(0, steps, at_once):
             counts = np.clip(ends - start, 0, at_once)
             cells, offsets = np.arange(self._cells), np.minimum(np.full(self._cells, start), ends) * self._item_bytes
-            data = self._part.read(cells, offsets, counts * self._item_bytes).view(self._item)
+            data = self._part.read(cells + self._part.lower, offsets, counts * self._item_bytes).view(self._item)
             block = Ragged(counts, data).padded(fill)
             array[start : start + block.shape[1]] = block.T.reshape(-1, *self._shape)
         return array
@@ -352,7 +366,7 @@ class Streams:
         self._check_open()
         number = np.array([self._number(cell)])
         end = self._part.end_of(int(number[0])) // self._item_bytes * self._item_bytes
-        return self._part.read(number, np.zeros(1, np.int64), np.array([end])).view(self._item)
+        return self._part.read(number + self._part.lower, np.zeros(1, np.int64), np.array([end])).view(self._item)
 
     def _number(self, cell: Any) -> int:
         index = cell if isinstance(cell, tuple) else (cell,)
@@ -430,7 +444,7 @@ class Streams:
         counts = np.array([len(text) for text in texts], np.int64)
         some = np.flatnonzero(counts)
         data = np.frombuffer(b"".join(texts), np.uint8)
-        self._write(Runs(cells=cells[some], counts=counts[some], data=data), self._item)
+        self._write(Runs(cells=cells[some] + self._part.lower, counts=counts[some], data=data), self._item)
 
     def scanf(self, format: str) -> tuple[np.ndarray, list[np.ndarray]]:
         """Read text, each cell as far as it matches a format of C.
@@ -462,7 +476,7 @@ class Streams:
         cells, size = np.arange(self._cells), TEXT_AHEAD
         while len(cells):
             left = np.minimum(np.maximum(ends - position, 0)[cells], size)
-            data = self._part.read(cells, position[cells], left).tobytes().decode("latin-1")
+            data = self._part.read(cells + self._part.lower, position[cells], left).tobytes().decode("latin-1")
             starts, more = before(left).tolist(), []
             for cell, start, count in zip(cells.tolist(), starts, left.tolist(), strict=True):
                 values, place, _ = scanned(tokens, data[start : start + count])
@@ -548,7 +562,7 @@ class Streams:
             raise
 
     def _settled(self) -> Meta:
-        return committed(self._file.meta, self._part, [self._part.settle()], is_closed=False)
+        return committed(self._file.meta, [self._part.settle()])
 
     def _linked(self, meta: Meta) -> Meta:
         """Link the directory, and keep the first entry and the length of each cell (section 5.2.4)."""

@@ -53,7 +53,8 @@ def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
     >>> pointers(np.array([3]), np.array([64])).tolist()
     [50331712]
     """
-    return blocks << BITS | counts
+    made: np.ndarray = blocks << BITS | counts
+    return made
 
 
 class Extents(NamedTuple):
@@ -65,7 +66,7 @@ class Extents(NamedTuple):
     """Bytes of the stream's IB part before it."""
     place: np.ndarray
     """Bytes of the segment before it."""
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]
     """Bytes of it."""
 
 

@@ -23,7 +23,7 @@ class Pieces(NamedTuple):
     """Bytes of the chunk before it."""
     into: np.ndarray
     """Bytes of the result before it."""
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]
     """Bytes of it."""
 
     def by_chunk(self) -> list[tuple[int, Pieces]]:

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-UNITS = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"), 16: np.dtype("c16")}
+UNITS: dict[int, np.dtype] = {np.dtype(name).itemsize: np.dtype(name) for name in ("u1", "u2", "u4", "u8", "c16")}
 """Types that numpy moves as they are, by their bytes."""
 MOST_WIDTHS = 16
 """Of runs of so many different lengths, those of one length are copied as rows."""
@@ -34,7 +34,8 @@ def in_units(data: np.ndarray, unit: int) -> np.ndarray:
     >>> in_units(np.zeros(16, "u1"), 8).shape
     (2,)
     """
-    return data.reshape(-1).view(np.uint8).view(UNITS[unit])
+    units: np.ndarray = data.reshape(-1).view(np.uint8).view(UNITS[unit])
+    return units
 
 
 def spread(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

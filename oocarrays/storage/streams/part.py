@@ -52,6 +52,10 @@ class Facts:
     """Bytes of each stream in CB."""
     ends: tuple[tuple[int, tuple[int, int]], ...]
     """Of its ranks that write in IB, their number, and where they are in data and directory."""
+    blocks: tuple[int, int]
+    """Bytes of a block of NB and of CB."""
+    ib: Independent
+    """Blocks of IB."""
 
 
 class Part:
@@ -204,6 +208,14 @@ class Part:
     # ------------------------------------------------------------------ what is there
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis of its cells: a part of the file's along the first."""
+        cells = self.file.meta.cells
+        if len(self.ranks) == cells.ranks:
+            return cells.shape
+        return (self.count // max(cells.inner, 1), *cells.shape[1:]) if cells.shape else ()
+
+    @property
     def nb_end(self) -> int:
         """Bytes of each stream in NB."""
         return self._nb.count * self.nb_block if self._nb is not None else 0
@@ -248,7 +260,7 @@ class Part:
     def found(self, call: Call) -> Found:
         """Find the mode of a write, as far as these cells can tell."""
         if self.position is not None and isinstance(call, Level):
-            return Found("IB" if self.mode == "IB" else "CB", call.nbytes, True)
+            return Found("IB", call.nbytes, True)  # whoever is at the end beside those who are not appends alone
         return call.found(self.mode, self.nb_block)
 
     def is_at_end(self) -> bool:
@@ -496,7 +508,9 @@ class Part:
         self._settle_cb()
         self._settle_ib()
         ends = tuple((rank, writer.ends) for rank, writer in zip(self.ranks, self._writers, strict=False))
-        return Facts(nb=self.nb_end, cb=self.cb_bytes, ends=ends)
+        return Facts(
+            nb=self.nb_end, cb=self.cb_bytes, ends=ends, blocks=(self.nb_block, self.cb_block), ib=self.ib
+        )  # fmt: skip
 
     def link(self, ib: Independent) -> tuple[np.ndarray, np.ndarray]:
         """Link the directory, as all ranks have settled it: the first entry and the length of each cell."""
@@ -517,17 +531,25 @@ class Part:
             self._pool.shutdown()
 
 
-def committed(meta: Meta, part: Part, facts: list[Facts], *, is_closed: bool) -> Meta:
-    """Return what a file is to say once all of its ranks have settled."""
-    nb = Regular(block=part.nb_block, nbytes=facts[0].nb)
-    cb = Regular(block=part.cb_block if facts[0].cb else 0, nbytes=facts[0].cb)
+def committed(meta: Meta, facts: list[Facts], *, begins_ib: bool = False) -> Meta:
+    """Return what a file is to say once all of its ranks have settled.
+
+    Parameters
+    ----------
+    begins_ib : bool
+        Whether IB begins now, without anything in it.
+    """
+    one, ranks, ib = facts[0], meta.cells.ranks, meta.ib
+    nb_block = max(each.blocks[0] for each in facts)
+    nb = Regular(block=nb_block if one.nb else 0, nbytes=one.nb)
+    cb = Regular(block=one.blocks[1] if one.cb else 0, nbytes=one.cb)
     ends = dict(end for each in facts for end in each.ends)
-    ranks = meta.cells.ranks
-    ib = meta.ib
     if ends:
         all_ends = tuple(ends.get(rank, (0, 0)) for rank in range(ranks))
-        ib = replace(part.ib, ranks=ranks, ends=all_ends, is_linked=False)
-    return replace(meta, nb=nb, cb=cb, ib=ib, is_closed=is_closed)
+        ib = replace(one.ib, ranks=ranks, ends=all_ends, is_linked=False)
+    elif begins_ib and not ib.block:
+        ib = replace(one.ib, ranks=ranks)
+    return replace(meta, nb=nb, cb=cb, ib=ib, is_closed=False)
 
 
 def _row_index(columns: int, ndim: int, number: int) -> tuple[int, ...]:

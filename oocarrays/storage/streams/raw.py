@@ -84,6 +84,7 @@ class RawChunks:
         self._meter = meter
         self._cache = cache or Cache(0)
         self._tails: dict[int, np.ndarray] = {}
+        self._scratch = np.empty(0, np.uint8)
 
     def key(self, number: int) -> str:
         """Return the key of a chunk below the array."""
@@ -158,8 +159,17 @@ class RawChunks:
             if len(here.count) == 1 and int(here.count[0]) * FEW_BYTES < self.nbytes and not self._is_kept(number):
                 into, count = int(here.into[0]), int(here.count[0])
                 self.read_into(number, int(here.place[0]), out[into : into + count])
+            elif 2 * int(here.count.sum()) > self.nbytes and not self._is_kept(number) and number not in self._tails:
+                copy_runs(out, here.into, self._passing(number), here.place, here.count)
             else:
                 copy_runs(out, here.into, self.get(number), here.place, here.count)
+
+    def _passing(self, number: int) -> np.ndarray:
+        """Read a chunk of which most is wanted now: it is not kept, and memory that is there costs less than new."""
+        if not len(self._scratch):
+            self._scratch = np.empty(self.nbytes, np.uint8)
+        self.read_into(number, 0, self._scratch)
+        return self._scratch
 
     def _is_kept(self, number: int) -> bool:
         return self._cache.get((id(self), number)) is not None

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.core.sync import sync
-from zarr.errors import ContainsArrayError, ContainsGroupError, GroupNotFoundError, NodeTypeValidationError
+from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 
 from oocarrays.errors import NotFoundError, TargetError
 from oocarrays.plan.streams.directory import HEAD, NONE
@@ -36,9 +36,11 @@ from oocarrays.plan.streams.meta import (
     meta_from,
 )
 from oocarrays.storage.files.array_file import (
+    METADATA,
     StoreLike,
     check_place,
     document_store,
+    documents,
     is_empty,
     local_folder,
     store_path,
@@ -53,7 +55,7 @@ LOCK = ".oocarrays-streams"
 """The file in the group's folder that who writes it holds locked."""
 GATHERED = 4
 """Small rows are gathered to chunks of so many times the least row that is a chunk by itself."""
-KEYS = {"name": "default", "separator": "."}
+KEYS: Any = {"name": "default", "separator": "."}
 """How chunks are named: all of an array lie in one folder, and none is made for each of them."""
 SIMPLE = "biufc"
 """Kinds of items that every Zarr reader knows; others are kept as bytes."""
@@ -327,11 +329,10 @@ def new_array(
 
 
 def stream_attribute(store: StoreLike) -> Any:
-    """Return what a group says of its streams; None where it is no stream file."""
-    try:
-        return zarr.open_group(store_path(store), mode="r", use_consolidated=False).attrs.get(KEY)
-    except (FileNotFoundError, KeyError, GroupNotFoundError, NodeTypeValidationError, ContainsArrayError):
-        return None
+    """Return what a group says of its streams; None where it is no stream file. Nothing is made where nothing is."""
+    (document,) = documents(store, (METADATA,))
+    attributes = (document or {}).get("attributes")
+    return attributes.get(KEY) if isinstance(attributes, dict) else None
 
 
 def open_file(store: StoreLike, *, durable: bool = True) -> StreamFile:

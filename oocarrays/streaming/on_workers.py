@@ -1,0 +1,277 @@
+"""Streams whose ranks are on the workers of a cluster: arrays of one block a rank go in, and come out."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
+from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
+from oocarrays.plan.streams.modes import MODES, agreed
+from oocarrays.storage.streams.part import Facts, Part, committed
+from oocarrays.storage.streams.stream_file import StreamFile
+from oocarrays.streaming.streams import Streams
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from distributed import Client
+
+
+class RankStreams:
+    """The streams of a file on the workers of a cluster; `open_streams` makes it where a client is given.
+
+    Every call is made by all ranks together; what ranks hold stays where they are.
+    """
+
+    def __init__(self, file: StreamFile, client: Client, mode: str, budget: int, blocks: dict[str, int]) -> None:
+        self._file = file
+        self._opened_as = mode
+        self._budget = budget
+        self._closed = False
+        self._failure: BaseException | None = None
+        cells = file.meta.cells
+        self._used = [rank for rank in range(cells.ranks) if cells.of_rank(rank)[0] < cells.of_rank(rank)[1]] or [0]
+        addresses = rank_addresses(client, len(self._used))
+        shared = max(addresses.count(address) for address in addresses)
+        self._ranks = Ranks(client, uuid.uuid4().hex, addresses)
+        make = partial(_made, file=file, used=self._used, mode=mode, budget=budget // shared, blocks=blocks)
+        self._ranks.begin(make)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis of the cells."""
+        return self._file.meta.cells.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type that an item is read as."""
+        return self._file.meta.item
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that have cells."""
+        return len(self._used)
+
+    @property
+    def mode(self) -> str:
+        """The mode that the end of the file is written in, as far as all ranks know it."""
+        return MODES[max(map(MODES.index, self._ranks.each(_mode)))]
+
+    def __repr__(self) -> str:
+        return f"<RankStreams {self._file.name}: shape {self.shape}, dtype {self.dtype}, {self.ranks} ranks>"
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        """Rows along the first axis of each rank."""
+        cells = self._file.meta.cells
+        inner = max(cells.inner, 1)
+        return [(lower // inner, upper // inner) for lower, upper in map(cells.of_rank, self._used)]
+
+    def _dealt(self, values: Any) -> list[Any]:
+        """Cut an array of the cells into the blocks of the ranks."""
+        if not self.shape:
+            return [values]
+        return [values[lower:upper] for lower, upper in self._bounds()]
+
+    def write(self, values: Any, *, where: Any = None) -> None:
+        """Write items, as `Streams.write`: an array of numpy or Dask, whose first axis is dealt to ranks.
+
+        Raises
+        ------
+        InputError
+            Where values or mask do not fit the shape.
+        """
+        self._check()
+        if self._opened_as == "r":
+            raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
+        array = values if hasattr(values, "dask") else np.asarray(values)
+        if array.shape[: len(self.shape)] != self.shape:
+            raise InputError(f"values of shape {array.shape} do not fit streams of shape {self.shape}")
+        if where is not None and np.shape(where) != self.shape:
+            raise InputError(f"where= of shape {np.shape(where)} is no mask of shape {self.shape}")
+        masks = [None] * self.ranks if where is None else self._ranks.blocks(self._dealt(where))
+        try:
+            self._together(list(zip(self._ranks.blocks(self._dealt(array)), masks, strict=True)))
+        except OocError as error:
+            self._failure = error
+            raise
+
+    def _together(self, given: list[tuple[Any, Any]]) -> None:
+        found = self._ranks.each(_looked, given)
+        every = agreed(each for each, _, _ in found)
+        mode = every.mode
+        at_end = any(is_at_end for _, _, is_at_end in found)
+        begun = self._ranks.each(_begun)
+        if at_end and any(each != mode for each in begun):
+            self._ranks.each(_start_mode, [(mode, every.nbytes, found[0][1])] * self.ranks)
+            if mode != "NB":
+                self._file.commit(committed(self._file.meta, self._settled(), begins_ib=mode == "IB"))
+        self._ranks.each(_done, [(mode,)] * self.ranks)
+
+    def _settled(self) -> list[Facts]:
+        return self._ranks.each(_settle)
+
+    def read(self, n: int | None = None) -> da.Array:
+        """Read items of all cells, as many of each: a Dask array with one block a rank.
+
+        Raises
+        ------
+        SelectionError
+            Where a cell has fewer: `each` reads them one by one.
+        """
+        import dask.array as da
+        from dask.delayed import delayed
+
+        self._check()
+        least = min(self._ranks.each(_least_left))
+        if least < (1 if n is None else n):
+            raise SelectionError(f"a cell has {least} items left, and {n or 1} are asked for: use each()")
+        futures = self._ranks.start(_read, [(n,)] * self.ranks)
+        within = () if n is None else (n,)
+        shapes = [
+            ((upper - lower), *self.shape[1:], *within) if self.shape else within for lower, upper in self._bounds()
+        ]
+        each = zip(map(delayed, futures), shapes, strict=True)
+        blocks = [da.from_delayed(future, shape, dtype=self.dtype) for future, shape in each]
+        whole: da.Array = da.concatenate(blocks) if self.shape else blocks[0]
+        return whole
+
+    def each(self, function: Any) -> None:
+        """Call a function with the stream of one cell after the other, on the worker of its rank."""
+        self._check()
+        if self._opened_as != "r":
+            self._ranks.each(_prepare_each)
+            self._file.make_independent(self._ranks.each(_ib)[0])
+        self._ranks.each(_each, [(function,)] * self.ranks)
+
+    def seek(self, offset: int, whence: int = 0) -> None:
+        """Move the position of every stream, as `Streams.seek`."""
+        self._check()
+        self._ranks.each(_seek, [(offset, whence)] * self.ranks)
+
+    def tell(self) -> np.ndarray:
+        """Return the bytes of each stream before its position."""
+        return np.concatenate([each.reshape(-1) for each in self._ranks.each(_tell)]).reshape(self.shape)
+
+    def flush(self) -> None:
+        """Put all that was written on its device."""
+        self._check()
+        if self._opened_as != "r":
+            self._file.commit(committed(self._file.meta, self._settled()))
+
+    def close(self) -> None:
+        """Put all that was written on its device, let ranks go, and let others write."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._opened_as != "r" and self._failure is None:
+                self._finish()
+        finally:
+            self._ranks.end(_close)
+            self._file.let_go()
+
+    def _finish(self) -> None:
+        meta = committed(self._file.meta, self._settled())
+        self._file.commit(meta)
+        if meta.ib.block:
+            whole = Part(self._file, range(meta.cells.ranks), self._budget, writes=False)
+            self._file.keep_cells(*whole.link(meta.ib))
+            meta = replace(meta, ib=replace(meta.ib, is_linked=True))
+        self._file.commit(replace(meta, is_closed=True))
+
+    def _check(self) -> None:
+        if self._closed:
+            raise UnsupportedError(f"{self._file.name} is closed: open it again")
+        if self._failure is not None:
+            raise UnsupportedError(f"{self._file.name} was not written: {self._failure}; what was flushed is there")
+
+    def __enter__(self) -> RankStreams:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+# ---------------------------------------------------------------------- on the worker of a rank
+
+
+class _Rank:
+    """One rank where it lives."""
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+        self.call: Any = None
+
+
+def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: int, blocks: dict[str, int]) -> _Rank:
+    rank = used[number]
+    part = Part(file, range(rank, rank + 1), budget, writes=mode != "r", asked=blocks)
+    if mode == "r+":
+        part.position = 0
+    return _Rank(Streams(file, part, mode))
+
+
+def _looked(rank: _Rank, values: Any, where: Any) -> tuple[Any, str, bool]:
+    rank.call, found, dtype = rank.streams.prepared(values, where)
+    return found, dtype, rank.streams._part.position is None
+
+
+def _begun(rank: _Rank) -> Any:
+    return rank.streams._part.begun
+
+
+def _start_mode(rank: _Rank, mode: Any, nbytes: int, dtype: str) -> None:
+    rank.streams._part.begin(mode, nbytes, np.dtype(dtype))
+
+
+def _done(rank: _Rank, mode: Any) -> None:
+    call, rank.call = rank.call, None
+    rank.streams.perform(call, mode)
+
+
+def _settle(rank: _Rank) -> Facts:
+    return rank.streams._part.settle()
+
+
+def _mode(rank: _Rank) -> str:
+    return rank.streams.mode
+
+
+def _ib(rank: _Rank) -> Any:
+    return rank.streams._part.ib
+
+
+def _prepare_each(rank: _Rank) -> None:
+    rank.streams._part.settle()
+
+
+def _each(rank: _Rank, function: Any) -> None:
+    rank.streams.each(function)
+
+
+def _read(rank: _Rank, n: int | None) -> Any:
+    return rank.streams.read(n)
+
+
+def _least_left(rank: _Rank) -> int:
+    part = rank.streams._part
+    return int((part.ends() - part.tell()).min(initial=2**62)) // rank.streams.dtype.itemsize
+
+
+def _seek(rank: _Rank, offset: int, whence: int) -> None:
+    rank.streams.seek(offset, whence)
+
+
+def _tell(rank: _Rank) -> np.ndarray:
+    return rank.streams.tell()
+
+
+def _close(rank: _Rank) -> None:
+    rank.streams._part.close()

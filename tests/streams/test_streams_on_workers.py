@@ -1,0 +1,82 @@
+"""Streams whose ranks are on the workers of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import oocarrays as ooc
+from oocarrays.errors import InputError, SelectionError, TargetError
+from tests.graphs.clusters import cluster
+
+SHAPE = (10, 3)
+
+
+@pytest.fixture(scope="module")
+def client() -> Any:
+    with cluster(2) as client:
+        yield client
+
+
+def steps(number: int) -> np.ndarray:
+    return np.arange(30.0).reshape(SHAPE) + 100 * number
+
+
+def test_every_mode_on_workers_is_read_here_and_there(client: Any, tmp_path: Path) -> None:
+    place = tmp_path / "s.zarr"
+    mask = np.arange(30).reshape(SHAPE) % 4 == 0
+    modes = []
+    with ooc.open_streams(place, "w", shape=SHAPE, dtype="f8", scheduler=client) as s:
+        assert s.ranks == 2
+        for number in range(3):
+            s.write(da.from_array(steps(number), chunks=(4, 3)))
+            modes.append(s.mode)
+        s.write(np.stack((steps(3), steps(4)), -1))
+        modes.append(s.mode)
+        s.flush()
+        with pytest.raises(TargetError):
+            ooc.open_streams(place, "a")
+        s.write(steps(5), where=mask)
+        modes.append(s.mode)
+        s.write(steps(6))
+        s.each(lambda cell: cell.write([float(cell.number)]) if cell.number == 1 else None)
+        with pytest.raises(InputError):
+            s.write(np.ones(3))
+    assert modes == ["NB", "NB", "NB", "CB", "IB"]
+    with ooc.open_streams(place) as s:
+        for row in range(10):
+            for column in range(3):
+                cell = row, column
+                want = [steps(number)[cell] for number in (0, 1, 2, 3, 4)]
+                want += [steps(5)[cell]] * bool(mask[cell]) + [steps(6)[cell]]
+                got = s[cell].tolist()
+                assert got[: len(want)] == want
+                assert len(got) - len(want) == (cell in [(0, 1), (5, 1)])
+    with ooc.open_streams(place, scheduler=client, ranks=3) as s:
+        first = s.read()
+        assert isinstance(first, da.Array)
+        assert first.numblocks[0] == s.ranks
+        np.testing.assert_array_equal(first.compute(), steps(0))
+        np.testing.assert_array_equal(s.read(3).compute()[..., 1], steps(2))
+        s.seek(8)
+        np.testing.assert_array_equal(s.read().compute(), steps(1))
+        assert (s.tell() == 16).all()
+        with pytest.raises(SelectionError, match="items left"):
+            s.read(20)
+
+
+def test_workers_append_to_what_was_written_here(client: Any, tmp_path: Path) -> None:
+    place = tmp_path / "s.zarr"
+    with ooc.open_streams(place, "w", shape=SHAPE, dtype="f8", ranks=3) as s:
+        s.write(steps(0))
+    with ooc.open_streams(place, "a", scheduler=client) as s:
+        s.write(steps(1))
+        s.write(steps(2), where=steps(0) > 10)
+    with ooc.open_streams(place) as s:
+        np.testing.assert_array_equal(s.read(2)[..., 1], steps(1))
+        assert s[9, 2].tolist() == [29, 129, 229]
+        assert s.segments["NB"]["bytes"] == 2 * 240
