@@ -15,6 +15,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from oocarrays import errors, kernels, testing
+from oocarrays.advice.advising import Advice
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.creating import create_array, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
@@ -42,14 +43,23 @@ from oocarrays.leftovers.resume import resume
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
+from oocarrays.options.clusters import planned_cluster as Cluster
+from oocarrays.plan.advice.trace import Trace
+from oocarrays.plan.layouts.saved import load_plan
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
 from oocarrays.storage.striped.store import StripedStore
+from oocarrays.streaming.opening import open_streams, streams_from_ragged
+from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.streams import Streams
+from oocarrays.tracing.tracing import trace, traced
 
 __version__ = "0.5.0"
 __all__ = [
+    "Advice",
     "Block",
+    "Cluster",
     "Collapsed",
     "CollectiveWriteJob",
     "Cyclic",
@@ -65,14 +75,17 @@ __all__ = [
     "OocError",
     "OutOfCoreArray",
     "OutOfCoreGroup",
+    "Ragged",
     "RankBlocks",
     "RechunkJob",
     "Section",
     "SectionArrays",
     "ShiftJob",
     "SlabJob",
+    "Streams",
     "StripedFile",
     "StripedStore",
+    "Trace",
     "clean",
     "count_requests",
     "create_array",
@@ -82,11 +95,13 @@ __all__ = [
     "gather_files",
     "iterate",
     "kernels",
+    "load_plan",
     "map_slabs",
     "metered",
     "multicast",
     "open_array",
     "open_group",
+    "open_streams",
     "open_striped",
     "plan_striping",
     "read_sections",
@@ -96,6 +111,9 @@ __all__ = [
     "scatter_files",
     "shift",
     "store",
+    "streams_from_ragged",
     "testing",
+    "trace",
+    "traced",
     "write_sections",
 ]

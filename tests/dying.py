@@ -31,7 +31,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.plan.files import scatter
-from oocarrays.plan.rechunk import candidates
+from oocarrays.plan.rechunk import counting
 from oocarrays.storage.chunks import copies
 from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.shard_writes import Sharded
@@ -215,7 +215,7 @@ def obey(order: dict[str, Any]) -> int:
     os.chdir(order["cwd"])
     signal.signal(signal.SIGINT, lambda *_: interrupted(folder))
     if order["call"] not in ("hold", "script"):
-        candidates.BATCH_BYTES = 1  # small arrays have many parts, too,
+        counting.BATCH_BYTES = 1  # small arrays have many parts, too,
         scatter.ROUND_BYTES = 2**12  # and rounds,
         durable.GROUP_SECONDS = 0.0  # each written down as soon as it can be
     if order["at"]:

@@ -21,8 +21,8 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, OocError
-from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk import counting
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.files.array_file import is_finished
 from oocarrays.storage.journal.journal import FOLDER, PLAN
 
@@ -114,7 +114,7 @@ def tries(full: Any, kind: str, folder: Path, every: int) -> Iterator[tuple[str,
 def main(shared: str, every: int, *kinds: str) -> None:
     full = ctypes.CDLL(shared)
     full.full_from.argtypes, full.full_from.restype = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_int], int
-    candidates.BATCH_BYTES = 1
+    counting.BATCH_BYTES = 1
     warnings.simplefilter("ignore")
     for kind in kinds or KINDS:
         with tempfile.TemporaryDirectory() as made:

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk.ways import METHODS
 
 DATA = np.random.default_rng(0).random((96, 80), dtype="f4")
 CODECS = {"plain": None, "zstd": zarr.codecs.ZstdCodec(), "crc": zarr.codecs.Crc32cCodec()}

@@ -27,7 +27,7 @@ from zarr.storage import LocalStore, MemoryStore
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.chunks.access import ChunkWriter
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 

@@ -20,7 +20,7 @@ FLOORS = """
     plan.exchange plan.sections
     plan.queueing
     plan.rechunk plan.collective plan.layouts plan.slabs
-    plan.files plan.lazy
+    plan.files plan.lazy plan.advice plan.streams
     storage.stores
     storage.striped
     testing
@@ -30,6 +30,7 @@ FLOORS = """
     storage.journal
     storage.chunks
     storage.sections
+    storage.streams
     graphs
     graphs.cluster
     graphs.run
@@ -38,13 +39,15 @@ FLOORS = """
     graphs.slabs graphs.lazy
     graphs.layouts
     graphs.collective graphs.calibrate
-    graphs.files
+    graphs.files graphs.tracing
     options
     show
     stored
     distributed
     arrays
+    streaming
     jobs
+    tracing advice
     leftovers
     cli
 """
@@ -54,7 +57,10 @@ ROOF = len(FLOORS.split())
 """``oocarrays/__init__.py``, which shows the names of the house, and which no room imports."""
 OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.stores"}
 OUTSIDE |= dict.fromkeys(("numcodecs", "fsspec", "obstore", "google_crc32c"), "storage.stores")
-OUTSIDE |= dict.fromkeys(("dask", "distributed", "cloudpickle", "xarray"), "graphs") | {"matplotlib": "show"}
+OUTSIDE |= dict.fromkeys(("dask", "distributed", "cloudpickle", "xarray"), "graphs") | {
+    "matplotlib": "show",
+    "awkward": "streaming",
+}
 """The lowest room that may import a package."""
 MOST_MODULES = 14
 """What a room may hold: more is two ideas in one room."""

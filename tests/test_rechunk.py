@@ -18,7 +18,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Transpos
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.stores.urls import store_of
 from tests.strategies import MIB, chunks_for, shapes
 

@@ -18,7 +18,8 @@ from zarr.storage import LocalStore
 
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, OocError, TargetError
-from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.rechunk.ways import METHODS
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (

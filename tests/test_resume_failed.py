@@ -25,8 +25,7 @@ from oocarrays.errors import (
     TargetError,
 )
 from oocarrays.graphs.run import journaled
-from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk import plan as rechunk
+from oocarrays.plan.rechunk import counting, ways
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.stores import durable
 from tests.dying import Server
@@ -47,7 +46,7 @@ from tests.unfinished import (
 @pytest.fixture(autouse=True)
 def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, too."""
-    monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
 
 
 def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.RechunkJob:
@@ -222,8 +221,8 @@ def interrupt(job: ooc.RechunkJob, after: int) -> None:
 
 def test_scratch_that_was_used_up_is_not_used_again(field: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first scratch array of three passes goes when the last one begins."""
-    staged = rechunk._staged
-    monkeypatch.setattr(rechunk, "_staged", lambda problem, stages: staged(problem, 3))
+    staged = ways._staged
+    monkeypatch.setattr(ways, "_staged", lambda problem, stages: staged(problem, 3))
     job = plan(field, target, "staged")
     every = [set(step.parts(number)) for number, step in enumerate(job.plan.passes)]
     interrupt(job, len(every[0]) + len(every[1]) + 2)

@@ -15,7 +15,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, JournalError, RunError
-from oocarrays.plan.rechunk import candidates
+from oocarrays.plan.rechunk import counting
 from oocarrays.storage.chunks.access import ChunkReader
 from oocarrays.storage.journal.journal import FOLDER, Journal
 from tests.dying import Server
@@ -38,7 +38,7 @@ WRITTEN_AGAIN = "chunks that had been written are not as they were: they are wri
 def parts_of(field: Path, method: str) -> int:
     """How many parts the first pass of a run has, of runs that die."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "BATCH_BYTES", 1)
+        patch.setattr(counting, "BATCH_BYTES", 1)
         plan = ooc.rechunk(field, field.parent / "none.zarr", scheduler="threads", **options_of(method)).plan
     return len(list(plan.passes[0].parts(0)))
 

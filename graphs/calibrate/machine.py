@@ -7,6 +7,7 @@ kept in a file of Dask's configuration folder, which Dask reads when it starts.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -14,6 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ import zarr
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError
-from oocarrays.graphs.settings import costs
+from oocarrays.graphs.settings import costs, local_cores
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OTHER, PAGE_BYTES
 from oocarrays.storage.chunks.access import scatter
@@ -33,7 +36,7 @@ from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.stores.blobs import LocalBlobs, byte_view, write_all
 from oocarrays.storage.stores.opening import open_ahead
 from oocarrays.storage.stores.pages import allocate, can_map
 
@@ -41,8 +44,12 @@ MIB = 2**20
 FILES, FILE_BYTES = 16, 32 * MIB
 REQUESTS, REQUEST_BYTES = 20_000, 4096
 TASKS, SEEKS = 2000, 200
-SIDE = 32
-"""Chunks to which as many small pieces each are written."""
+MOST_WRITTEN, WRITE_SECONDS = 2**32, 4.0
+"""Bytes, and seconds, after which it is known whether a device goes on writing as fast as it has begun."""
+SLOWER = 1.3
+"""Times as long as at first: less is chance."""
+SIDE, PIECE = 32, (8, 200)
+"""Chunks to which as many small pieces each are written, and elements of a piece: it lies on no sector."""
 CODECS = {
     "zstd": numcodecs.Zstd(0),
     "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
@@ -70,19 +77,19 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         Where nothing can be written in ``folder``.
     """
     with _work_folder(os.fspath(folder or os.getcwd())) as place:
-        blobs = LocalBlobs(place, past_cache=True)
+        blobs, data = LocalBlobs(place, past_cache=True), _field()
         keys = [str(number) for number in range(FILES)]
-        data = _field()
-        write = _seconds(lambda: _write_whole(blobs, keys, data))
+        written = written_curve(_times_of_writes(blobs, keys, data), FILE_BYTES)
         for key in keys:
             _forget(os.path.join(place, key))
         read = _seconds(lambda: _read_whole(blobs, keys))
         decode, encode = _codec_speeds(data)
         return {
-            "write_bandwidth": FILES * FILE_BYTES / write,
+            **written,
             "read_bandwidth": FILES * FILE_BYTES / read,
-            "copy_bandwidth": FILE_BYTES / _least_seconds(lambda: _scatter(data)),
-            "touch_bandwidth": FILE_BYTES / _least_seconds(_touch),
+            "copy_bandwidth": FILE_BYTES / _seconds_of_all(lambda: _scatter(data)),
+            "cache_bandwidth": FILE_BYTES / _seconds_of_all(lambda: _write_cached(place, data)),
+            "touch_bandwidth": FILE_BYTES / _seconds_of_all(_touch),
             "decode_bandwidth": decode,
             "encode_bandwidth": encode,
             "request_seconds": _least_seconds(lambda: _read_short(blobs, keys[0])) / REQUESTS,
@@ -140,10 +147,10 @@ def _work_folder(folder: str) -> Iterator[str]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+def _seconds(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return max(clock() - start, 1e-9)
 
 
 def _least_seconds(work: Callable[[], Any], times: int = 3) -> float:
@@ -167,9 +174,52 @@ def _forget(path: str) -> None:
     os.close(file)
 
 
-def _write_whole(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> None:
-    for key in keys:
+def _times_of_writes(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> list[float]:
+    """Seconds until each of some files is on the device: the first ones again, as long as there is time and room."""
+    start, times = time.perf_counter(), []
+    most = min(MOST_WRITTEN, shutil.disk_usage(blobs.root).free // 4) // FILE_BYTES
+    for key in islice(cycle(keys), max(most, len(keys))):
         blobs.put(key, data.view(np.uint8).data)
+        times.append(time.perf_counter() - start)
+        if len(times) >= len(keys) and times[-1] > WRITE_SECONDS:
+            break
+    return times
+
+
+def written_curve(times: list[float], nbytes: int) -> dict[str, float]:
+    """Fit two straight lines to the seconds until each of some files of ``nbytes`` has been written: a burst, and on.
+
+    >>> written_curve([1.0, 2.0, 3.0, 4.0, 8.0, 12.0, 16.0], 10)
+    {'write_bandwidth': 10.0, 'burst_bytes': 40, 'sustained_bandwidth': 2.5}
+    >>> written_curve([1.0, 2.5, 3.0, 4.0], 10)
+    {'write_bandwidth': 10.0, 'burst_bytes': inf, 'sustained_bandwidth': 10.0}
+    """
+    count, total = len(times), times[-1]
+    mean = {"write_bandwidth": count * nbytes / total, "burst_bytes": math.inf}
+    knees = range(max(count // 8, 1), count - count // 8)
+    knee = min(knees, key=lambda knee: _off(times, knee), default=count)
+    if knee >= count:
+        return mean | {"sustained_bandwidth": mean["write_bandwidth"]}
+    burst, later = times[knee - 1] / knee, (total - times[knee - 1]) / (count - knee)
+    if later < SLOWER * burst:
+        return mean | {"sustained_bandwidth": mean["write_bandwidth"]}
+    return {"write_bandwidth": nbytes / burst, "burst_bytes": knee * nbytes, "sustained_bandwidth": nbytes / later}
+
+
+def _off(times: list[float], knee: int) -> float:
+    """How far the seconds are off two lines that meet after ``knee`` files: the sum of squares."""
+    first, last, count = times[knee - 1], times[-1], len(times)
+    x, seen = np.arange(1, count + 1), np.array(times)
+    lines = np.where(x <= knee, x * first / knee, first + (x - knee) * (last - first) / (count - knee))
+    return float(((lines - seen) ** 2).sum())
+
+
+def _write_cached(place: str, data: np.ndarray) -> None:
+    """Write a file of this thread's own in the system's cache, and remove it before it goes to the device."""
+    path = os.path.join(place, f"cached-{threading.get_ident()}")
+    with open(path, "wb", buffering=0) as file:
+        write_all(file.fileno(), byte_view(data))
+    os.unlink(path)
 
 
 def _read_whole(blobs: LocalBlobs, keys: list[str]) -> None:
@@ -209,22 +259,21 @@ def _seek_seconds(path: str) -> float:
 
 
 def _place_seconds(folder: str) -> float:
-    """Seconds to lay out a small piece of a chunk, and to write it in its place."""
-    array = zarr.create_array(
-        os.path.join(folder, "pieces"), shape=(4 * SIDE, SIDE), chunks=(4 * SIDE, 1), dtype="i4", compressors=None
-    )
-    assembler = Assembler(describe(array, written=True), Meter(), "0" * 32, past_cache=False)
-    rows = np.ones((4, SIDE), "i4")
-    stage = allocate(rows.nbytes)
+    """Seconds to lay out a small piece of a chunk, and to write it in its place in a file that begins to be written."""
+    rows, columns = PIECE
+    shape, chunks = (rows * SIDE, columns * SIDE), (rows * SIDE, columns)
+    array = zarr.create_array(os.path.join(folder, "pieces"), shape=shape, chunks=chunks, dtype="i4", compressors=None)
+    file, data = describe(array, written=True), np.ones((rows, columns * SIDE), "i4")
+    stage = allocate(data.nbytes)
 
-    def place_all() -> None:
-        for row in range(0, 4 * SIDE, 4):
-            piece = Section((row, 0), (row + 4, 1))
-            list(assembler.place((0, 0), (1, SIDE), piece, stage, piece.shape, _taking(rows)))
+    def place_all(mark: int) -> None:
+        assembler = Assembler(file, Meter(), f"{mark:032x}", past_cache=False)
+        for row in range(0, rows * SIDE, rows):
+            piece = Section((row, 0), (row + rows, columns))
+            list(assembler.place((0, 0), (1, SIDE), piece, stage, piece.shape, _taking(data)))
+        assembler.chunks.close()
 
-    seconds = _least_seconds(place_all)
-    assembler.chunks.close()
-    return seconds / SIDE**2
+    return min(_seconds(partial(place_all, mark), time.thread_time) for mark in range(3)) / SIDE**2
 
 
 def _taking(rows: np.ndarray) -> Callable[[Section, np.ndarray], None]:
@@ -250,19 +299,33 @@ def _codec_speeds(data: np.ndarray) -> tuple[dict[str, float], dict[str, float]]
 
 
 def _codec_speed(codec: Any, piece: np.ndarray) -> tuple[float, float]:
-    coded, out = codec.encode(piece), np.empty_like(piece)
-    decoding = _in_a_thread(lambda: codec.decode(coded, out=out))
-    encoding = _in_a_thread(lambda: codec.encode(piece))
+    coded = codec.encode(piece)
+    decoding = _seconds_of_all(lambda: codec.decode(coded, out=np.empty_like(piece)))
+    encoding = _seconds_of_all(lambda: codec.encode(piece))
     return piece.nbytes / decoding, piece.nbytes / encoding
 
 
-def _in_a_thread(work: Callable[[], Any]) -> float:
-    """Seconds in a thread of its own, as in a run: blosc uses more cores in the main one."""
+def _seconds_of_all(work: Callable[[], Any], times: int = 3) -> float:
+    """Seconds of a processor for some work while every other does the same, as in a run: they share caches, and more.
+
+    Other processes on the machine do not count. It is done in threads of their own: blosc uses more cores in the main
+    one.
+    """
+    count = local_cores()
+    together = threading.Barrier(count)
     seconds: list[float] = []
-    thread = threading.Thread(target=lambda: seconds.append(_least_seconds(work)))
-    thread.start()
-    thread.join()
-    return seconds[0]
+
+    def work_together() -> None:
+        for _ in range(times):
+            together.wait()
+            seconds.append(_seconds(work, time.thread_time))
+
+    threads = [threading.Thread(target=work_together) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return float(np.median(seconds))
 
 
 def _run_tasks() -> None:

@@ -19,6 +19,8 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 
+from oocarrays.graphs.cluster.placement import TOGETHER
+
 ARRIVAL_SECONDS = 600
 """Seconds for which a graph is awaited: one that was only looked at never comes."""
 TOPICS = "oocarrays-"
@@ -27,6 +29,15 @@ TOLD_RUNS = 100
 """Runs whose events a scheduler keeps for who asks later: Dask keeps as many computations."""
 LAST = "finish"
 """What the key of the task begins with by which a run ends."""
+
+
+LOST = "oocarrays_lost"
+"""What workers are told when one of them is lost whose ranks exchange with theirs."""
+
+
+def homes_name(suffix: str) -> str:
+    """Under which name a scheduler keeps where ranks of a graph have moved, once a worker was lost."""
+    return f"oocarrays-homes-{suffix}"
 
 
 def ended_name(suffix: str) -> str:
@@ -63,6 +74,8 @@ class Pins(SchedulerPlugin):
         self._homeless: dict[str, list[int]] = {}
         self._mine: set[Any] = set()
         self._awaited = True
+        self._together = False
+        self._moved: dict[int, str] = {}
 
     def start(self, scheduler: Scheduler) -> None:  # type: ignore[override]
         """Begin on a scheduler, with what is known there of these tasks."""
@@ -79,6 +92,7 @@ class Pins(SchedulerPlugin):
         mine = [key for key in tasks if self._is_mine(key)]
         self._mine.update(mine)
         self._awaited = self._awaited and not mine
+        self._together = self._together or any(key[0].startswith(TOGETHER) for key in mine)
         for key in mine:
             self._pin(key)
         for gone in sorted(set(self._homes.values()) - set(scheduler.workers)) if mine else ():
@@ -98,6 +112,7 @@ class Pins(SchedulerPlugin):
         if not (ranks and self._mine) or worker in self._homeless:
             return
         self._homeless[worker] = ranks
+        self._tell_workers(set(self._homes.values()))
         spare = [address for address in scheduler.workers if address not in self._homes.values()]
         if spare:
             self.add_worker(scheduler, spare[0])
@@ -121,7 +136,10 @@ class Pins(SchedulerPlugin):
         self._move(self._homeless.pop(lost), lost, min(running, key=lambda address: load[address]))
 
     def _move(self, ranks: list[int], lost: str, worker: str) -> None:
+        there = set(self._homes.values())
         self._homes.update(dict.fromkeys(ranks, worker))
+        self._moved.update(dict.fromkeys(ranks, worker))
+        self._tell_workers(there)
         scheduler = self._scheduler
         mine = [key for key in self._mine if self._homes.get(key[-1]) == worker]
         for key in mine:
@@ -129,6 +147,16 @@ class Pins(SchedulerPlugin):
         scheduler.log_event(self._topic, {"moved": ranks, "lost": lost, "worker": worker})
         waiting = {key: "processing" for key in mine if scheduler.tasks[key].state == "no-worker"}
         scheduler.transitions(waiting, stimulus_id=f"{self.name}-moved")  # type: ignore[arg-type]
+
+    def _tell_workers(self, workers: Collection[str]) -> None:
+        """Tell workers that one of them is lost, and where ranks have moved: those that come later ask."""
+        if not self._together:
+            return
+        homes, suffix = list(self._moved.items()), self._suffix[1:]
+        self._scheduler.set_metadata([homes_name(suffix)], value=homes)
+        told = {"op": LOST, "suffix": suffix, "homes": homes}
+        there = [worker for worker in workers if worker in self._scheduler.workers]
+        self._scheduler.loop.add_callback(self._scheduler.broadcast, msg=told, workers=there, on_error="ignore")
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Tell when the last task has been done; go when all are forgotten."""
@@ -156,6 +184,7 @@ class Pins(SchedulerPlugin):
 
     def _leave(self) -> None:
         if not (self._mine or self._awaited) and self._scheduler.plugins.get(self.name) is self:
+            self._scheduler.task_metadata.pop(homes_name(self._suffix[1:]), None)
             self._scheduler.remove_plugin(self.name)
 
 

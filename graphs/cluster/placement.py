@@ -31,6 +31,8 @@ STATUS = Path("/proc/self/status")
 """Where Linux tells what a process holds."""
 IDLE_BYTES = 110_000_000
 """Bytes that a worker holds when it has imported what it needs and has nothing to do."""
+TOGETHER = "exchange round"
+"""How the keys begin of tasks of which all of a round go on together, and hold its whole exchange."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

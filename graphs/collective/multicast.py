@@ -44,7 +44,7 @@ class Casting(Tasks):
 
     def __post_init__(self) -> None:
         self.id = new_suffix()
-        self._here()
+        self._arrive()
 
     @property
     def on_workers(self) -> bool:

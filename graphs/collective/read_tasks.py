@@ -60,7 +60,7 @@ class Reading(Messages):
 
     def __post_init__(self) -> None:
         self.id = new_suffix()
-        self._here()
+        self._arrive()
 
     @property
     def on_workers(self) -> bool:

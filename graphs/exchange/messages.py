@@ -72,6 +72,39 @@ class Messages(Tasks):
         """Put what a rank takes where it belongs, straight from what other ranks hold: between threads."""
         raise NotImplementedError
 
+    # ------------------------------------------------------------------ what it says where one task holds a round
+
+    homes: Sequence[str] = ()
+    """The worker of each rank, when the graph was built."""
+
+    def waits(self, round: Round) -> bool:
+        """Whether a step waits until the one before has been received and taken."""
+        return True
+
+    def is_over(self, round: Round, rank: int) -> bool:
+        """Whether a rank needs nothing more of a round, which it has been through before a worker was lost."""
+        return False
+
+    def begun(self, round: Round, rank: int, held: Any) -> Any:
+        """Make what a rank receives into, with what it has for itself."""
+        return None
+
+    def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
+        """Put what has come, by the rank that packed it, where it belongs; None came where that has nothing."""
+        return self.placed(round, 0, rank, there, {origin: part for origin, part in came.items() if part is not None})
+
+    def bytes_for(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
+        """Pack what a rank holds for another, as bytes."""
+        data = None if held is None else self.packed(round, rank, held, final)
+        return None if data is None else data.reshape(-1).view(np.uint8)
+
+    def message_for(self, round: Round, rank: int, held: Any, final: int) -> Message | None:
+        """Make a message of what a rank holds for another."""
+        from oocarrays.graphs.cluster.nearby import Message
+
+        part = self.bytes_for(round, rank, held, final)
+        return None if part is None else Message([part], [(rank, final)])
+
     # ------------------------------------------------------------------ the tasks
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
@@ -83,11 +116,9 @@ class Messages(Tasks):
     def _send(self, round: Round, stage: int, rank: int, held: Any, carried: Carried | None) -> Message | None:
         """Make the message of a step, packed when it goes."""
 
-        def own(final: int) -> np.ndarray | None:
-            data = None if held is None else self.packed(round, rank, held, final)
-            return None if data is None else data.reshape(-1).view(np.uint8)
-
-        message = sent_parts(self.order(round), stage, rank, own, carried)
+        message = sent_parts(
+            self.order(round), stage, rank, lambda final: self.bytes_for(round, rank, held, final), carried
+        )
         if message is not None:
             self.meter.add(messages=1, sent_bytes=message.nbytes)
         return message

@@ -6,7 +6,6 @@ came for it. Where a worker is lost, what it had written and recorded is not don
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
@@ -20,6 +19,7 @@ from oocarrays.graphs.exchange.messages import Came, Messages
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.journaled import JournaledRun
 from oocarrays.graphs.run.remains import Remains
+from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.plan.files.scatter import REQUESTS, FileBlock, FilesPlan, message_size, views
@@ -62,15 +62,10 @@ class FilesRun(Messages, JournaledRun):
     ) -> None:
         self.plan = plan
         self.content = content
-        self._source = pickle.dumps(source) if plan.processes and source else source
+        self._source = Sealed(source)
         self.local = local
         self.destination = destination
         super().__init__(destination.store, plan.processes, None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "_source", "local", "destination", "content", "resumes", "remains", "id")
-        both = (*names, "processes", "journal")
-        return {name: getattr(self, name) for name in both}
 
     def go_on(self, remains: Remains) -> None:
         """Go on with what another process has left."""
@@ -128,10 +123,9 @@ class FilesRun(Messages, JournaledRun):
     # ------------------------------------------------------------------ files, opened once in each process
 
     def _read_whole(self) -> ArrayFile:
-        if isinstance(self._source, bytes):
-            self._source = pickle.loads(self._source)  # our own bytes
-        assert isinstance(self._source, ArrayFile), "a gather writes the whole array"
-        return self._source
+        source = self._source.value
+        assert source is not None, "a gather writes the whole array"
+        return source
 
     def _opened(self, what: Any, opens: Callable[[], ArrayFile]) -> ArrayFile:
         with self._opening:

@@ -52,7 +52,7 @@ class Exchanging(Messages):
 
     def __post_init__(self) -> None:
         self.id = new_suffix()
-        self._here()
+        self._arrive()
 
     @property
     def on_workers(self) -> bool:

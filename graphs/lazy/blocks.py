@@ -14,7 +14,6 @@ is to be replaced stays what it is until then, for it may be what the blocks are
 from __future__ import annotations
 
 import os
-import pickle
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -26,12 +25,13 @@ import zarr
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 
-from oocarrays.errors import DiskFullError, NotFoundError, RunError, UnsupportedError
+from oocarrays.errors import DiskFullError, NotFoundError, RunError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.resume import journal_content
-from oocarrays.graphs.rechunk.run import ONE_PROCESS, Destination, discard
+from oocarrays.graphs.rechunk.run import Destination, discard
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.journaled import check_folder
+from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.section import Section
@@ -84,9 +84,6 @@ class LazyRun(RechunkRun):
         self.blocks = blocks
         self._topic = topic or super().topic
 
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"blocks": self.blocks, "_topic": self._topic}
-
     @property
     def topic(self) -> str:
         """The name under which a cluster tells what happens in this run."""
@@ -127,9 +124,6 @@ class AlignedRun(LazyRun):
     def _here(self) -> None:
         super()._here()
         self._writer: Writer | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"dtype": self.dtype}
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -187,7 +181,7 @@ class ScratchWork(Work):
 
     def __init__(self, blocks: BlocksPlan, like: ArrayFile, run: RechunkRun) -> None:
         self.blocks = blocks
-        self.like = like
+        self._like = Sealed(like)
         self.scratch = str(run.scratch)
         self.run_topic = run.topic
         super().__init__(run.destination.store, run.processes, f"{run.id}-blocks")
@@ -199,16 +193,10 @@ class ScratchWork(Work):
         self._hold: Hold | None = None
         self._discard: weakref.finalize | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
-        names = ("blocks", "scratch", "run_topic", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names} | {"like": pickle.dumps(self.like)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        like = pickle.loads(state["like"])  # our own bytes
-        self.__dict__.update(state | {"like": like})
-        self._here()
+    @property
+    def like(self) -> ArrayFile:
+        """An array of the same elements."""
+        return self._like.value
 
     @property
     def topic(self) -> str:
@@ -299,10 +287,11 @@ class JoinedRun(LazyRun):
     def source(self) -> ArrayFile:
         """The scratch array."""
         with self._opening:
-            if not isinstance(self._source, ArrayFile):
+            if self._source is None:
                 self._hold_scratch()
-                self._source = array_file.describe(array_file.open_array(os.path.join(str(self.scratch), SCRATCH_NAME)))
-            return self._source
+                scratch = array_file.open_array(os.path.join(str(self.scratch), SCRATCH_NAME))
+                self._source = Sealed(array_file.describe(scratch))
+            return self._source.value
 
     @property
     def expected(self) -> tuple[float, float]:

@@ -15,7 +15,6 @@ from itertools import product
 
 import numpy as np
 
-from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import groups
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler, Take
@@ -56,18 +55,18 @@ class Assembly:
 
     def key(self, index: Index) -> str:
         """The key of a chunk."""
-        return self.assembler.file.chunk_key(index)
+        return self.assembler.key(index)
 
     @property
     def leaves_fill(self) -> bool:
         """Whether the fill value is there where nothing is placed."""
         return self.fresh and self.assembler.fill_is_zeros
 
-    def touched(self, unit: int) -> Iterator[tuple[Index, Section]]:
-        """The chunks in which a unit has a piece, but for those that are kept, and that piece."""
-        for index, piece in self.step.places(unit):
+    def touched(self, unit: int) -> Iterator[Index]:
+        """The chunks in which a unit has a piece, but for those that are kept."""
+        for index in product(*([place for place, _, _ in axis] for axis in self.step.places_along(unit))):
             if not self.kept or self.key(index) not in self.kept:
-                yield index, piece
+                yield index
 
     # ------------------------------------------------------------------ going on
 
@@ -75,7 +74,7 @@ class Assembly:
         """Know what parts have placed that were done before, or elsewhere."""
         for (_, batch, rank), receipts in told.items():
             for unit in self.step.batch_units(batch, rank):
-                for index, _ in self.touched(unit):
+                for index in self.touched(unit):
                     self._left[index] -= 1
                     if receipts.get(self.key(index)) is not None:
                         self._stored[index] = True
@@ -115,7 +114,7 @@ class Assembly:
         """Say what some units have placed, and give the chunks their names of which nothing is missing."""
         here: defaultdict[Index, list[int]] = defaultdict(list)
         for unit in units:
-            for index, _ in self.touched(unit):
+            for index in self.touched(unit):
                 here[index].append(unit)
         for index, mine in here.items():
             if not self._stored[index]:

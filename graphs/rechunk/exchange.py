@@ -17,20 +17,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocarrays.errors import RunError
+from oocarrays.errors import PlacementError, RunError
 from oocarrays.graphs.run.buffers import Outbox, Region
+from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.messages import MessageBlock, message_blocks
 from oocarrays.storage.chunks.access import scatter
 from oocarrays.storage.chunks.turned import chunk_major
 from oocarrays.storage.journal.receipts import Receipts
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing it takes longer than most commands
+    from oocarrays.graphs.exchange.between import Exchanges
     from oocarrays.graphs.rechunk.run import RechunkState
 
 
 def read(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
-    """Read this rank's chunks of a partition, and pack what each rank needs of them."""
+    """Read this rank's chunks of a partition, and pack what each rank needs of them; where others ask for it."""
+    outbox = _packed(run, number, unit, rank)
+    if run.plan.passes[number].whole:
+        answer(run).hold(run, (number, unit), rank, outbox)
+    return outbox
+
+
+def _packed(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
     step = run.plan.passes[number]
     wanted = [_wanted(run, number, unit, rank, destination) for destination in range(step.ranks)]
     if not any(wanted):
@@ -43,6 +52,22 @@ def read(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
     ]  # fmt: skip
     _pack(run, number, unit, rank, packed)
     return outbox
+
+
+def answer(run: RechunkState) -> Exchanges:
+    """Return what answers on this worker whoever asks for messages.
+
+    Raises
+    ------
+    PlacementError
+        Where there is no worker.
+    """
+    from oocarrays.graphs.exchange.between import Exchanges
+
+    worker = this_worker()
+    if worker is None:
+        raise PlacementError(f"run {run.id} was made for a cluster, whose workers exchange: give scheduler='threads'")
+    return Exchanges.of(worker)
 
 
 def _wanted(run: RechunkState, number: int, unit: int, source: int, destination: int) -> list[MessageBlock]:
@@ -137,6 +162,8 @@ def write(run: RechunkState, number: int, unit: int, rank: int, region: Region) 
 
 def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -> None:
     """Let an outbox go."""
+    if run.plan.passes[number].whole:
+        answer(run).let_go((run.id, (number, unit), rank))
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
 
 

@@ -28,7 +28,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dask.task_spec import Task
 
+from oocarrays.graphs.cluster.placement import TOGETHER
 from oocarrays.graphs.exchange.messages import Round
+from oocarrays.graphs.exchange.rounds import whole_round
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Order
@@ -53,6 +55,7 @@ class GraphBuilder(Builder):
 
     def build(self, after: Iterable[Key] = ()) -> Key:
         """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
+        self.run.homes = tuple(self.addresses)
         done = [self.create(self.addresses, after)]
         for number, step in enumerate(self.run.plan.passes):
             start = self.add("start", number, after=done, rank=0)
@@ -65,6 +68,8 @@ class GraphBuilder(Builder):
             return [self.add("name", number, after=ends or [start], rank=0)]
         if step.alone:
             return self._chains("copy", number, step, start)
+        if step.whole:
+            return self._whole(number, step, start)
         return self._packed(number, step, start) if step.packed else self._two_phase(number, step, start)
 
     def _chains(self, verb: str, number: int, step: Pass, start: Key) -> list[Key]:
@@ -139,6 +144,26 @@ class GraphBuilder(Builder):
         pairs = [(source, rank) for rank, partners in sources.items() for source in partners]
         order.went(pairs, now)
         yield from ((source, now[rank]) for source, rank in pairs)
+
+    def _whole(self, number: int, step: Pass, start: Key) -> list[Key]:
+        """Partitions between workers, of which one task a rank holds the whole exchange."""
+        ranks, gone = range(step.ranks), [start] * step.ranks
+        freed, written = RoundsAhead(step.slabs, gone), RoundsAhead(step.depth, gone)
+        for unit in self.run.units(number):
+            outboxes = [self.add("read", number, unit, rank, after=[freed.before[rank]]) for rank in ranks]
+            gone = [
+                self.add_whole(
+                    whole_round, TOGETHER, number, unit, rank,
+                    held=outboxes[rank], after={written.before[rank], gone[rank]},
+                )
+                for rank in ranks
+            ]  # fmt: skip
+            written.add([self.add("write", number, unit, rank, buffers=(gone[rank],)) for rank in ranks])
+            every = self.add("written", number, unit, after=written.last, rank=0)
+            freed.add(
+                [self.add("free", number, unit, rank, buffers=(outboxes[rank],), after=[every]) for rank in ranks]
+            )
+        return [key for keys in freed for key in keys if key != start]
 
     def _packed(self, number: int, step: Pass, start: Key) -> list[Key]:
         """Partitions between workers."""

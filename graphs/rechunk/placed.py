@@ -66,7 +66,7 @@ def _of_pass(
     by_chunk: defaultdict[Index, list[tuple[Part, list[int]]]] = defaultdict(list)
     for part, receipts in told.items():
         for index in dict.fromkeys(step.written(*part[1:])):
-            receipt = receipts.get(assembler.file.chunk_key(index))
+            receipt = receipts.get(assembler.key(index))
             if receipt is not None:
                 by_chunk[index].append((part, receipt))
     now: dict[Part, dict[str, Receipt]] = {part: {} for part in told}
@@ -81,7 +81,7 @@ def _chunk_now(
     step: Pass, assembler: Assembler, index: Index, parts: list[tuple[Part, list[int]]], verify: bool
 ) -> tuple[str, list[int]]:
     """The key of a chunk, and what it must be."""
-    key, nbytes = assembler.file.chunk_key(index), step.target.chunk_bytes
+    key, nbytes = assembler.key(index), step.target.chunk_bytes
     named = os.path.exists(assembler.chunks.final(key))
     here = key if named else unfinished_key(key, assembler.chunks.mark)
     if not verify:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,15 +18,17 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.errors import RunError, UnsupportedError
+from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
-from oocarrays.plan.rechunk.plan import STAGES, RechunkPlan
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.chunks.access import common
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.kept import KeptMessages
@@ -42,9 +43,9 @@ from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.pool import Pool, shaped
+from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
-ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 MOST_PASSES = STAGES.stop - 1
 """Of any plan."""
 Part = tuple[int, ...]
@@ -98,7 +99,7 @@ class RechunkState(JournaledRun):
         id: str | None = None,
     ) -> None:
         self.plan = plan
-        self._source: ArrayFile | bytes | None = source
+        self._source = None if source is None else Sealed(source)
         self.destination = destination
         self.content = content
         self.remains = remains
@@ -118,25 +119,11 @@ class RechunkState(JournaledRun):
         self._uses_scratch = False
         self._remove_scratch: weakref.finalize | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
-        names = ("plan", "destination", "content", "remains", "made", "id", "processes", "journal", "scratch")
-        source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
-        return {name: getattr(self, name) for name in names} | {"_source": source}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
-
     @property
     def source(self) -> ArrayFile:
-        """The source; on a cluster opened when it is used, for the scheduler may not see it."""
-        with self._opening:
-            source = pickle.loads(self._source) if isinstance(self._source, bytes) else self._source  # our own bytes
-            assert isinstance(source, ArrayFile), "what has no source yet opens it itself"
-            self._source = source
-            return source
+        """The source."""
+        assert self._source is not None, "what has no source yet opens it itself"
+        return self._source.value
 
     @property
     def read_from(self) -> tuple[zarr.Array, ...]:
@@ -145,8 +132,19 @@ class RechunkState(JournaledRun):
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The target, and scratch that holds arrays."""
-        return [self.destination.store, self.scratch] if len(self.plan.passes) > 1 else [self.destination.store]
+        """The target, and scratch that holds arrays which are to outlive the system."""
+        scratch = [self.scratch] if len(self.plan.passes) > 1 and not self.caches_scratch else []
+        return [self.destination.store, *scratch]
+
+    @property
+    def caches_scratch(self) -> bool:
+        """Whether scratch stays in the system's cache: who looks at it later can tell whether it has."""
+        return self.plan.scratch_is_cached and bool(durable.boot())
+
+    @property
+    def cached_places(self) -> list[StoreLike]:
+        """Scratch, where it stays in the cache."""
+        return [self.scratch] if self.caches_scratch else []
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -239,7 +237,11 @@ class RechunkState(JournaledRun):
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
             array_file.create_scratch(
-                self._scratch_folder(number), self.source, self.plan.passes[number].target, durable=self.durable
+                self._scratch_folder(number),
+                self.source,
+                self.plan.passes[number].target,
+                durable=self.durable and not self.caches_scratch,
+                boot=durable.boot() if self.caches_scratch else "",
             )
 
     def _hold_scratch(self) -> None:
@@ -259,7 +261,7 @@ class RechunkState(JournaledRun):
 
     def _open(self, number: int) -> Opened:
         step = self.plan.passes[number]
-        past_cache = self.plan.target.nbytes > self.destination.past_cache_above
+        past_cache = self.plan.target.nbytes > self.destination.past_cache_above and not step.target.cached
         reads = self._scratch_array(number - 1) if number else self.source
         writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
         if step.kept:
@@ -326,6 +328,8 @@ class RechunkState(JournaledRun):
         return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
+        if self.caches_scratch:  # what is put on the device now need not hold it
+            array_file.remove_scratch(self.scratch)
         name: str = self._end(self.target.name)
         self._close()
         return name

@@ -14,7 +14,7 @@ import numpy as np
 from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.rechunk import assembled, exchange, in_place
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import RankBuffers, ReadSlab, Region
+from oocarrays.graphs.run.buffers import Outbox, RankBuffers, ReadSlab, Region
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import ChunkBox
@@ -27,6 +27,9 @@ class RechunkRun(Messages, RechunkState):
     """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
 
     phases: ClassVar[Mapping[str, str]] = {**Messages.phases, "take": "exchange"}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return RechunkState.__getstate__(self) | {"homes": self.homes}
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
         together = assembled.VERBS | (in_place if self.processes is None else exchange).VERBS
@@ -47,6 +50,23 @@ class RechunkRun(Messages, RechunkState):
         due = {origin: came.get(origin) for origin in arriving(self.order(round), stage, rank)}
         return exchange.unpack(self, round, rank, there, due, blank=False)
 
+    def waits(self, round: Round) -> bool:
+        """Whether a step waits until the one before has been received and taken."""
+        return self.plan.passes[round[0]].synchronous
+
+    def is_over(self, round: Round, rank: int) -> bool:
+        """Whether a rank has no part of a partition, or has written it."""
+        number, unit = round
+        return self.plan.passes[number].share(unit, rank) is None or self.is_done((number, unit, rank))
+
+    def begun(self, round: Round, rank: int, held: Outbox) -> Region:
+        """Make a rank's region, with what it packed for itself."""
+        return exchange.unpack(self, round, rank, None, {rank: held.messages[rank]}, blank=True)
+
+    def unpacked(self, round: Round, rank: int, there: Region, came: dict[int, np.ndarray | None]) -> Region:
+        """Fill a rank's region with what has come."""
+        return exchange.unpack(self, round, rank, there, came, blank=False)
+
     def copied(
         self, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
     ) -> np.ndarray:
@@ -57,7 +77,22 @@ class RechunkRun(Messages, RechunkState):
         """Fill a rank's region with what has come; in stage 0 with what it packed for itself."""
         if stage:
             return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
-        return exchange.unpack(self, round, rank, there, {rank: messages[0].messages[rank]}, blank=True)
+        return self.begun(round, rank, messages[0])
+
+    def _written(self, number: int, unit: int) -> None:
+        """Say that all ranks have written a partition."""
+
+    def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
+        """Where a rank was put, and where it runs, which answers from now on whoever asks for messages.
+
+        Raises
+        ------
+        PlacementError
+            Where a graph that was made for workers runs on threads, which have no messages.
+        """
+        if any(step.whole for step in self.plan.passes):
+            exchange.answer(self)
+        return super()._probe(address, rank)
 
     def _copy(self, number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:
         """Build and write some regions, one after the other."""

@@ -42,7 +42,7 @@ class ReadSlab:
     """Index and elements of each source chunk; None for one that is missing."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Outbox:
     """Messages that one rank has packed of a partition."""
 

@@ -26,14 +26,15 @@ from oocarrays.errors import (
     StoreFailure,
 )
 from oocarrays.graphs.cluster.pinning import pin
-from oocarrays.graphs.cluster.placement import Worker, idle_workers, workers_of
+from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, idle_workers, workers_of
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
 from oocarrays.graphs.run.telling import listen
 from oocarrays.graphs.run.work import Work
-from oocarrays.graphs.settings import setting
+from oocarrays.graphs.settings import costs, setting
 from oocarrays.mapping.layouts.placing import spread
+from oocarrays.plan.cost import Costs
 from oocarrays.plan.limits import check_count
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.presence import Presence
@@ -65,6 +66,14 @@ class Cluster:
     def workers(self) -> list[Worker]:
         """The workers now."""
         return workers_of(self.client, self.chosen)
+
+    def budget(self) -> int:
+        """Bytes that each worker may hold for a run, as they are."""
+        return budget_of(as_they_are(self.client, self.workers()))
+
+    def costs(self) -> Costs:
+        """What its workers take."""
+        return costs(cores_of(self.workers()))
 
 
 class Threads(ThreadPoolExecutor):

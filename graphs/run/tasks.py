@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
@@ -25,15 +25,21 @@ LIVE: weakref.WeakValueDictionary[str, Tasks] = weakref.WeakValueDictionary()
 """What does tasks in this process, by its id."""
 GIVEN_UP: set[str] = set()
 """Suffixes of the keys of graphs that this worker has been told to do no more of."""
-OF_PROCESS = ("meter", "rooms", "failure", "_running", "_idle")
-"""What does not travel: another process counts for itself."""
 
 
 class Tasks:
     """State that the tasks of one graph share: each of them is a method, named by its verb."""
 
+    unsent: ClassVar[tuple[str, ...]] = ()
+    """Names of what does not travel beside all that `_here` makes."""
     id: str
     """What its topic is called by, and what is in the keys of its graph where it has only one."""
+
+    def _arrive(self) -> None:
+        """Begin in this process: what `_here` makes belongs to it, and does not travel."""
+        travels = frozenset(self.__dict__)
+        self._here()
+        self._stays = frozenset(self.__dict__) - travels
 
     def _here(self) -> None:
         """Make what belongs to this process."""
@@ -45,11 +51,12 @@ class Tasks:
         LIVE[self.id] = self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in OF_PROCESS}
+        stays = {"_stays", *self._stays, *self.unsent}
+        return {name: value for name, value in self.__dict__.items() if name not in stays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._here()
+        self._arrive()
 
     @property
     def on_workers(self) -> bool:

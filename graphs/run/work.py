@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
-from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError
+from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
@@ -25,9 +25,11 @@ from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.durable import Syncer
 
+ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
+"""Said of a run that would travel."""
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
 """What begins or ends a run, or a rank's share of it: what is read must be there."""
-TIMED = ("copy", "assemble", "name")
+TIMED = ("copy", "assemble", "name", "round")
 """What says itself how long it read and wrote."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """What is in every key of a graph; Dask may append to it."""
@@ -57,14 +59,24 @@ class Work(Tasks):
         self.id = id or uuid.uuid4().hex[:12]
         self.processes = processes
         self.journal = Journal(store, durable=bool(setting("durable")))
-        self._here()
+        self._arrive()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.processes is None:
+            raise UnsupportedError(ONE_PROCESS)
+        return super().__getstate__()
 
     def _here(self) -> None:
         """Begin the state that belongs to this process."""
         super()._here()
         there = weakref.ref(self)
         patience = durable.GROUP_SECONDS if self.processes is None else 0.0
-        self.syncer = Syncer(lambda: places_of(there()), active=self.durable, patience=patience)
+        self.syncer = Syncer(
+            lambda: local_folders(run.written_places if (run := there()) else ()),
+            active=self.durable,
+            patience=patience,
+            spare=lambda: local_folders(run.cached_places if (run := there()) else ()),
+        )
 
     @property
     def durable(self) -> bool:
@@ -74,6 +86,11 @@ class Work(Tasks):
     @property
     def written_places(self) -> list[StoreLike]:
         """Stores, and folders of scratch, that are on their device before anything is written down in a journal."""
+        return []
+
+    @property
+    def cached_places(self) -> list[StoreLike]:
+        """Folders of scratch that stay in the system's cache: what is written down of them holds while it runs."""
         return []
 
     def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
@@ -199,9 +216,8 @@ def _found(verb: str) -> Iterator[None]:
         raise RunError(f"{error}; it was there when the run was planned") from error
 
 
-def places_of(run: Work | None) -> list[str]:
-    """The local folders in which a run writes."""
-    places = run.written_places if run else ()
+def local_folders(places: Iterable[StoreLike]) -> list[str]:
+    """Those of the places in which a run writes that are local folders."""
     return [folder for place in places for folder in folders_of(place)]
 
 

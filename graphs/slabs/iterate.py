@@ -20,6 +20,7 @@ from oocarrays.errors import NotFoundError
 from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.looking import Part, Stored, at_least, look
 from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
+from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.resume import Stopped
@@ -277,17 +278,13 @@ class SweepRun(SlabRun):
         super()._here()
         self._hold: Hold | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("number", "sweeps", "scratch", "stored", "last", "before", "gone", "room")
-        return super().__getstate__() | {name: getattr(self, name) for name in names}
-
     @property
     def given(self) -> tuple[Any, tuple[ArrayFile, ...]]:
         """The sweeps and what is looked at after them; and what is read, which for most passes another one makes."""
         sweeps, sources = super().given
         if not sources:
             sources = (self._scratch_array(self.number - 1),)
-            self._given = sweeps, sources
+            self._given = Sealed((sweeps, sources))
         return sweeps, sources
 
     @property

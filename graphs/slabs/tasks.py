@@ -13,13 +13,13 @@ from contextlib import nullcontext, suppress
 from itertools import chain
 from typing import Any, ClassVar
 
-import cloudpickle
 import numpy as np
 import zarr
 
 from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.slabs.workspace import KernelMemory
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
@@ -79,7 +79,7 @@ class SlabRun(JournaledRun):
         self.content = content
         self.resumes = remains.id is not None
         self.remains = remains
-        self._given: Any = kernel, tuple(sources)
+        self._given: Sealed[tuple[Kernel, tuple[Any, ...]]] = Sealed((kernel, tuple(sources)))
         super().__init__(self.destination.store, processes, remains.id)
 
     def _here(self) -> None:
@@ -90,22 +90,10 @@ class SlabRun(JournaledRun):
         self._threads: dict[tuple[str, int], ThreadPoolExecutor] = {}
         self._written: list[Any] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "targets", "destination", "content", "resumes", "remains", "id", "processes", "journal")
-        given = self._given if isinstance(self._given, bytes) else cloudpickle.dumps(self._given)
-        return {name: getattr(self, name) for name in names} | {"_given": given}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
-
     @property
     def given(self) -> tuple[Kernel, tuple[Any, ...]]:
-        """The kernel and the sources; on a cluster opened when they are used, for the scheduler may not see them."""
-        with self._opening:
-            if isinstance(self._given, bytes):
-                self._given = cloudpickle.loads(self._given)  # our own bytes
-            return self._given  # type: ignore[no-any-return]
+        """The kernel and the sources."""
+        return self._given.value
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:

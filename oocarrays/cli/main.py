@@ -26,6 +26,8 @@ from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
 from oocarrays.cli.exchange import add_commands
+from oocarrays.cli.planning import add_commands as add_plan
+from oocarrays.cli.planning import asked_cluster, cluster_options
 from oocarrays.cli.requests import add_commands as add_requests
 from oocarrays.cli.sections import add_section_commands
 from oocarrays.cli.stripes import add_commands as add_stripes
@@ -41,7 +43,7 @@ from oocarrays.jobs.rechunking import RechunkJob, clean, load_picture, rechunk
 from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
 from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.storage.files.array_file import unfinished_run
@@ -50,7 +52,9 @@ from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.stores.urls import check_path
+from oocarrays.storage.streams.rebuilding import Rebuilt
 from oocarrays.stored.array import placer
+from oocarrays.streaming.rebuilding import holds_streams, rebuilt, stream_rows
 
 WRONG_INPUT, FAILED = 2, 1
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -168,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.set_defaults(command=_calibrate)
     add_commands(commands)
     add_requests(commands)
+    add_plan(commands)
     _store_options(add_stripes(commands))
     reading = add_section_commands(commands)
     _store_options(reading)
@@ -203,6 +208,7 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
         "the workers' limits leave)",
     )
     _scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
+    cluster_options(parser)
     parser.add_argument("--orientation", type=_orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
@@ -345,7 +351,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         scratch=options.scratch,
         missing=options.missing,
         storage_options=dict(options.storage_option),
-        scheduler=options.scheduler or "threads",
+        scheduler=asked_cluster(options) or options.scheduler or "threads",
     )
     _show_and_run(job, options)
 
@@ -371,6 +377,10 @@ def _show_and_run(job: Job[Any, Any], options: argparse.Namespace) -> None:
 
 
 def _resume(options: argparse.Namespace) -> None:
+    place = placer(dict(options.storage_option))(options.target)
+    if holds_streams(place):
+        print(_rebuilt_text(rebuilt(place)))
+        return
     how = {name: getattr(options, name) for name in ("missing", "scheduler", "memory", "ranks")}
     names = ("source", "kernel", "again", "as_is", "verify")
     trust = {name: getattr(options, name) for name in names}
@@ -384,6 +394,11 @@ def _resume(options: argparse.Namespace) -> None:
     for notice in job.notices:
         print(notice)
     _show_and_run(job, options)
+
+
+def _rebuilt_text(done: Rebuilt) -> str:
+    more = format_bytes(done.nbytes - done.flushed_bytes)
+    return f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before"
 
 
 def _clean(options: argparse.Namespace) -> None:
@@ -415,7 +430,11 @@ def _run(job: Job[Any, Any], *, progress: bool) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    found = contents(placer(dict(options.storage_option))(options.store))
+    place = placer(dict(options.storage_option))(options.store)
+    if holds_streams(place) and not options.json:
+        print(report.table(stream_rows(place)))
+        return
+    found = contents(place)
     if options.json:
         print(json.dumps(as_json(found), ensure_ascii=False, indent=2, allow_nan=False))
     elif isinstance(found, GroupFacts):

@@ -23,6 +23,7 @@ from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Gen
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
+from oocarrays.options.advised import method_for
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.layouts import LayoutLike, layout_for
 from oocarrays.plan.collective.domains import Dealing
@@ -75,7 +76,7 @@ def read_sections(
         What of the array a layout lays out; by default all of it.
     method : "auto", "two-phase" or "independent"
         Whether some ranks, the aggregators, read for all and send each what it wants, or each rank reads for itself; by
-        default what is predicted to take less time.
+        default what is advised, in a ``with`` statement of an `Advice`, else what is predicted to take less time.
     domains : "auto", "dynamic" or "static"
         Whether the bounding section of what is wanted is shared out to the aggregators, or the whole array.
     deal : "block" or "cyclic"
@@ -129,7 +130,7 @@ def read_sections(
         (file := a._file).stored,
         wanted.requests,
         resources,
-        method=method,
+        method=method_for(method, a.zarr, wanted.requests),
         aggregators=aggregators,
         dealing=Dealing.asked(domains, deal, disk_of(disks, a._file)),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),

@@ -12,7 +12,7 @@ from dask.base import tokenize
 from dask.utils import format_bytes
 
 from oocarrays.distributed.rank_arrays import RankArrays, Where
-from oocarrays.errors import InputError
+from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import moved
@@ -144,7 +144,7 @@ class DistributedArray(RankArrays[Parts]):
 
     def redistribute(
         self,
-        layout: LayoutLike,
+        layout: LayoutLike | Redistribution,
         *,
         ranks: int | None = None,
         grid: Sequence[int] | None = None,
@@ -153,11 +153,17 @@ class DistributedArray(RankArrays[Parts]):
         assembly: str = "asynchronous",
     ) -> DistributedArray:
         """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
-        target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
         costs = settings.costs()
         if not self.cluster:  # threads send no messages
             costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
-        plan = plan_redistribution(self._layout, target, self.dtype.itemsize, method=method, costs=costs)
+        if isinstance(layout, Redistribution):
+            plan = self._made_before(layout)
+        else:
+            target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
+            order = "auto" if schedule is None else settings.schedule(schedule)
+            plan = plan_redistribution(
+                self._layout, target, self.dtype.itemsize, method=method, costs=costs, schedule=order
+            )
         messaging = Messaging.of(
             plan.transfers,
             self.dtype.itemsize,
@@ -167,13 +173,22 @@ class DistributedArray(RankArrays[Parts]):
         )
         where = Where(self.cluster, self.workers)
         return DistributedArray(
-            target,
+            plan.target,
             self.dtype,
             lambda: moved(self._parts, plan.transfers, messaging, self.workers, where.meter),
             where,
             plan=plan,
             messaging=messaging,
         )
+
+    def _made_before(self, plan: Redistribution) -> Redistribution:
+        """Return a plan that was made, or saved, before: it must begin with what is there."""
+        if (plan.source, plan.itemsize) != (self._layout, self.dtype.itemsize):
+            raise LayoutError(
+                f"the plan is for {plan.source} of elements of {plan.itemsize} bytes, and the array is {self._layout} "
+                f"of {self.dtype.itemsize}"
+            )
+        return plan
 
     def compute(self, **kwargs: Any) -> np.ndarray:
         """The whole array, in natural order, in the memory of this process."""

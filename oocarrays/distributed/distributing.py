@@ -90,12 +90,13 @@ def redistribute(
     x : DistributedArray
         Or a numpy or Dask array, which is distributed first, a Dask array as its blocks are.
     layout, ranks, grid
-        As in `distribute`; by default as many ranks as ``x`` has.
+        As in `distribute`; by default as many ranks as ``x`` has. Or a plan that was made or saved before.
     method : str
         How, by name, as `plan_redistribution` takes it; by default the cheapest.
     schedule : str, optional
         The order of the messages between workers, by name; "auto" for ``oocarrays.schedule``, or if that says nothing
-        for the one of least predicted time; None for no order: all messages may then be under way at one time.
+        for the one of least predicted time; "coloring" for steps of the messages that there are, as many as the busiest
+        rank has partners; None for no order: all messages may then be under way at one time.
     assembly : "synchronous" or "asynchronous"
         Whether a rank unpacks messages when all have come, or each as it comes, which takes less memory.
 

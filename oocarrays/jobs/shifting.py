@@ -15,7 +15,7 @@ from oocarrays.graphs.layouts.halos import windows
 from oocarrays.jobs.shift_job import ShiftJob, shift_files
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.mapping.layouts.local import depths
-from oocarrays.plan.exchange.prediction import order_for
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
 
@@ -75,7 +75,7 @@ def shift(
     RankBlocks or ShiftJob
         Of a distributed array each rank's part with its halo, lazy: ``.plan.inside(rank)`` is where its own elements
         are, and a rank that holds nothing gets nothing. Of local array files a job, whose ``.run()`` gives ``x`` again:
-        a run that was killed has left some halos old, and is run again.
+        a run that was killed has left some halos old; `resume` refreshes them all.
 
     Raises
     ------
@@ -132,4 +132,5 @@ def schedule_for(halos: Halos, itemsize: int, asked: str) -> Schedule:
     ScheduleError
         Where there is none of this name, or not for so many ranks.
     """
-    return order_for(settings.schedule(asked), halos.ranks, halos.sent() * itemsize, settings.costs())
+    carrier = Carrier.between_workers(halos.ranks, settings.costs())
+    return carrier.cheapest(halos.sent() * itemsize, settings.schedule(asked))[0]

@@ -192,6 +192,8 @@ class Stored:
     """Bytes that a whole chunk takes while it is under way; 0 where only one request can be at a time."""
     order: tuple[int, ...] | None = field(default=None, metadata={"gained": True})
     """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
+    cached: bool = field(default=False, metadata={"gained": True})
+    """True of scratch that stays in the system's cache: no device is waited for. It is lost with the power."""
 
     @property
     def lying(self) -> Stored:

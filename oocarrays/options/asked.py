@@ -14,7 +14,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.placement import as_they_are, budget_of, client_of, cores_of
+from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.run.job import Cluster
 from oocarrays.mapping.given import element_type, listed, whole
 from oocarrays.plan.resources import Resources
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def cluster_of(scheduler: Client | str | None, workers: Sequence[str] | None) -> Cluster | None:
+def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] | None) -> Cluster | None:
     """The workers that are asked for; None for threads of this process."""
+    if isinstance(scheduler, Cluster):
+        return scheduler
     client = client_of(scheduler)
     if client is None and workers is not None:
         raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
@@ -136,13 +138,14 @@ def resources_of(
     there = cluster.workers()
     given = settings.setting("memory") if memory is None else memory
     return Resources(
-        budget=budget_of(as_they_are(cluster.client, there)) if given is None else settings.budget(given),
-        costs=settings.costs(cores_of(there)),
+        budget=cluster.budget() if given is None else settings.budget(given),
+        costs=cluster.costs(),
         workers=len(there),
         threads=min(w.threads for w in there),
         ranks=ranks,
         schedule=order,
         synchronous=settings.setting("assembly") == "synchronous",
+        steps_below=settings.setting("steps-below"),
         requests=requests,
     )
 

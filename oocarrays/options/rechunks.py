@@ -14,7 +14,8 @@ from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.plan.limits import check_priced
-from oocarrays.plan.rechunk.plan import RechunkPlan, Strategy, plan_rechunk
+from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.plan.rechunk.ways import Strategy
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, StoreLike

@@ -41,8 +41,14 @@ class Costs:
     """Bytes a second that the device reads, all ranks together."""
     write_bandwidth: float = 2.0e9
     """Bytes a second that the device writes, all ranks together."""
+    burst_bytes: float = math.inf
+    """Bytes that it writes as fast; a device that is shared, or keeps some in memory, is slower from then on."""
+    sustained_bandwidth: float = 0.4e9
+    """Bytes a second that it writes then."""
     copy_bandwidth: float = 4.0e9
-    """Bytes a second that one core copies."""
+    """Bytes a second that one core copies while the others do, too."""
+    cache_bandwidth: float = 2.0e9
+    """Bytes a second that one core writes to files in the system's cache, or reads of them."""
     touch_bandwidth: float = 2.2e9
     """Bytes a second of memory that one core takes from the system for the first time."""
     decode_bandwidth: Mapping[str, float] = field(
@@ -104,6 +110,15 @@ class Costs:
     """Bytes of files that the operating system can keep in memory."""
     cores: int = 2
     """Processors that ranks can use."""
+
+    def write_seconds(self, nbytes: float) -> float:
+        """Seconds in which the device writes so many bytes.
+
+        >>> Costs(write_bandwidth=4.0, burst_bytes=8.0, sustained_bandwidth=1.0).write_seconds(11)
+        5.0
+        """
+        burst = min(nbytes, self.burst_bytes)
+        return burst / self.write_bandwidth + (nbytes - burst) / self.sustained_bandwidth
 
     def stored_ratio(self, stored: Stored) -> float:
         """Stored bytes over decoded bytes: an estimate where chunks are coded."""
@@ -205,6 +220,8 @@ class Pipeline:
     """Whether a rank can read its next slab while the one before is still taken from."""
     behind: bool = True
     """Whether what is written goes to the device while more is made."""
+    past_cache: bool = True
+    """Whether what is written can go past the system's cache."""
     waits: Waits = Waits()
     """Answers of a network that all ranks together wait for."""
 
@@ -224,18 +241,20 @@ def pass_seconds(
     reading += _seeks(traffic, costs, source) * costs.seek_seconds / ranks
     reading += waits.reading * costs.remote_request_seconds / ranks
     writing += waits.writing * costs.remote_request_seconds / ranks
-    keeping = traffic.kept_bytes / costs.read_bandwidth + traffic.kept_bytes / costs.write_bandwidth
+    keeping = traffic.kept_bytes / costs.read_bandwidth + costs.write_seconds(traffic.kept_bytes)
     request = costs.request_seconds if source.local else costs.store_request_seconds
-    bounced = 0 if traffic.mapped_bytes else traffic.read_bytes
+    through = costs.cache_bandwidth if source.local else costs.copy_bandwidth
     gather = (
-        bounced / costs.copy_bandwidth
+        _gathered(traffic, source) / through
         + (traffic.mapped_bytes * costs.page_seconds / PAGE_BYTES if traffic.mapped_bytes else 0)
         + traffic.pieces * costs.piece_seconds
         + traffic.decoded_bytes / speed(costs.decode_bandwidth, source.codec)
     )
     move = traffic.copied_bytes / costs.copy_bandwidth + traffic.copied_runs * costs.run_seconds
     keep = 3 * traffic.kept_bytes / costs.copy_bandwidth
-    put = (traffic.written_bytes + traffic.packed_bytes) / costs.copy_bandwidth + traffic.encoded_bytes / speed(
+    cached = target.cached or not pipeline.past_cache
+    put = traffic.written_bytes / (costs.cache_bandwidth if cached else costs.copy_bandwidth)
+    put += traffic.packed_bytes / costs.copy_bandwidth + traffic.encoded_bytes / speed(
         costs.encode_bandwidth, target.codec
     )
     touch = pipeline.touched / costs.touch_bandwidth
@@ -244,7 +263,7 @@ def pass_seconds(
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
     cpu = (gather + move + keep + put + touch) * pipeline.idle / min(ranks, costs.cores) + alone
     device = reading + writing + keeping
-    hidden = _hidden(ranks, pipeline.ahead, pipeline.behind) * (1 - 1 / max(pipeline.turns, 1))
+    hidden = _hidden(pipeline, costs.cores) * (1 - 1 / max(pipeline.turns, 1))
     at_once = 1 if pipeline.synchronous else max(ranks - 1, 1)
     steps = _steps_seconds(traffic, costs, at_once) if workers else 0.0
     others = max(traffic.tasks - 2 * traffic.messages, 0) * costs.worker_task_seconds if workers else 0.0
@@ -261,17 +280,27 @@ def pass_seconds(
     return max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks, phases
 
 
+def _gathered(traffic: Traffic, source: Stored) -> int:
+    """Bytes that come in calls, or for the first time into the system's cache, from where they are taken as pages."""
+    if not traffic.mapped_bytes:
+        return traffic.read_bytes
+    return 0 if source.cached else source.nbytes
+
+
 def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:
     """Seconds in which bytes come from the device or the network, and go to it; no network keeps what it brought."""
-    if is_cached(costs, source):
+    if source.cached:
+        from_device = 0
+    elif is_cached(costs, source):
         from_device = int(source.nbytes * costs.stored_ratio(source))
     else:
         from_device = (
             traffic.read_bytes + _seeks(traffic, costs, source) * PAGE_BYTES
         )  # runs begin and end within pages
+    to_device = 0 if target.cached else traffic.written_bytes
     return (
         from_device / (costs.remote_bandwidth if source.remote else costs.read_bandwidth),
-        traffic.written_bytes / (costs.remote_bandwidth if target.remote else costs.write_bandwidth),
+        to_device / costs.remote_bandwidth if target.remote else costs.write_seconds(to_device),
     )
 
 
@@ -292,6 +321,7 @@ def _steps_seconds(traffic: Traffic, costs: Costs, at_once: int) -> float:
     return traffic.messages / at_once * costs.message_seconds + traffic.exchanged_bytes / costs.message_bandwidth
 
 
-def _hidden(ranks: int, ahead: bool, behind: bool) -> float:
+def _hidden(pipeline: Pipeline, cores: int) -> float:
     """The share of the lesser of processor and device time that is hidden behind the other: measured, roughly."""
-    return (0.4 if ranks > 1 else 0.0) + 0.1 * ahead + 0.1 * behind
+    others = 0.0 if pipeline.ranks == 1 else 0.4 if pipeline.ranks < 2 * cores else 0.7
+    return others + 0.1 * pipeline.ahead + 0.1 * pipeline.behind

@@ -36,6 +36,9 @@ class Resources:
     """The order in which ranks exchange, by its name; None where all messages of a round may go at one time."""
     synchronous: bool = True
     """Whether a step between workers waits until the one before has been received and taken."""
+    steps_below: int = 8
+    """Ranks from which one task of each holds the whole exchange of a round, where they are on workers; below, each
+    step is a task."""
     requests: int = 64
     """Requests that a process has under way at one time, at most, where they travel over a network."""
 

@@ -17,7 +17,8 @@ from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.plan.rechunk.plan import METHODS, plan_rechunk
+from oocarrays.plan.rechunk.plan import plan_rechunk
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.stores.pages import allocate
 from tests.edges import Edges, run_of

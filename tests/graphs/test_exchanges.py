@@ -196,3 +196,15 @@ def test_an_array_that_failed_is_given_up_and_computed_once_more(two: Client, so
     assert not any(two.run(lambda: list(GIVEN_UP)).values())
     source.with_name("away").rename(source)
     np.testing.assert_array_equal(within(y.compute), FIELD)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "coloring"])
+def test_few_partners_take_few_steps_on_workers(two: Client, schedule: str) -> None:
+    """cyclic(4) to cyclic(2): each of 8 ranks has two partners at most, and messages go in two steps."""
+    whole = np.arange(200)
+    x = ooc.distribute(whole, "cyclic(4)", ranks=8, scheduler=two).redistribute("cyclic(2)", schedule=schedule)
+    assert "COLORING" in x.explain()
+    (sizes,) = x.plan.sizes()
+    between = int(np.count_nonzero(sizes)) - int(np.count_nonzero(np.diag(sizes)))
+    assert (x.compute() == whole).all()
+    assert_metered(x.meter, between, int(sizes.sum() - np.trace(sizes)) * whole.itemsize)

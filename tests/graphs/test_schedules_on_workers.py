@@ -20,7 +20,7 @@ from oocarrays.graphs.cluster import nearby, shared
 from oocarrays.graphs.cluster.nearby import LOOK
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.rechunk.candidates import BASE_BYTES
+from oocarrays.plan.rechunk.problem import BASE_BYTES
 from tests.graphs.clusters import FIELD, cluster, events, kill_when, most_held, only, tight, until, within
 from tests.small import CODECS, make
 from tests.strategies import taking

@@ -20,9 +20,9 @@ from oocarrays.graphs.cluster.nearby import LOOK, READ
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.rechunk.candidates import BASE_BYTES
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
+from oocarrays.plan.rechunk.problem import BASE_BYTES
 from oocarrays.plan.resources import Resources
 from tests.edges import run_of
 from tests.graphs.clusters import cluster, most_held, only, within

@@ -15,8 +15,9 @@ from oocarrays.errors import BudgetError, JournalError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.rechunk.as_json import _read, from_json, to_json
-from oocarrays.plan.rechunk.plan import METHODS, RechunkPlan, plan_rechunk
+from oocarrays.plan.rechunk.as_json import from_json, read_as, to_json
+from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.plan.rechunk.ways import METHODS
 from tests.strategies import MIB, apart, chunks_for, shapes, stored, taking
 
 
@@ -145,17 +146,17 @@ class Odd:
 
 @pytest.mark.parametrize("either", [None, 3, [1, 2]])
 def test_kinds_of_fields_that_plans_may_come_to_have(either: Any) -> None:
-    odd = _read(Odd, {"pair": [[1, 2], ["a", 0.5]], "either": either, "nothing": None}, "odd")
+    odd = read_as(Odd, {"pair": [[1, 2], ["a", 0.5]], "either": either, "nothing": None}, "odd")
     assert odd == Odd(((1, 2), ("a", 0.5)), tuple(either) if isinstance(either, list) else either)
     with pytest.raises(JournalError, match=r"odd\.pair has 1 items, not 2"):
-        _read(Odd, {"pair": [[1, 2]], "either": 1, "nothing": None}, "odd")
+        read_as(Odd, {"pair": [[1, 2]], "either": 1, "nothing": None}, "odd")
     with pytest.raises(JournalError, match=r"odd\.either\[0\] is 'a', not int"):
-        _read(Odd, {"pair": [[], ["a", 1]], "either": ["a"], "nothing": None}, "odd")
+        read_as(Odd, {"pair": [[], ["a", 1]], "either": ["a"], "nothing": None}, "odd")
 
 
 def test_a_field_of_a_kind_that_is_not_read_is_the_program_s_fault() -> None:
     with pytest.raises(TypeError, match="not read from JSON"):
-        _read(set[int], [1], "odd")
+        read_as(set[int], [1], "odd")
 
 
 def test_what_was_renamed_keeps_its_name_in_journals() -> None:

@@ -12,9 +12,9 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.cost import SECTOR, Costs
 from oocarrays.plan.exchange.schedule import complete_exchange
 from oocarrays.plan.rechunk.assembled import assembled_passes, on_sectors, stage_shape
-from oocarrays.plan.rechunk.candidates import Problem
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
+from oocarrays.plan.rechunk.problem import Problem
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.chunks.access import element_runs
 from tests.strategies import MIB, chunks_for, shapes, stored

@@ -13,7 +13,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, NotFoundError, OocError, UnsupportedError
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk.ways import METHODS
 
 VALUES = np.arange(6 * 8, dtype="f4").reshape(6, 8)
 

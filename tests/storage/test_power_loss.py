@@ -16,8 +16,8 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
-from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk import counting
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.files.array_file import is_finished
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.durable import Syncer
@@ -31,7 +31,7 @@ MEMORY = "64MiB"
 @pytest.fixture(autouse=True)
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, too, each written down as soon as it can be, as in runs that last."""
-    monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
     monkeypatch.setattr(durable, "GROUP_SECONDS", 0.0)
 
 
@@ -99,7 +99,8 @@ def outcomes(
     """What came of every state that may be left, or of those up to the first of a kind."""
     found: Counter[str] = Counter()
     go_on = partial(ooc.resume, folder / "disk" / "t.zarr") if resume is None else resume
-    with dask.config.set({"oocarrays.durable": False}):  # nobody loses power again
+    with dask.config.set({"oocarrays.durable": False}), pytest.MonkeyPatch.context() as patch:  # nobody loses it again
+        patch.setattr(durable, "boot", lambda: "the next one")
         for state in disk.states(seed=16, draws=draws):
             disk.restore(state)
             found[recovered(folder, begin, go_on, list(right))] += 1

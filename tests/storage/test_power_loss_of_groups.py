@@ -18,7 +18,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, OocError, TargetError, UnfinishedError
-from oocarrays.plan.rechunk import candidates
+from oocarrays.plan.rechunk import counting
 from oocarrays.storage.stores import durable
 from tests.power import Disk, watched
 
@@ -33,7 +33,7 @@ each_way = pytest.mark.parametrize("whole", [True, False], ids=["file system", "
 @pytest.fixture(autouse=True)
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, too, each written down as soon as it can be, as in runs that last."""
-    monkeypatch.setattr(candidates, "BATCH_BYTES", 1)
+    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
     monkeypatch.setattr(durable, "GROUP_SECONDS", 0.0)
 
 

@@ -22,7 +22,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import oocarrays as ooc
-from oocarrays.plan.rechunk.plan import METHODS
+from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.files.array_file import unfinished_run
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.stored.array import placer

@@ -29,8 +29,7 @@ from oocarrays.plan.collective.cost import Means, priced
 from oocarrays.plan.collective.domains import Deal, Dealing, Partition, spaced
 from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
-from oocarrays.plan.exchange.network import FlatCluster
-from oocarrays.plan.exchange.prediction import cheapest, flat_constants
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.schedule import Schedule, is_auto
 from oocarrays.plan.limits import MOST_TASKS
 from oocarrays.plan.resources import Resources
@@ -266,7 +265,5 @@ def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """The same plan with the cheapest order in which a rank has one partner at a time."""
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
-    return priced(
-        replace(plan, schedule=cheapest(sizes, FlatCluster.of(plan.ranks), flat_constants(means.resources.costs))),
-        means,
-    )
+    schedule, _ = Carrier.between_workers(plan.ranks, means.resources.costs).cheapest(sizes)
+    return priced(replace(plan, schedule=schedule), means)

@@ -68,12 +68,12 @@ class Carrier:
             Where there is no such schedule, or not for so many ranks.
         """
         ranks = max(np.shape(sizes))
-        if asked.upper() == COLORING:
+        if isinstance(asked, str) and asked.upper() == COLORING:
             return [colored(square(sizes))], []
         columns = self.network.columns if isinstance(self.network, Mesh) and ranks == self.network.ranks else None
         if not is_auto(asked):
             return [Schedule.of(asked, ranks, columns=columns)], []
-        takes = {each.name: each for each in schedules(ranks, columns=columns, names=NAMES)}
+        takes: dict[str, Schedule] = {each.name: each for each in schedules(ranks, columns=columns, names=NAMES)}
         if is_sparse(square(sizes)):
             takes[COLORING] = colored(square(sizes))
         return self._quick([takes[name] for name in LIKELY if name in takes], sizes, most)

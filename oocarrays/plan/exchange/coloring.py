@@ -56,18 +56,16 @@ def partners(sizes: np.ndarray) -> int:
     >>> partners(np.array([[9, 5, 0], [0, 0, 7], [2, 3, 0]]))
     2
     """
-    others = (sizes > 0) & ~np.eye(*sizes.shape, dtype=bool)
+    others = sizes > 0
+    np.fill_diagonal(others, val=False)
     return int(max(others.sum(axis=0).max(initial=0), others.sum(axis=1).max(initial=0)))
 
 
 def is_sparse(sizes: np.ndarray) -> bool:
     """Return whether each rank has few partners, so that a schedule of its own has far fewer steps than others."""
-    ranks = max(sizes.shape)
-    return (
-        sizes.shape[0] == sizes.shape[1]
-        and np.count_nonzero(sizes) <= MOST_EDGES
-        and (partners(sizes) <= FEW * (ranks - 1))
-    )
+    if sizes.shape[0] != sizes.shape[1] or np.count_nonzero(sizes) > MOST_EDGES:
+        return False
+    return partners(sizes) <= FEW * (len(sizes) - 1)
 
 
 class _Colors:

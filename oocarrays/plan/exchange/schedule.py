@@ -184,7 +184,7 @@ class Schedule:
         turn = number + 1
         match self.name:
             case "COLORING":
-                return np.array(self.listed[number])[ranks]
+                return np.take(np.array(self.listed[number], np.int64), ranks)
             case "LEX":
                 return np.full_like(ranks, number)
             case "GEN":

@@ -23,7 +23,7 @@ from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
-from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto
+from oocarrays.plan.exchange.schedule import COLORING, Schedule, complete_exchange, is_auto
 from oocarrays.plan.layouts.transfer import Transfer
 
 Assembly = Literal["synchronous", "asynchronous"]
@@ -122,10 +122,9 @@ def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     if asked is None or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
-    if not is_auto(asked):
+    if not is_auto(asked) and asked.upper() != COLORING:
         return Schedule.of(asked, ranks)
-    assert costs is not None, "workers send messages"
-    return order_of(transfer, itemsize, Carrier.between_workers(ranks, costs))[0]
+    return order_of(transfer, itemsize, Carrier.between_workers(ranks, costs or Costs()), asked)[0]
 
 
 def held_elements(

@@ -24,7 +24,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.plan.rechunk.plan import RechunkPlan, at_least, nothing_to_move, plan_rechunk
+from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
+from oocarrays.plan.rechunk.scratch import at_least
 from oocarrays.plan.resources import Resources
 
 BlockLengths = tuple[tuple[int, ...], ...]

@@ -262,5 +262,5 @@ def _error_in_part(kinds: Sequence[_Kind]) -> float:
 def _part(members: Sequence[_Kind], many: int) -> list[_Kind]:
     """Return so many of some classes, spread over all."""
     scale = len(members) / many
-    chosen = (members[place] for place in (len(members) * np.arange(many)) // many)
+    chosen = (members[place] for place in (len(members) * n // many for n in range(many)))
     return _grouped(replace(each, shared=each.shared * scale) for each in chosen)

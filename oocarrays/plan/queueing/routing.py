@@ -12,7 +12,7 @@ one routing if they share a link, and links that a network has several times car
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,7 +45,8 @@ def ecube_route(source: int, destination: int) -> list[int]:
     return nodes
 
 
-class Routings(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Routings:
     """The routings from one rank to several places."""
 
     source: int

@@ -44,7 +44,7 @@ def to_json(plan: RechunkPlan) -> dict[str, Any]:
     >>> from_json(json.loads(json.dumps(to_json(plan)))) == plan
     True
     """
-    data: dict[str, Any] = _written(plan)
+    data: dict[str, Any] = written(plan)
     return data
 
 
@@ -62,17 +62,28 @@ def from_json(data: Any) -> RechunkPlan:
     Traceback (most recent call last):
     oocarrays.errors.JournalError: plan is [1, 2], not the fields of a RechunkPlan
     """
-    plan: RechunkPlan = _read(RechunkPlan, data, "plan")
+    plan: RechunkPlan = read_as(RechunkPlan, data, "plan")
     return plan
 
 
-def _written(value: Any) -> Any:
+def written(value: Any) -> Any:
+    """Return what `to_json` makes of a value: also of any other frozen dataclass.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> written(ChunkGrid.of((64, 64), (8, 64)))
+    {'shape': [64, 64], 'chunks': [8, 64]}
+
+    Raises
+    ------
+    TypeError
+        Where it holds anything that has no JSON.
+    """
     if isinstance(value, Memory):
         return value.nbytes
     if is_dataclass(value):
-        return {_key(field): _written(getattr(value, field.name)) for field in fields(value)}
+        return {_key(field): written(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_written(item) for item in value]
+        return [written(item) for item in value]
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if value is None or type(value) in (bool, int, str):
@@ -80,15 +91,27 @@ def _written(value: Any) -> Any:
     raise TypeError(f"{value!r} of type {type(value).__name__} has no JSON")
 
 
-def _read(hint: Any, data: Any, where: str) -> Any:
-    """The value of type ``hint`` that ``data`` stands for, at the place ``where``."""
+def read_as(hint: Any, data: Any, where: str) -> Any:
+    """Return the value of type ``hint`` that ``data`` stands for, at the place ``where``.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> read_as(ChunkGrid, {"shape": [64, 64], "chunks": [8, 64]}, "grid")
+    ChunkGrid(shape=(64, 64), chunks=(8, 64))
+
+    Raises
+    ------
+    JournalError
+        Where it stands for none: it names the place, and what was expected there.
+    """
     origin = get_origin(hint)
     if hint is Memory:
-        return Memory.of(in_all=_read(int, data, where))
+        return Memory.of(in_all=read_as(int, data, where))
     if is_dataclass(hint):
         return _read_fields(hint, data, where)
     if origin is tuple:
         return _read_tuple(get_args(hint), data, where)
+    if isinstance(hint, type) and issubclass(hint, tuple):  # with names for its items
+        return hint(*_read_tuple(tuple(get_type_hints(hint).values()), data, where))
     if origin in (Union, UnionType):
         return _read_union(get_args(hint), data, where)
     if origin is Literal:
@@ -121,7 +144,7 @@ def _read_fields(kind: Any, data: Any, where: str) -> Any:
     if unknown := sorted(map(str, data.keys() - known.keys())):
         raise JournalError(f"{where} has {', '.join(unknown)}, which no {kind.__name__} has")
     names = {key: known[key].name for key in data}
-    return kind(**{name: _read(hints[name], data[key], f"{where}.{key}") for key, name in names.items()})
+    return kind(**{name: read_as(hints[name], data[key], f"{where}.{key}") for key, name in names.items()})
 
 
 def _key(field: Field[Any]) -> str:
@@ -136,7 +159,7 @@ def _read_tuple(hints: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...
         hints = hints[:1] * len(data)
     if len(data) != len(hints):
         raise JournalError(f"{where} has {len(data)} items, not {len(hints)}")
-    return tuple(_read(hint, item, f"{where}[{i}]") for i, (hint, item) in enumerate(zip(hints, data, strict=True)))
+    return tuple(read_as(hint, item, f"{where}[{i}]") for i, (hint, item) in enumerate(zip(hints, data, strict=True)))
 
 
 def _read_union(hints: tuple[Any, ...], data: Any, where: str) -> Any:
@@ -146,10 +169,10 @@ def _read_union(hints: tuple[Any, ...], data: Any, where: str) -> Any:
         return None
     for hint in others:
         try:
-            return _read(hint, data, where)
+            return read_as(hint, data, where)
         except JournalError:
             continue
-    return _read(last, data, where)
+    return read_as(last, data, where)
 
 
 def _read_literal(values: tuple[Any, ...], data: Any, where: str) -> Any:

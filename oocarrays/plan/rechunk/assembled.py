@@ -23,18 +23,10 @@ from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
-from oocarrays.plan.rechunk import candidates
-from oocarrays.plan.rechunk.candidates import (
-    BASE_BYTES,
-    MIB,
-    REQUESTS,
-    TASK_BYTES,
-    Counted,
-    Problem,
-    Shape,
-    copied_runs,
-)
+from oocarrays.plan.rechunk import counting
+from oocarrays.plan.rechunk.counting import MAX_TASKS, TASK_BYTES, Counted, copied_runs
 from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, REQUESTS, Problem, Shape
 
 STAGE_BYTES = 4 * MIB
 """Of a piece so much is laid out at a time, about: enough for a request, and less than a core's cache."""
@@ -85,14 +77,31 @@ def _workspace(problem: Problem, requests: int) -> int:
 
 
 def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
-    """Boxes of at most ``room`` source chunks; one chunk always."""
+    """Boxes of at most ``room`` source chunks, and such as fill it; one chunk always."""
     source, target = problem.source.grid, problem.target.grid
     axes = [a for a, n in enumerate(source.counts) if n > 1]
     fine = len(axes) <= FINE_AXES
     lengths = [[1]] * len(source.counts)
     for axis in axes[-SOME:]:
         lengths[axis] = _lengths(source.counts[axis], source.chunks[axis], target.chunks[axis], fine=fine)
-    yield from (box for box in product(*lengths) if math.prod(box) <= room)
+    for box in product(*lengths):
+        if math.prod(box) <= room:
+            yield box
+            yield from _filling(box, axes[-SOME:], source.counts, room)
+
+
+def _filling(box: tuple[int, ...], axes: Sequence[int], counts: Sequence[int], room: int) -> Iterator[tuple[int, ...]]:
+    """A box made longer along one axis until it fills the room, where it fills more than half of it.
+
+    >>> list(_filling((16, 1), [0, 1], (100, 9), 27)), list(_filling((4, 1), [0, 1], (100, 9), 27))
+    ([(27, 1)], [])
+    """
+    size = math.prod(box)
+    if 2 * size > room > 1:
+        for axis in axes:
+            length = min(room * box[axis] // size, counts[axis])
+            if length > box[axis]:
+                yield (*box[:axis], length, *box[axis + 1 :])
 
 
 def _lengths(count: int, source: int, target: int, *, fine: bool) -> list[int]:
@@ -131,6 +140,7 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
             touched=ranks * held,
             synchronous=problem.resources.synchronous,
             ahead=True,
+            past_cache=lies_on_sectors(source, target, region),
             waits=_waits(problem, units, requests),
         ),
     )
@@ -245,7 +255,7 @@ def _alike(places: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int]
 
 def _batch(box_bytes: int, units: int, ranks: int) -> int:
     """Boxes that one task works through."""
-    enough = max(candidates.BATCH_BYTES // box_bytes, ceil_div(units, candidates.MAX_TASKS // 4), 1)
+    enough = max(counting.BATCH_BYTES // box_bytes, ceil_div(units, MAX_TASKS // 4), 1)
     return min(enough, ceil_div(units, ranks))
 
 
@@ -293,14 +303,25 @@ def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int
 
 
 def on_sectors(step: Pass) -> bool:
-    """Return whether all runs that a pass writes begin and end on sectors of the target's files.
+    """Return whether all runs that a pass writes begin and end on sectors of the target's files."""
+    return lies_on_sectors(step.source, step.target, step.unit)
+
+
+def lies_on_sectors(source: Stored, target: Stored, region: tuple[int, ...]) -> bool:
+    """Return whether all runs of boxes of ``region`` source chunks begin and end on sectors of the target's files.
 
     Cuts of an axis lie on multiples of what boxes and chunks have in common; what is beyond the array's edge is written
     with the piece before it.
+
+    >>> from oocarrays.mapping.grid import ChunkGrid
+    >>> rows, columns = (ChunkGrid.of((64, 64), chunks) for chunks in ((8, 64), (64, 32)))
+    >>> rows, columns = (Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns))
+    >>> lies_on_sectors(rows, columns, (4, 1)), lies_on_sectors(rows, columns, (2, 1))
+    (True, False)
     """
-    inner, grid = step.target.itemsize, step.target.grid
-    for axis in reversed(step.target.order or range(len(grid.shape))):
-        n, c, box = grid.shape[axis], grid.chunks[axis], step.unit[axis] * step.source.grid.chunks[axis]
+    inner, grid = target.itemsize, target.grid
+    for axis in reversed(target.order or range(len(grid.shape))):
+        n, c, box = grid.shape[axis], grid.chunks[axis], region[axis] * source.grid.chunks[axis]
         if box % c and box < n:
             return math.gcd(box, c) * inner % SECTOR == 0
         inner *= c

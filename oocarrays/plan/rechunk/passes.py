@@ -100,6 +100,8 @@ class Pass(Holding):
     """Predicted."""
     phases: Phases
     """Predicted, of all ranks together."""
+    whole: bool = field(default=False, metadata={"gained": True})
+    """Whether one task a rank holds the whole exchange of a partition, and no step is a task of its own (packed)."""
     exchange: Schedule | None = field(default=None, metadata={"gained": True})
     """The order of the exchange; None where there is none, or where a journal of before names none."""
 

@@ -9,6 +9,7 @@ others place something in that chunk, the fill value is placed before it gets it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -26,6 +27,8 @@ from oocarrays.storage.pool import shaped
 from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
 from oocarrays.storage.stores.opening import blobs_of
 
+MOST_KEYS = 2**13
+"""Keys of chunks that are known at one time, about a MiB of them."""
 Index = tuple[int, ...]
 Take = Callable[[Section, np.ndarray], None]
 """Puts elements of the source, of which the section is given, in a buffer of ``counts + pieces``, as `scatter` does."""
@@ -48,6 +51,8 @@ class Assembler:
         self.file, self.meter = file, meter
         self.grid, self.dtype, self._order = file.stored.grid, file.dtype, file.stored.order
         self.chunks = UnfinishedChunks(blobs, mark, file.stored.chunk_bytes, past_cache=past_cache)
+        self.key = lru_cache(MOST_KEYS)(file.chunk_key)
+        """The key of a chunk; each box asks for those of the same chunks again."""
         self._fill = fill_bits(file)
         self.fill_is_zeros = not any(self._fill)
         """Whether what nobody has placed is the fill value."""
@@ -82,14 +87,14 @@ class Assembler:
         """
         parts = list(_tiles(piece, tile)) if set(counts) <= {1} else [piece]
         if len(parts) > 1:
-            key = self.file.chunk_key(first)
+            key = self.key(first)
             yield first, key, None if key in kept else self._place_long(first, key, parts, stage, take)
             return
         laid, starts = self._laid(first, counts, piece, stage, take), self._starts(piece)
         for number in product(*map(range, counts)):
             index = tuple(f + i for f, i in zip(first, number, strict=True))
             here: Any = (*number, ...)
-            key, data = self.file.chunk_key(index), laid[here]
+            key, data = self.key(index), laid[here]
             if key in kept or is_fill(data, self._fill):
                 yield index, key, None
                 continue
@@ -115,7 +120,7 @@ class Assembler:
 
     def place_fill(self, index: Index, piece: Section, stage: np.ndarray, tile: Index) -> None:
         """Place the fill value, whether or not anything else is in the chunk."""
-        self._put_fill(self.file.chunk_key(index), _tiles(piece, tile), stage)
+        self._put_fill(self.key(index), _tiles(piece, tile), stage)
 
     def _put_fill(self, key: str, parts: Iterable[Section], stage: np.ndarray) -> None:
         for part in parts:
@@ -161,14 +166,14 @@ class Assembler:
 
     def read(self, index: Index) -> np.ndarray | None:
         """Read a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
-        data = self.chunks.read(self.file.chunk_key(index))
+        data = self.chunks.read(self.key(index))
         return None if data is None else chunk_major(data, (), self.grid.chunks, self.dtype, self._order)
 
     # ------------------------------------------------------------------ the end
 
     def finish(self, index: Index) -> bool:
         """Give a chunk its name; whether it had none."""
-        if not self.chunks.finish(self.file.chunk_key(index)):
+        if not self.chunks.finish(self.key(index)):
             return False
         self.meter.add(write_requests=1, written_bytes=self.file.stored.chunk_bytes)
         return True
@@ -176,7 +181,7 @@ class Assembler:
     def skip(self, index: Index, *, fresh: bool) -> None:
         """Store nothing of a chunk: it holds nothing but the fill value."""
         if not fresh:
-            self.chunks.discard(self.file.chunk_key(index))
+            self.chunks.discard(self.key(index))
         self.meter.add(skipped_chunks=1)
 
 

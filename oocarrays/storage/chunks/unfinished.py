@@ -17,8 +17,7 @@ import resource
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -110,19 +109,23 @@ class UnfinishedChunks:
     def write_runs(self, key: str, offsets: list[int], data: memoryview) -> None:
         """Place runs of equal length, which lie one behind the other in ``data``."""
         length, pwrite = len(data) // max(len(offsets), 1), os.pwrite
+        there: _Open | None = None
         try:
-            with self._opened(key) as file:
-                for number, offset in enumerate(offsets):
-                    run = data[number * length : (number + 1) * length]
-                    done = pwrite(file, run[:MOST_BYTES], offset)
-                    while done < length:
-                        done += pwrite(file, run[done : done + MOST_BYTES], offset + done)
+            there = self._taken(key)
+            for number, offset in enumerate(offsets):
+                run = data[number * length : (number + 1) * length]
+                done = pwrite(there.file, run[:MOST_BYTES], offset)
+                while done < length:
+                    done += pwrite(there.file, run[done : done + MOST_BYTES], offset + done)
         except OSError as error:
             raise write_error(self.path(key), error) from error
+        finally:
+            if there is not None:
+                with self._lock:
+                    there.users -= 1
 
-    @contextmanager
-    def _opened(self, key: str) -> Iterator[int]:
-        """A chunk's file, which stays open for whoever comes next."""
+    def _taken(self, key: str) -> _Open:
+        """A chunk's file with one writer more; it stays open for whoever comes next."""
         with self._lock:
             there = self._files.get(key)
             if there is None:
@@ -130,11 +133,7 @@ class UnfinishedChunks:
                 self._close_some()
             self._files.move_to_end(key)
             there.users += 1
-        try:
-            yield there.file
-        finally:
-            with self._lock:
-                there.users -= 1
+            return there
 
     def _close_some(self) -> None:
         """Close the files that were used longest ago, where more than the most are open; the newest stays."""

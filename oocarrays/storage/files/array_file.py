@@ -31,12 +31,12 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import NotFoundError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.given import chosen, extents, flag
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.plan.limits import check_priced
-from oocarrays.plan.rechunk.candidates import TRAVEL_COPIES
+from oocarrays.plan.rechunk.problem import TRAVEL_COPIES
 from oocarrays.storage.codecs.codec import (
     DECODE_IN_PLACE,
     Chain,
@@ -49,6 +49,7 @@ from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.files.making_room import put_new, replace_local
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.stores import durable as on_device
 from oocarrays.storage.stores.blobs import STAGING_BYTES
 from oocarrays.storage.stores.durable import DocumentStore, PreparedStore
 from oocarrays.storage.stores.joined import joined_in
@@ -74,6 +75,8 @@ MARK = "oocarrays:unfinished"
 """The attribute that an unfinished target carries; its value is the id of the run."""
 METADATA = "zarr.json"
 """The file that makes a folder a Zarr array."""
+BOOT = "oocarrays:boot"
+"""The attribute of scratch in the system's cache; its value is the start of the system that it does not outlive."""
 ATTRIBUTES = (METADATA, ".zattrs")
 """The documents that hold attributes, in format 3 and in format 2."""
 NODES = (METADATA, ".zarray", ".zgroup")
@@ -580,6 +583,8 @@ def create_target(
     ------
     TargetError
         Where it has appeared meanwhile.
+    RunError
+        Where it goes again while it is made.
     StoreFailure
         Where it cannot be made.
     """
@@ -593,6 +598,8 @@ def create_target(
         else:
             _make_new(folder, marked, durable=durable)
         return describe(open_array(store, mode="r+", unfinished=True), written=True)
+    except NotFoundError as error:
+        raise RunError(f"the target {store} was taken away while it was made") from error
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
@@ -606,8 +613,18 @@ def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
     put_new(folder, settings, durable=durable, named=False)
 
 
-def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False) -> ArrayFile:
-    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
+def create_scratch(
+    folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False, boot: str = ""
+) -> ArrayFile:
+    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it.
+
+    Parameters
+    ----------
+    boot : str
+        The start of the system that it does not outlive: it stays in the cache. Empty where it is on a device.
+    """
+    if not is_scratch(folder):
+        remove_scratch(folder)
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
     settings: dict[str, Any] = {
@@ -618,6 +635,7 @@ def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *
         "filters": None,
         "compressors": None,
         "serializer": BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
+        "attributes": {BOOT: boot} if boot else {},
     }
     try:
         if isinstance(folder, RemoteStore):
@@ -629,10 +647,14 @@ def create_scratch(folder: str | RemoteStore, like: ArrayFile, stored: Stored, *
 
 
 def is_scratch(folder: str | RemoteStore) -> bool:
-    """Return whether there is a scratch array in a folder."""
+    """Return whether there is a scratch array in a folder, and nothing of it was lost with the system's cache."""
     if isinstance(folder, RemoteStore):
         return sync(folder.exists(METADATA))
-    return os.path.exists(os.path.join(folder, METADATA))
+    try:
+        metadata = json.loads(Path(folder, METADATA).read_bytes())
+        return metadata.get("attributes", {}).get(BOOT) in (None, on_device.boot())
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def remove_scratch(folder: str | RemoteStore) -> None:

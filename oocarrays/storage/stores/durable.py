@@ -11,6 +11,7 @@ not folders keep what they have answered for.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -31,6 +32,8 @@ Prepare = Callable[[], Say]
 """Writes what is to be said where nobody finds it yet."""
 GROUP_SECONDS = 1.0
 """Seconds for which a run gathers what it has to say: threads end together, and so nobody asks before."""
+MOST_FILES = 2000
+"""Files that are synced one by one, where their device holds what need not be; more are synced with all of that."""
 SYNCED_WHOLE = {
     0xEF53: "ext4",
     0x58465342: "xfs",
@@ -45,6 +48,14 @@ START_WRITING = ctypes.c_uint(2)
 """Linux: ``SYNC_FILE_RANGE_WRITE``, ..."""
 WHOLE = ctypes.c_int64(0), ctypes.c_int64(0)
 """... of a whole file."""
+
+
+@functools.cache
+def boot() -> str:
+    """Return the name of this start of the system, after which the cache holds nothing; empty where none has one."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+    return ""
 
 
 def is_synced_whole(folder: str) -> bool:
@@ -198,6 +209,8 @@ class Syncer:
     patience : float
         Seconds that what is to be said may wait for more, which is synced with it. A run that is over by then has
         nothing to say: it is begun again where it dies before, in less time than it takes to say all.
+    spare : callable
+        Folders whose files need not be on a device: one that holds them is synced file by file, where these are few.
 
     Examples
     --------
@@ -209,17 +222,26 @@ class Syncer:
     ['a part']
     """
 
-    def __init__(self, places: Callable[[], Iterable[str]], *, active: bool, patience: float = 0.0) -> None:
+    def __init__(
+        self,
+        places: Callable[[], Iterable[str]],
+        *,
+        active: bool,
+        patience: float = 0.0,
+        spare: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         self.active = active
         self.patience = patience
         self._places = places
+        self._spare = spare
         self._changed = threading.Condition()
         self._waiting: list[Prepare] = []
         self._working = self._syncing = self._hurried = False
         self._failure: BaseException | None = None
         self._paths: set[str] = set()
         """Files that were written, or removed, and have to be synced by themselves, and the folders above them."""
-        self._whole: dict[str, bool] = {}
+        self._whole: dict[str, tuple[bool, bool]] = {}
+        """Of each place whether one request can sync it, and whether its device holds what need not be."""
         self._folders: tuple[str, ...] | None = None
         """The places, once they have been asked for: a chunk that is written looks at them."""
         if active:
@@ -239,10 +261,13 @@ class Syncer:
                 with self._changed:
                     self._paths.update([*_up_to(inside, place), os.path.dirname(place)])
 
-    def _is_whole(self, place: str) -> bool:
+    def _is_whole(self, place: str, many: bool = False) -> bool:
+        """Whether one request syncs a place: where files are many, together with what may stay in the cache."""
         if place not in self._whole and os.path.isdir(place):
-            self._whole[place] = is_synced_whole(place)
-        return self._whole.get(place, True)
+            shared = _device_of(place) in map(_device_of, self._spare())
+            self._whole[place] = is_synced_whole(place), shared
+        whole, shared = self._whole.get(place, (True, False))
+        return whole and (many or not shared)
 
     def then(self, prepare: Prepare, *, ahead: int = 1) -> None:
         """Have something said when all that is written now is on its device, and do not wait for that.
@@ -359,10 +384,13 @@ class Syncer:
     def _sync(self) -> None:
         with self._changed:
             paths, self._paths = self._paths, set()
+        whole = [place for place in self._places() if self._is_whole(place, len(paths) > MOST_FILES)]
         try:
-            for folder in _one_a_device(place for place in self._places() if self._is_whole(place)):
+            for folder in _one_a_device(whole):
                 sync_file_system(folder)
-            for path in sorted(paths, key=len, reverse=True):  # a file before the folder that names it
+            inside = tuple(f"{place}{os.sep}" for place in whole)
+            alone = (path for path in paths if not f"{path}{os.sep}".startswith(inside))
+            for path in sorted(alone, key=len, reverse=True):  # a file before the folder that names it
                 sync_path(path)
         except OSError as error:
             raise write_error(f"what was written to {' and '.join(self._places())}", error) from error
@@ -371,6 +399,14 @@ class Syncer:
 def _one_a_device(folders: Iterable[str]) -> Iterable[str]:
     """One of the folders of each device, of those that are there."""
     return {os.stat(folder).st_dev: folder for folder in folders if os.path.isdir(folder)}.values()
+
+
+def _device_of(folder: str) -> int:
+    """The device of a folder, or of where it would be."""
+    folder = os.path.abspath(folder)
+    while not os.path.exists(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return os.stat(folder).st_dev
 
 
 def _up_to(path: str, place: str) -> Iterator[str]:

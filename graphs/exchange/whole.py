@@ -1,0 +1,273 @@
+"""One task a rank and round: the whole exchange of a round, in the steps of its schedule.
+
+    rank 0   own ─► step 1: taken from 1, and 1 has taken ─► step 2: taken from 2, and 2 has taken ─► … ─► region
+    rank 1   own ─► step 1: taken from 0, and 0 has taken ─► step 2: taken from 3, and 3 has taken ─► … ─► region
+
+The task is a coroutine: it leaves its worker's threads at once to other tasks (`secede`), and takes one only to unpack.
+All ranks of a round are under way together, however few threads there are and whatever the scheduler starts first; so
+the schedule's promise can be kept by waiting (DESIGN, promise 4):
+
+    open      rank r gives what goes in step k to whoever asks for it, when it has done with step k − 1
+    taken     it asks its partner of step k, unpacks what comes, says so: it has received
+    went      its other partner of step k has said so: its own was taken; both end the step
+
+Of all ranks under way, one that has come least far always finds its partners there, or on their way to it: nobody waits
+in a circle. One message comes to a rank at a time, and one goes. Where steps need not wait for each other
+(asynchronous), a rank goes round all that have something for it, and takes what is there, as it is there, with credit
+for a few messages at a time: who is late holds nobody back. Thakur 1995, sections 3.4, 4.2 and 4.3.
+
+When a worker is lost, steps have lost their meaning: some ranks of it begin the round again, and others have gone on.
+The round is given up: each rank that is under way takes what it still lacks straight from those that packed it, as they
+are there, one message at a time. What was read stays where it is until all have written (`free`), and the lost worker's
+is read again; what has come stays, and is not asked for again. A rank whose part has been written takes nothing: others
+may have let go what they had for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from distributed import Reschedule, Worker
+from distributed.worker_state_machine import SecedeEvent
+
+from oocarrays.errors import RunError
+from oocarrays.graphs.exchange.between import CREDIT, Delivered, Exchanges, NotYet
+from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
+from oocarrays.graphs.run.tasks import GIVEN_UP
+from oocarrays.plan.exchange.schedule import IDLE
+
+if TYPE_CHECKING:
+    from oocarrays.graphs.cluster.nearby import Message
+    from oocarrays.graphs.exchange.messages import Messages, Round
+
+T = TypeVar("T")
+PAUSE_SECONDS = 0.05
+"""Seconds that a rank waits for what is not there, before it asks others."""
+
+
+class GivenUp(Exception):
+    """A worker was lost: the round goes on without its schedule."""
+
+
+class Stopped(Exception):
+    """Nobody wants the round any more."""
+
+
+class RankRound:
+    """One rank in one round.
+
+    Parameters
+    ----------
+    run : Messages
+        Packs and unpacks.
+    held : object
+        What the rank holds for all.
+    key : tuple
+        Of the task.
+    """
+
+    def __init__(self, run: Messages, round: Round, rank: int, held: Any, worker: Worker, key: tuple[Any, ...]) -> None:
+        self.run, self.round, self.rank, self.held = run, round, rank, held
+        self.key, self.suffix = key, key[0].rpartition("-")[2]
+        self.place = run.id, round, rank
+        self.order = run.order(round)
+        self.given_up = False
+        self._worker, self._exchanges = worker, Exchanges.of(worker)
+        self._stage = 0
+        self._region: Any = None
+        self._came = {rank}
+        self._carried: Carried | None = None
+        self._going: dict[int, Message | None] = {}
+        self._interrupted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stopped = False
+        self._unpacking = asyncio.Lock()
+
+    # ------------------------------------------------------------------ what its worker asks of it
+
+    def is_at(self, stage: int) -> bool:
+        """Whether it gives what goes in a stage."""
+        return stage in self._going
+
+    def message(self, stage: int, destination: int) -> Message | None:
+        """Give what goes in a stage: it stays until it was taken."""
+        return self._going[stage]
+
+    def went(self, stage: int) -> None:
+        """Take note that the message of a stage was taken."""
+        self._going.pop(stage, None)
+        self._exchanges.changed()
+
+    def give_up(self) -> None:
+        """Go by the schedule no longer."""
+        if not self.given_up:
+            self.given_up = True
+            self._interrupt()
+
+    def stop(self) -> None:
+        """Do nothing more."""
+        self._stopped = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if not self._interrupted.done():
+            self._interrupted.set_result(None)
+
+    async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for what comes from others, unless there is something else to be done."""
+        task = asyncio.ensure_future(work)
+        try:
+            either: set[asyncio.Future[Any]] = {task, self._interrupted}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            came = task.done()
+            while not task.done():  # who connects may take a cancellation for a time that is over
+                task.cancel()
+                await asyncio.wait({task}, timeout=PAUSE_SECONDS)
+        finally:
+            task.cancel()
+        if came:
+            return task.result()
+        late: Any = None if task.cancelled() or task.exception() else task.result()
+        if isinstance(late, Delivered):
+            await late.taken()  # it comes again
+        raise Stopped if self._stopped else GivenUp
+
+    # ------------------------------------------------------------------ the round
+
+    async def through(self) -> Any:
+        """Go through the round; returns the rank's region.
+
+        Raises
+        ------
+        RunError
+            Where what came is not what was to come.
+        """
+        self._exchanges.begin(self, self.run, self.held)
+        try:
+            await self._exchanges.know(self.suffix)
+            self.given_up = self.given_up or self._exchanges.is_broken(self.suffix)
+            self._region = await self._in_a_thread(lambda: self.run.begun(self.round, self.rank, self.held))
+            if not self.given_up:
+                with suppress(GivenUp):
+                    await self._by_schedule()
+            over = self.run.is_over
+            if self.given_up and not await self._in_a_thread(lambda: over(self.round, self.rank)):
+                await self._as_they_come(1)
+            return self._region
+        finally:
+            self._exchanges.end(self)
+
+    async def _by_schedule(self) -> None:
+        """Go step by step; or take as they come what ranks have for each other, where steps need not wait."""
+        waits = self.run.waits(self.round)
+        if not (waits or self.order.forwards):
+            await self._as_they_come(CREDIT)
+            return
+        for stage, step in enumerate(self.order, 1):
+            came = []
+            if step.destinations[self.rank] != IDLE:
+                self._open(stage)
+            for source in step.sources(self.rank):
+                delivered = await self._unless_interrupted(self._fetched(source, stage))
+                came.append(delivered.message)
+                await self._take(stage, delivered, source)
+            if waits:
+                await self._unless_interrupted(self._exchanges.until(lambda: not self._going))
+            if self.order.forwards:
+                self._carried = carried_parts(self.order, stage, self.rank, self._carried, came, self.run.rooms)
+        await self._unless_interrupted(self._exchanges.until(lambda: not self._going))
+
+    def _open(self, stage: int) -> None:
+        """Give what goes in a stage from now on to who asks for it."""
+        self._going[stage] = sent_parts(self.order, stage, self.rank, self._own, self._carried)
+        self._exchanges.changed()
+
+    def _own(self, final: int) -> Any:
+        return self.run.bytes_for(self.round, self.rank, self.held, final)
+
+    async def _fetched(self, source: int, stage: int) -> Delivered:
+        """Get what comes in a stage: where a worker does not answer, the scheduler will say what has become of it."""
+        while True:
+            try:
+                return await self._exchanges.fetch(self, self.run.homes, source, stage, None)
+            except NotYet:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _take(self, stage: int, delivered: Delivered, source: int) -> None:
+        """Put what has come where it belongs, and say so."""
+        parts = arrived_parts(self.rank, [delivered.message])
+        due = arriving(self.order, stage, self.rank) if stage and self.order.forwards else (source,)
+        async with self._unpacking:
+            with self.run.meter.phase("receive", (*self.round, stage, self.rank)):
+                came = {origin: parts.get(origin) for origin in due if origin not in self._came}
+                region, unpacked = self._region, self.run.unpacked
+                self._region = await self._in_a_thread(lambda: unpacked(self.round, self.rank, region, came))
+                self._came.update(came)
+        await delivered.taken()
+
+    async def _as_they_come(self, credit: int) -> None:
+        """Take from all that it has not heard of, in the order in which they are there."""
+        if not self._stopped:
+            self._interrupted = asyncio.get_running_loop().create_future()
+        others = np.roll(np.arange(self.order.ranks), -self.rank)
+        left = deque(int(origin) for origin in others if origin not in self._came)
+        asked = len(left)
+
+        async def take_some() -> None:
+            nonlocal asked
+            while left:
+                origin, asked = left.popleft(), asked - 1
+                patience = 0 if asked >= 0 else PAUSE_SECONDS  # first who is there already
+                try:
+                    fetch = self._exchanges.fetch(self, self.run.homes, origin, 0, patience)
+                    delivered = await self._unless_interrupted(fetch)
+                except NotYet:
+                    left.append(origin)
+                    if asked < 0:
+                        await asyncio.sleep(PAUSE_SECONDS / 10)
+                    continue
+                await self._take(0, delivered, origin)
+
+        ends = await asyncio.gather(*(self._or_all_stop(take_some()) for _ in range(credit)), return_exceptions=True)
+        errors = [end for end in ends if end is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, GivenUp | Stopped)):
+            raise error
+
+    async def _or_all_stop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something, and have nobody else of this round wait for anything where it fails."""
+        try:
+            await work
+        except BaseException:
+            self._interrupt()
+            raise
+
+    async def _in_a_thread(self, work: Callable[[], T]) -> T:
+        """Do what takes time in one of the worker's threads, of which there are as many as it may use."""
+        loop, context = asyncio.get_running_loop(), copy_context()
+        done: T = await asyncio.shield(loop.run_in_executor(self._worker.executors["default"], context.run, work))
+        return done
+
+
+async def go_through(run: Messages, key: tuple[Any, ...], round: Round, rank: int, held: Any) -> Any:
+    """Do the task of a rank and round, on a worker.
+
+    Raises
+    ------
+    Reschedule
+        Where nobody wanted it any more for a while: if somebody does now, it is done again.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+    worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"oocarrays-{run.id}"))
+    try:
+        return await RankRound(run, round, rank, held, worker, key).through()
+    except Stopped:
+        if any(suffix in str(key) for suffix in GIVEN_UP):
+            raise RunError(f"run {run.id} has been given up") from None
+        raise Reschedule from None

@@ -1,0 +1,42 @@
+"""Values that travel closed to the process that uses them."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import Any, Generic, TypeVar
+
+import cloudpickle
+
+T = TypeVar("T")
+
+
+class Sealed(Generic[T]):
+    """A value that is opened where it is used: the scheduler, which it passes on its way, may not see its store.
+
+    >>> there = pickle.loads(pickle.dumps(Sealed([1, 2])))
+    >>> there.value
+    [1, 2]
+    """
+
+    def __init__(self, value: T) -> None:
+        self._value: T = value
+        self._closed: bytes | None = None
+        self._opening = threading.Lock()
+
+    @classmethod
+    def _come(cls, closed: bytes) -> Sealed[Any]:
+        there: Sealed[Any] = cls(None)  # type: ignore[arg-type]
+        there._closed = closed
+        return there
+
+    def __reduce__(self) -> Any:
+        return Sealed._come, (cloudpickle.dumps(self._value) if self._closed is None else self._closed,)
+
+    @property
+    def value(self) -> T:
+        """What is in it."""
+        with self._opening:
+            if self._closed is not None:
+                self._value, self._closed = pickle.loads(self._closed), None  # our own bytes
+            return self._value

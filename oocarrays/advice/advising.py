@@ -1,0 +1,271 @@
+"""Advice on stored arrays: the chunks that each should have, how each block reads it, and a job that makes it so.
+
+trace.advise(memory="1GiB")  ─►  Advice  ─►  print, draw, a notebook's table
+                                         ─►  advice.apply(target).run()        rewrites what should be
+                                         ─►  with advice: read_sections(…)     reads as is advised
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import Token
+from typing import TYPE_CHECKING, Any
+
+import zarr
+
+from oocarrays.errors import ChunksError, InputError, NotFoundError
+from oocarrays.jobs.rechunking import load_picture, rechunk
+from oocarrays.mapping.given import whole
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.selection import Axes
+from oocarrays.options import advised
+from oocarrays.options.asked import cluster_of, resources_of
+from oocarrays.plan.advice.access import Dataset
+from oocarrays.plan.advice.counting import footprints
+from oocarrays.plan.advice.trace import Trace
+from oocarrays.plan.advice.uses import seen_in
+from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, verdicts
+from oocarrays.plan.shown import lend
+from oocarrays.show.advice import html, text
+from oocarrays.storage.files import array_file
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from matplotlib.figure import Figure
+
+    from oocarrays.jobs.group import GroupJob
+    from oocarrays.jobs.rechunking import RechunkJob
+    from oocarrays.storage.files.array_file import StoreLike
+
+
+class Advice:
+    """What to do with each array of a trace: printed a table, in a ``with`` statement what `read_sections` goes by."""
+
+    def __init__(self, trace: Trace, found: Sequence[Verdict]) -> None:
+        self.trace = trace
+        """The trace that it is about."""
+        self.arrays = tuple(found)
+        """What is advised of each array and each of its producers: plain data."""
+        self._tokens: list[Token[Any]] = []
+        self._targets: dict[str, str] = {}
+
+    def method(self, block: str, array: str) -> str:
+        """Return how a block should read an array, as `read_sections` takes it.
+
+        Raises
+        ------
+        NotFoundError
+            Where the trace has no such block that reads it.
+        """
+        found = [each for verdict in self.arrays if verdict.array == array for each in verdict.blocks]
+        methods = [each.method for each in found if each.block == block and not each.writes]
+        if not methods:
+            readers = ", ".join(dict.fromkeys(each.block for each in found if not each.writes)) or "none"
+            raise NotFoundError(f"no block {block!r} reads {array!r} in this trace; those that do: {readers}")
+        return methods[0]
+
+    def apply(self, target: StoreLike, *, array: str | None = None, **keywords: Any) -> RechunkJob | GroupJob:
+        """Plan to write what should have other chunks anew in them. Reads no data.
+
+        Parameters
+        ----------
+        target : path, URL or Zarr store
+            Where to write; of several arrays of a group, that group with all that is in it.
+        array : str, optional
+            Which array; by default all that are there and should have other chunks, which must be of one group.
+        **keywords
+            What else `rechunk` takes: ``memory``, ``overwrite``, ``scheduler`` and so on.
+
+        Returns
+        -------
+        RechunkJob or GroupJob
+            Which can be resumed, as every rechunk.
+
+        Raises
+        ------
+        InputError
+            Where nothing is to be rewritten, arrays are of several groups, or one is gone or has changed.
+        """
+        wanted = self._to_rewrite(array)
+        for each in wanted:
+            self._check_unchanged(each)
+        if len(wanted) == 1:
+            (one,) = wanted
+            name = one.array
+            self._targets[_place(target)] = name
+            shards = self._shards(one)
+            return rechunk(name, target, chunks=one.chunks, shards=shards, **keywords)  # type: ignore[return-value]
+        group = os.path.commonpath([each.array for each in wanted])
+        if not _is_group(group) or any(self._shards(each) for each in wanted):
+            names = ", ".join(each.array for each in wanted)
+            raise InputError(f"{len(wanted)} arrays should have other chunks: give array=, one of {names}")
+        chunks = {os.path.relpath(each.array, group): each.chunks for each in wanted}
+        self._targets |= {f"{_place(target)}/{os.path.relpath(each.array, group)}": each.array for each in wanted}
+        return rechunk(group, target, chunks=chunks, **keywords)  # type: ignore[no-any-return, call-overload]
+
+    def _to_rewrite(self, array: str | None) -> list[Verdict]:
+        """Return the arrays that are there and should have other chunks."""
+        if array is not None:
+            self.trace.dataset(array)
+            found = [each for each in self.arrays if each.array == array and not each.kept]
+        else:
+            found = [each for each in self.arrays if each.producer is None and not each.kept]
+        if not found:
+            what = "no array" if array is None else repr(array)
+            raise InputError(f"{what} should be rewritten: keep what is there as it is")
+        return found[:1] if array is not None else found
+
+    def _check_unchanged(self, each: Verdict) -> None:
+        """Refuse an array that is not the one that was traced."""
+        known = self.trace.dataset(each.array)
+        there = array_file.open_array(each.array)
+        seen = there.shape, there.dtype.str
+        if seen != (known.shape, known.dtype):
+            raise InputError(
+                f"{each.array} is {seen[1]} of shape {seen[0]} and was {known.dtype} of shape {known.shape} when it "
+                f"was traced: trace it again"
+            )
+
+    def _shards(self, each: Verdict) -> tuple[int, ...] | None:
+        """Return the shards that go with the advised chunks: as long as today's, as whole numbers of chunks."""
+        shards = self.trace.dataset(each.array).shards
+        if shards is None:
+            return None
+        return tuple(ceil_div(s, c) * c for s, c in zip(shards, each.chunks, strict=True))
+
+    # ------------------------------------------------------------------ with advice:
+
+    def __enter__(self) -> Advice:
+        self._tokens.append(advised.begin(self._method_for))
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        advised.end(self._tokens.pop())
+
+    def _method_for(self, array: zarr.Array, requests: Sequence[Axes]) -> str:
+        """Return the method in which these sections of an array should be read; "auto" where nothing is advised."""
+        place = _place(array_file.location(array))
+        name = self._targets.get(place, place)
+        blocks = [
+            (verdict, block)
+            for verdict in self.arrays
+            if _place(verdict.array) == _place(name)
+            for block in verdict.blocks
+            if not block.writes
+        ]
+        methods = {self._found(verdict, block, array.chunks) for verdict, block in blocks}
+        if len(methods) > 1:
+            wanted = _kind(footprints(requests, array.shape))
+            methods = {
+                self._found(verdict, block, array.chunks)
+                for verdict, block in blocks
+                if any(_kind(use.footprints) == wanted for use in block.uses)
+            }
+        return methods.pop() if len(methods) == 1 else "auto"
+
+    @staticmethod
+    def _found(verdict: Verdict, block: BlockVerdict, chunks: tuple[int, ...]) -> str:
+        """Return the method for the chunks that the array has."""
+        if chunks == block.chunks:
+            return block.method
+        return block.today_method if chunks == verdict.stored.grid.chunks else "auto"
+
+    # ------------------------------------------------------------------ what a person reads
+
+    def draw(self) -> Figure:
+        """Return blocks, arrays, and what flows between them, with what it takes today and as advised, as a figure.
+
+        Raises
+        ------
+        UnsupportedError
+            Where matplotlib is not installed.
+        """
+        figure: Figure = load_picture("picture_advice").draw(self.arrays)
+        return figure
+
+    def __str__(self) -> str:
+        return text(self.arrays)
+
+    def __repr__(self) -> str:
+        changed = sum(not each.kept for each in self.arrays)
+        return f"<oocarrays.Advice on {len(self.arrays)} arrays, {changed} of which should have other chunks>\n{self}"
+
+    def _repr_html_(self) -> str:
+        return html(self.arrays)
+
+
+def advise(
+    trace: Trace,
+    *,
+    memory: int | float | str | None = None,
+    ranks: int | None = None,
+    keep: str | Iterable[str] = (),
+    weights: Mapping[tuple[str | None, str], float] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> Advice:
+    """Advise which chunks the arrays of a trace should have, and how its blocks should read them.
+
+    Parameters
+    ----------
+    memory : int, float or str
+        Bytes that each process may hold while it reads or writes: ``"1GiB"``; by default what is free.
+    ranks : int, optional
+        Ranks that may read for each other, where the trace says nothing of ranks: for programs that can be changed to
+        read by `read_sections`. By default their tasks read each for itself.
+    keep : str or sequence of str
+        Arrays that stay as they are.
+    weights : mapping
+        How often one block runs after another: ``{("make", "plot"): 10}``. By default a block that reads what several
+        make follows each of them equally often.
+    scheduler, workers
+        Where it will run, as in `rechunk`.
+
+    Returns
+    -------
+    Advice
+
+    Raises
+    ------
+    InputError
+        Where nothing that is stored is in the trace, blocks make each other's input in a cycle, weights are negative
+        or not finite, or `keep` names no array.
+    BudgetError
+        Where some array fits in memory in no chunks; it names the least.
+    """
+    if not trace.accesses:
+        raise InputError("nothing that is stored is read or written in this trace")
+    names = [keep] if isinstance(keep, str) else list(keep)
+    kept = {trace.dataset(name).name for name in names}
+    ranks = None if ranks is None else whole(ranks, "ranks", 1)
+    resources = resources_of(cluster_of(scheduler, workers), memory)
+    arrays = {each.name: each.stored for each in trace.datasets if _is_used(each, trace)}
+    found = verdicts(arrays, seen_in(trace, ranks), resources, weights=weights, fixed=kept.__contains__)
+    return Advice(trace, found)
+
+
+def _is_used(dataset: Dataset, trace: Trace) -> bool:
+    return any(access.dataset == dataset.name for access in trace.accesses)
+
+
+def _kind(each: Sequence[Any]) -> tuple[Any, ...]:
+    """Tell patterns apart."""
+    return tuple(sorted((f.sections, f.elements, f.largest) for f in each))
+
+
+def _place(name: Any) -> str:
+    """Name a place in one way, however it is written."""
+    found = array_file.name_of(name) if not isinstance(name, str) else name
+    return found if "://" in found else os.path.abspath(found)
+
+
+def _is_group(path: str) -> bool:
+    try:
+        zarr.open_group(path, mode="r")
+    except (OSError, ValueError, ChunksError):
+        return False
+    return True
+
+
+lend("advise", advise)

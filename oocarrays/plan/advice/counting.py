@@ -1,0 +1,235 @@
+"""What a set of sections takes of an array, counted for many chunk shapes at one time, in closed form along each axis.
+
+    sections along an axis      ├──────┤├──────┤├──────┤        three of 8 elements
+    chunks of 6                 └────┘└────┘└────┘└────┘        visits 2 + 2 + 2, distinct 4, whole 2
+    chunks of 8                 └──────┘└──────┘└──────┘        visits 3, distinct 3, whole 3
+
+The sections of a footprint are the product of what stands along its axes: so are visits, distinct chunks and elements.
+del Rosario, Bordawekar and Choudhary 1993, section 3: what an access costs is the number of its contiguous runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.mapping.selection import Axes
+from oocarrays.plan.collective.wanted import regular
+
+MOST_LISTED = 2**20
+"""Elements that are gone through one by one, at most, to see which chunks strided sections share."""
+MOST_COUNTED = 32
+"""Intervals that are gone through where they are tiles: of more the counts are known without."""
+
+
+class Counts(NamedTuple):
+    """What is taken of chunks of several lengths, along an axis or of a whole array: an entry for each."""
+
+    visits: np.ndarray
+    """Chunks that all sections touch, each as often as it is."""
+    distinct: np.ndarray
+    """Chunks that any touches, each once."""
+    whole: np.ndarray
+    """Visits to chunks of which all that is there is taken."""
+    runs: np.ndarray
+    """Contiguous runs in the chunks of which not all is taken; of a whole array, in all."""
+    most: np.ndarray
+    """Chunks that one section touches, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Intervals along one axis, each taken by some sections.
+
+    >>> along = Intervals.of([range(0, 8), range(8, 16), range(16, 24)], 24)
+    >>> found = along.counts(np.array([6, 8]))
+    >>> found.visits, found.distinct, found.whole, along.elements
+    (array([6, 3]), array([4, 3]), array([2, 3]), 24)
+    """
+
+    extent: int
+    """Elements of the axis."""
+    first: np.ndarray
+    """First element of each, ascending."""
+    step: np.ndarray
+    """Elements from one taken to the next."""
+    length: np.ndarray
+    """Elements taken."""
+    times: np.ndarray
+    """Sections that take just this."""
+
+    @classmethod
+    def of(cls, taken: Iterable[range], extent: int) -> Intervals:
+        """Return intervals of ranges, those that are alike together."""
+        counted = Counter((each.start, each.step if len(each) > 1 else 1, len(each)) for each in taken if len(each))
+        alike = sorted(counted)
+        table = np.array(alike, np.int64).reshape(len(alike), 3)
+        return cls(extent, *table.T, np.array([counted[key] for key in alike], np.int64))
+
+    @property
+    def sections(self) -> int:
+        """Sections that take any."""
+        return int(self.times.sum())
+
+    @property
+    def elements(self) -> int:
+        """Elements that all sections together take."""
+        return int((self.length * self.times).sum())
+
+    @property
+    def longest(self) -> int:
+        """Elements of the longest."""
+        return int(self.length.max(initial=0))
+
+    def counts(self, chunks: np.ndarray) -> Counts:
+        """Count what is taken of chunks of each length."""
+        if len(self.first) > MOST_COUNTED and (tile := self._tile):
+            return self._tiled(chunks, tile)
+        c = chunks[:, None].astype(np.int32 if self.extent + int(chunks.max(initial=0)) < 2**31 else np.int64)
+        start, stop = self.first.astype(c.dtype), (self.first + (self.length - 1) * self.step + 1).astype(c.dtype)
+        plain = bool((self.step == 1).all())
+        first, last = start // c, (stop - 1) // c
+        visited = last - first + 1
+        inside = np.maximum(stop // c + ((stop == self.extent) & (stop % c != 0)) - first - (start != first * c), 0)
+        pieces = visited
+        if not plain:  # a strided interval has the whole of a chunk of which there is one element
+            visited = np.where(self.step >= c, self.length, visited)
+            at_edge = (stop == self.extent) & (self.extent % c == 1)
+            inside = np.where(self.step == 1, inside, np.where(c == 1, self.length, at_edge))
+            pieces = np.where(self.step == 1, visited, self.length)
+        whole = inside @ self.times
+        listed = not plain and int(self.length.sum()) <= MOST_LISTED
+        return Counts(
+            visits=visited @ self.times,
+            distinct=self._listed(chunks) if listed else _covered(first, last, bool((np.diff(stop) < 0).any())),
+            whole=whole,
+            runs=pieces @ self.times - whole,
+            most=visited.max(axis=1, initial=0),
+        )
+
+    @property
+    def _tile(self) -> int:
+        """The length of the tiles that cover the axis, of which the last may be shorter; 0 where there are no such."""
+        length, stop = int(self.length[0]), int(self.first[-1] + self.length[-1])
+        alike = (self.length[:-1] == length).all() and (self.step == 1).all() and (self.times == self.times[0]).all()
+        there = (self.first == length * np.arange(len(self.first))).all() and stop == self.extent
+        return length if alike and there and self.length[-1] <= length else 0
+
+    def _tiled(self, chunks: np.ndarray, tile: int) -> Counts:
+        """Count the same of tiles that cover the axis: what matters is where the edges of both fall together."""
+        tiles, times, extent = len(self.first), int(self.times[0]), self.extent
+        count = -(-extent // chunks)
+        together = (tiles - 1) // (chunks // np.gcd(chunks, tile))  # edges of tiles that are edges of chunks
+        visits = tiles + count - 1 - together
+        last = (count - 1) * chunks >= self.first[-1]  # the last chunk may be short enough for one tile
+        inside = np.where(chunks <= tile, count - (tiles - 1 - together), last)
+        farthest = chunks - np.gcd(chunks, tile)  # from the edge of a chunk to that of a tile
+        return Counts(
+            visits=times * visits,
+            distinct=count,
+            whole=times * inside,
+            runs=times * (visits - inside),
+            most=np.minimum((farthest + tile - 1) // chunks + 1, count),
+        )
+
+    def _listed(self, chunks: np.ndarray) -> np.ndarray:
+        """Chunks that strided intervals touch, element by element."""
+        each = zip(self.first.tolist(), self.step.tolist(), self.length.tolist(), strict=True)
+        taken = np.unique(np.concatenate([first + step * np.arange(length) for first, step, length in each]))
+        return np.array([1 + int(np.count_nonzero(np.diff(taken // c))) for c in chunks.tolist()], np.int64)
+
+
+def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
+    """Chunks between the first and the last of each interval: each adds those behind all before it."""
+    if not first.shape[1]:
+        return np.zeros(len(first), np.int64)
+    if nested:
+        last = np.maximum.accumulate(last, axis=1)
+    again = np.maximum(last[:, :-1] - first[:, 1:] + 1, 0)
+    new = np.where(again > 0, np.diff(last, axis=1), last[:, 1:] - first[:, 1:] + 1)
+    found: np.ndarray = last[:, 0] - first[:, 0] + 1 + new.sum(axis=1)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """Sections that are the product of what stands along each axis, one for each task or rank.
+
+    >>> rows = Footprint.of([[range(0, 4), range(4, 8)], [range(8)]], (8, 8))
+    >>> found = rows.counts(np.array([[4, 4], [8, 2], [4, 8]]))
+    >>> found.visits, found.distinct, found.runs, rows.sections
+    (array([4, 8, 2]), array([4, 4, 2]), array([4, 8, 2]), 2)
+    """
+
+    axes: tuple[Intervals, ...]
+    """What stands along each axis."""
+    times: int = 1
+    """How often each section is taken."""
+
+    @classmethod
+    def of(cls, axes: Sequence[Iterable[range]], shape: Sequence[int], times: int = 1) -> Footprint:
+        """Return the product of ranges along each axis."""
+        return cls(tuple(Intervals.of(taken, extent) for taken, extent in zip(axes, shape, strict=True)), times)
+
+    @property
+    def sections(self) -> int:
+        """Sections: tasks or ranks."""
+        return self.times * math.prod(axis.sections for axis in self.axes)
+
+    @property
+    def elements(self) -> int:
+        """Elements that all sections together take."""
+        return self.times * math.prod(axis.elements for axis in self.axes)
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """Extent of the largest section along each axis."""
+        return tuple(axis.longest for axis in self.axes)
+
+    def counts(self, chunks: np.ndarray) -> Counts:
+        """Count what is taken in each of some chunk shapes, a row each; runs as elements lie in C order."""
+        ones, nothing = np.ones(len(chunks), np.int64), np.zeros(len(chunks), np.int64)
+        found = Counts(ones, ones, ones, nothing, ones)
+        for a in reversed(range(len(self.axes))):  # from the fastest axis outwards
+            along = self._along(a, chunks[:, a])
+            found = Counts(
+                visits=along.visits * found.visits,
+                distinct=along.distinct * found.distinct,
+                whole=along.whole * found.whole,
+                runs=along.runs * found.whole + self.axes[a].elements * found.runs,
+                most=along.most * found.most,
+            )
+        times = self.times
+        return Counts(
+            times * found.visits, found.distinct, times * found.whole, times * (found.runs + found.whole), found.most
+        )
+
+    def _along(self, axis: int, chunks: np.ndarray) -> Counts:
+        """Count along an axis, once for each chunk length."""
+        lengths, back = np.unique(chunks, return_inverse=True)
+        found = self.axes[axis].counts(lengths)
+        return Counts(*(each[back.reshape(-1)].astype(np.int64) for each in found))
+
+
+def footprints(requests: Sequence[Axes], shape: Sequence[int]) -> tuple[Footprint, ...]:
+    """Return what ranks want as footprints: one where that is a product, as layouts' parts are, else one a rank.
+
+    Indices without a rule count as what lies between the first and the last of them.
+    """
+    ranges = [tuple(_as_range(taken) for taken in axes) for axes in requests if all(map(len, axes))]
+    if not ranges:
+        return ()
+    along = [tuple(dict.fromkeys(each)) for each in zip(*ranges, strict=True)]
+    if math.prod(map(len, along)) == len(set(ranges)) == len(ranges):
+        return (Footprint.of(along, shape),)
+    return tuple(Footprint.of([(taken,) for taken in axes], shape) for axes in ranges)
+
+
+def _as_range(taken: range | np.ndarray) -> range:
+    found = taken if isinstance(taken, range) else regular(taken)
+    return found if isinstance(found, range) else range(int(found[0]), int(found[-1]) + 1)

@@ -1,0 +1,112 @@
+"""Storage patterns and strategies, exactly as the paper finds them: counts added up, the highest wins.
+
+    in a block         row 10, column 3          ─► the block's access pattern is row
+    in a subgraph      row 5 + 1, column 4       ─► the producer stores by rows
+    a consumer         row: independent          column: collective
+
+Memik, Kandemir and Choudhary 2000, sections 3.1 (access patterns) and 3.2 (storage patterns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from oocarrays.plan.advice.graph import CommunicationGraph, Reference, Subgraph
+
+Strategy = Literal["independent", "collective"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferred:
+    """The pattern that most speaks for."""
+
+    pattern: Hashable
+    """The one with the highest count; where several have it, the one of least cost."""
+    counts: tuple[tuple[Hashable, float], ...]
+    """What speaks for each pattern."""
+    tied: tuple[Hashable, ...] = ()
+    """All that have the highest count, where cost had to decide."""
+
+
+def preferred(
+    counted: Iterable[tuple[Hashable, float]], cost: Callable[[Hashable], float] | None = None
+) -> Preferred | None:
+    """Add up counts by pattern and choose the highest; None where there are no patterns.
+
+    Parameters
+    ----------
+    cost : callable
+        Of a pattern; decides where several have the highest count. By default the first of them is taken.
+
+    Examples
+    --------
+    >>> preferred([("row", 2), ("column", 3), ("row", 2)]).pattern
+    'row'
+    >>> preferred([("row", 2), ("column", 2)], cost={"row": 5.0, "column": 1.0}.get)
+    Preferred(pattern='column', counts=(('row', 2.0), ('column', 2.0)), tied=('row', 'column'))
+    """
+    counts: dict[Hashable, float] = {}
+    for pattern, count in counted:
+        counts[pattern] = counts.get(pattern, 0.0) + count
+    if not counts:
+        return None
+    highest = max(counts.values())
+    tied = tuple(pattern for pattern, count in counts.items() if count == highest)
+    chosen = tied[0] if cost is None else min(tied, key=cost)
+    return Preferred(pattern=chosen, counts=tuple(counts.items()), tied=tied if len(tied) > 1 else ())
+
+
+def representative(references: Iterable[Reference]) -> Preferred | None:
+    """Return the access pattern that a block has most often: the conflict resolution of section 3.1."""
+    return preferred((each.pattern, each.count) for each in references)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """What the paper's compiler decides for a dataset and one of its producers."""
+
+    subgraph: Subgraph
+    """The dataset, its producer and its consumers."""
+    storage: Preferred | None
+    """How the producer stores it; None where nobody reads it."""
+    access: tuple[tuple[str, Hashable], ...]
+    """The representative access pattern of each consumer."""
+
+    @property
+    def strategies(self) -> dict[str, Strategy]:
+        """How each consumer reads: independently where its pattern is the stored one, collectively where it is not."""
+        stored = self.storage.pattern if self.storage else None
+        return {block: "independent" if pattern == stored else "collective" for block, pattern in self.access}
+
+
+def select(graph: CommunicationGraph, cost: Callable[[Hashable], float] | None = None) -> tuple[Selected, ...]:
+    """Choose the storage pattern of each dataset once for each of its producers, and each consumer's strategy.
+
+    Parameters
+    ----------
+    cost : callable
+        Of storing by a pattern; decides ties.
+
+    Examples
+    --------
+    >>> use = [
+    ...     Reference(block="make", dataset="x", pattern="row", writes=True),
+    ...     Reference(block="sum", dataset="x", pattern="column", count=7),
+    ...     Reference(block="plot", dataset="x", pattern="row"),
+    ... ]
+    >>> (chosen,) = select(CommunicationGraph.of(use, {("make", "sum"): 1, ("make", "plot"): 4}))
+    >>> chosen.storage.pattern, chosen.strategies
+    ('row', {'sum': 'collective', 'plot': 'independent'})
+    """
+    uses = graph.uses()
+    found = []
+    for subgraph in graph.subgraphs:
+        seen = [(b, w, representative(uses.get((b, subgraph.dataset, False), ()))) for b, w in subgraph.consumers]
+        access = [(block, weight, each.pattern) for block, weight, each in seen if each]
+        storage = preferred(((pattern, weight) for _, weight, pattern in access), cost)
+        found.append(
+            Selected(subgraph=subgraph, storage=storage, access=tuple((block, pattern) for block, _, pattern in access))
+        )
+    return tuple(found)

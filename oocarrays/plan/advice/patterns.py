@@ -1,0 +1,291 @@
+"""Access patterns: the sections that the tasks of a block take of an array, folded as they are found.
+
+    4 × 3 tasks, each a section        along axis 0        along axis 1
+    ┌──┬──┬──┐                         4 ranges of 8       3 ranges of 20
+    ├──┼──┼──┤            ═            lower 0, step 8     lower 0, step 20
+    ├──┼──┼──┤
+    └──┴──┴──┘
+
+A pattern is a product of what stands along each axis, and there it is a few progressions, so that a million tasks take
+no more room than one. Nothing is lost: the sections can be counted and listed again, each as often as it is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, product, repeat
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.mapping import ranges
+from oocarrays.mapping.section import Section
+
+MOST_BUFFERED = 2**20
+"""Sections that are kept one by one, at most, before they are folded."""
+
+
+class Progression(NamedTuple):
+    """Ranges along an axis, each a step behind the one before.
+
+    >>> list(Progression(lower=0, upper=4, stride=2, step=4, times=3).ranges())
+    [range(0, 4, 2), range(4, 8, 2), range(8, 12, 2)]
+    """
+
+    lower: int
+    """First element of the first range."""
+    upper: int
+    """One past its last element."""
+    stride: int
+    """Elements from one that it takes to the next."""
+    step: int
+    """Elements from the beginning of a range to that of the next one; 0 where the same is taken again."""
+    times: int
+    """Number of ranges."""
+
+    def ranges(self) -> Iterator[range]:
+        """Yield the ranges, in order."""
+        for k in range(self.times):
+            yield range(self.lower + k * self.step, self.upper + k * self.step, self.stride)
+
+    @property
+    def length(self) -> int:
+        """Elements of one range."""
+        return len(range(self.lower, self.upper, self.stride))
+
+
+Along = tuple[Progression, ...]
+"""What stands along one axis."""
+
+
+def progressions(taken: Iterable[range]) -> Along:
+    """Return ranges as progressions: one form for the same ranges, whatever order they come in.
+
+    >>> progressions([range(8, 12), range(0, 4), range(4, 8)])
+    (Progression(lower=0, upper=4, stride=1, step=4, times=3),)
+    """
+    alike: dict[tuple[int, int], list[int]] = {}
+    for each in map(ranges.ascending, taken):
+        alike.setdefault((each.stop - each.start, each.step), []).append(each.start)
+    found = chain.from_iterable(_runs(sorted(starts), *kind) for kind, starts in alike.items())
+    return tuple(sorted(found))
+
+
+def _runs(starts: Sequence[int], span: int, stride: int) -> Iterator[Progression]:
+    """Yield the progressions of ranges that are alike, as long as they can be from the first on."""
+    first = 0
+    while first < len(starts):
+        last, step = first, 0
+        if first + 1 < len(starts):
+            last, step = first + 1, starts[first + 1] - starts[first]
+            while last + 1 < len(starts) and starts[last + 1] - starts[last] == step:
+                last += 1
+        yield Progression(starts[first], starts[first] + span, stride, step, last - first + 1)
+        first = last + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """Sections that are the product of ranges along each axis, each taken by a task.
+
+    >>> pattern = Pattern.of([[range(0, 4), range(4, 8)], [range(6)]])
+    >>> pattern.count, pattern.elements, list(pattern.sections())[1]
+    (2, 48, Section(lower=(4, 0), upper=(8, 6)))
+    """
+
+    axes: tuple[Along, ...]
+    """What stands along each axis of the array."""
+    times: int = 1
+    """How often each of these sections is taken."""
+
+    @classmethod
+    def of(cls, axes: Iterable[Iterable[range]], times: int = 1) -> Pattern:
+        """Return the product of some ranges along each axis."""
+        return cls(axes=tuple(map(progressions, axes)), times=times)
+
+    def ranges(self) -> tuple[tuple[range, ...], ...]:
+        """Return the ranges along each axis, one by one."""
+        return tuple(tuple(chain.from_iterable(each.ranges() for each in along)) for along in self.axes)
+
+    @property
+    def count(self) -> int:
+        """Number of sections: tasks, each as often as it reads or writes."""
+        return self.times * math.prod(sum(each.times for each in along) for along in self.axes)
+
+    @property
+    def elements(self) -> int:
+        """Elements that all sections together take."""
+        return self.times * math.prod(sum(each.times * each.length for each in along) for along in self.axes)
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """Elements that a section takes along each axis, at most."""
+        return tuple(max((each.length for each in along), default=0) for along in self.axes)
+
+    @property
+    def hull(self) -> Section:
+        """The smallest section without strides that holds all of them."""
+        lower = (min((each.lower for each in along), default=0) for along in self.axes)
+        upper = (max((e.upper + (e.times - 1) * e.step for e in along), default=0) for along in self.axes)
+        return Section(tuple(lower), tuple(upper))
+
+    def sections(self) -> Iterator[Section]:
+        """Yield the sections one by one, each as often as it is taken."""
+        for axes in product(*self.ranges()):
+            yield from repeat(Section.of(axes), self.times)
+
+
+def folded(sections: Iterable[Section], axes: int) -> tuple[Pattern, ...]:
+    """Return sections of an array of so many axes as patterns.
+
+    >>> folded([Section((i, j), (i + 2, j + 3)) for i in (0, 2) for j in (0, 3, 6)], 2)[0].axes[1]
+    (Progression(lower=0, upper=3, stride=1, step=3, times=3),)
+    """
+    fold = Fold(axes)
+    for section in sections:
+        fold.add(section.axes)
+    return fold.patterns()
+
+
+class Fold:
+    """Sections as they are found, and the patterns that they make.
+
+    >>> fold = Fold(2)
+    >>> for row in range(0, 10, 4):
+    ...     fold.add((range(row, min(row + 4, 10)), range(7)))
+    >>> [pattern.count for pattern in fold.patterns()]
+    [3]
+    """
+
+    def __init__(self, axes: int) -> None:
+        self._axes = axes
+        self._numbers: list[dict[range, int]] = [{} for _ in range(axes)]
+        """Of each axis, the ranges that were seen, numbered."""
+        self._buffer = array("q")
+        """Sections as the numbers of their ranges, one after the other."""
+        self._buffered = 0
+        self._table = _Table(axes)
+
+    def add(self, section: Sequence[range], times: int = 1) -> None:
+        """Add a section, as its elements along each axis; one without elements is left out."""
+        if not all(section):
+            return
+        for known, taken in zip(self._numbers, section, strict=True):
+            self._buffer.append(known.setdefault(taken, len(known)))
+        self._buffer.append(times)
+        self._buffered += 1
+        if self._buffered >= MOST_BUFFERED:
+            self._flush()
+
+    def add_all(self, patterns: Iterable[Pattern]) -> None:
+        """Add patterns that were folded elsewhere."""
+        for pattern in patterns:
+            numbers = [
+                [known.setdefault(each, len(known)) for each in taken]
+                for known, taken in zip(self._numbers, pattern.ranges(), strict=True)
+            ]
+            if all(numbers):
+                self._table.add_product([np.sort(np.array(each, np.int64)) for each in numbers], pattern.times)
+
+    def patterns(self) -> tuple[Pattern, ...]:
+        """Return what was added so far."""
+        self._flush()
+        self._table.fold()
+        known = [list(each) for each in self._numbers]
+        along: list[dict[int, Along]] = [{} for _ in known]
+        made = []
+        for *row, times in self._table.rows.tolist():
+            for axis, number in enumerate(row):
+                if number not in along[axis]:
+                    along[axis][number] = progressions(known[axis][i] for i in self._table.sets[axis][number].tolist())
+            axes = tuple(along[axis][number] for axis, number in enumerate(row))
+            made.append(Pattern(axes=axes, times=times))
+        return tuple(sorted(made, key=lambda pattern: (pattern.axes, pattern.times)))
+
+    def _flush(self) -> None:
+        """Fold what is in the buffer."""
+        if self._buffered:
+            rows = np.frombuffer(self._buffer, np.int64).reshape(self._buffered, self._axes + 1)
+            self._table.add_sections(rows)
+            self._table.fold()
+        self._buffer, self._buffered = array("q"), 0
+
+
+class _Table:
+    """Products of sets of numbers along each axis, and how often each is taken: rows that can be joined are.
+
+    Two rows that differ in one axis alone are one row, with all that both have in that axis.
+    """
+
+    def __init__(self, axes: int) -> None:
+        self.rows = np.empty((0, axes + 1), np.int64)
+        """The number of a set along each axis, and times."""
+        self.sets: list[list[np.ndarray]] = [[] for _ in range(axes)]
+        """Along each axis, sets of numbers: sorted; a number may be in one more than once."""
+        self._known: list[dict[bytes, int]] = [{} for _ in range(axes)]
+
+    def _number(self, axis: int, members: np.ndarray) -> int:
+        """Return the number of a set along an axis."""
+        number = self._known[axis].setdefault(members.tobytes(), len(self.sets[axis]))
+        if number == len(self.sets[axis]):
+            self.sets[axis].append(members)
+        return number
+
+    def add_sections(self, rows: np.ndarray) -> None:
+        """Add sections: a number for each axis, and how often they are taken."""
+        rows = rows.copy()
+        for axis in range(len(self.sets)):
+            members, back = np.unique(rows[:, axis], return_inverse=True)
+            numbers = [self._number(axis, members[i : i + 1]) for i in range(len(members))]
+            rows[:, axis] = np.array(numbers, np.int64)[back.reshape(-1)]
+        self.rows = np.concatenate([self.rows, rows])
+
+    def add_product(self, members: Sequence[np.ndarray], times: int) -> None:
+        """Add one product of sets."""
+        row = [self._number(axis, each) for axis, each in enumerate(members)]
+        self.rows = np.concatenate([self.rows, np.array([[*row, times]], np.int64)])
+
+    def fold(self) -> None:
+        """Join rows for as long as there are any to join."""
+        before = -1
+        while before != len(self.rows):
+            before = len(self.rows)
+            self._count()
+            for axis in reversed(range(len(self.sets))):
+                self._join(axis)
+
+    def _count(self) -> None:
+        """Make one row of those that are the same, with the times of all."""
+        order = np.lexsort(self.rows[:, -2::-1].T) if self.sets else np.arange(len(self.rows))
+        rows = self.rows[order]
+        first = _firsts(rows[:, :-1])
+        if len(first):
+            self.rows = np.column_stack([rows[first, :-1], np.add.reduceat(rows[:, -1], first)])
+
+    def _join(self, axis: int) -> None:
+        """Make one row of those that differ along one axis alone."""
+        others = np.delete(self.rows, axis, axis=1)
+        order = np.lexsort((self.rows[:, axis], *others.T))
+        rows, first = self.rows[order], _firsts(others[order])
+        ends = np.append(first[1:], len(rows))
+        joined = rows[first]
+        seen: dict[bytes, int] = {}
+        for row in np.flatnonzero(ends - first > 1).tolist():
+            together = rows[first[row] : ends[row], axis]
+            key = together.tobytes()
+            if key not in seen:
+                members = np.concatenate([self.sets[axis][number] for number in together.tolist()])
+                seen[key] = self._number(axis, np.sort(members))
+            joined[row, axis] = seen[key]
+        self.rows = joined
+
+
+def _firsts(rows: np.ndarray) -> np.ndarray:
+    """Return where sorted rows begin that are unlike the one before."""
+    if not len(rows):
+        return np.empty(0, np.int64)
+    unlike = np.any(rows[1:] != rows[:-1], axis=1)
+    return np.flatnonzero(np.r_[True, unlike])

@@ -1,0 +1,274 @@
+"""What a use of an array costs in many layouts at one time, read alone or together: requests, bytes, seconds, memory.
+
+    independent    every section visits its chunks      visits · (request + decoding + copy)
+    two-phase      every chunk is read once, then sent  distinct · (the same) + exchange
+    rewritten      every chunk of both layouts once     decoding + copy + encoding
+
+The seconds are those of `oocarrays.plan.cost.Costs`, in closed form: thousands of layouts are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.advice.counting import Counts, Footprint
+from oocarrays.plan.collective.cost import SMALL_TASK_SECONDS
+from oocarrays.plan.collective.read import BUFFER_BYTES
+from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.resources import Resources
+
+METHODS = ("independent", "two-phase")
+"""The rows of what is found."""
+ZARR_CHUNK_SECONDS = 3e-4
+"""Seconds that Zarr's own readers and writers take for one chunk beside its bytes, one after the other."""
+ZARR_AT_ONCE = 10
+"""Chunks that Zarr reads for one section at one time, at most: its ``async.concurrency``."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Use:
+    """One way in which a block reads or writes an array."""
+
+    footprints: tuple[Footprint, ...]
+    """Sections of tasks or ranks."""
+    writes: bool = False
+    """Whether they are written."""
+    ranks: int | None = None
+    """Ranks that ask at one time, so that some may read for all; None for tasks that each read for themselves."""
+    by_zarr: bool = False
+    """Whether Zarr reads, as it does for Dask and xarray: whole chunks, also where ranges would do."""
+
+    @property
+    def elements(self) -> int:
+        """Elements that all sections together take."""
+        return sum(each.elements for each in self.footprints)
+
+    @property
+    def sections(self) -> int:
+        """Sections: tasks or ranks."""
+        return sum(each.sections for each in self.footprints)
+
+    @property
+    def largest(self) -> int:
+        """Elements of the largest section."""
+        return max((math.prod(each.largest) for each in self.footprints), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Costs of a use in each layout: a row for each of `METHODS`; infinite seconds where one cannot be."""
+
+    seconds: np.ndarray
+    """Predicted by the clock."""
+    requests: np.ndarray
+    """Calls that read or write."""
+    nbytes: np.ndarray
+    """Stored bytes that they bring or take: an estimate where chunks are coded."""
+    held: np.ndarray
+    """Bytes that a process holds at one time."""
+
+    def within(self, budget: int) -> Prices:
+        """Return the same, with infinite seconds for what holds more."""
+        return replace(self, seconds=np.where(self.held > budget, math.inf, self.seconds))
+
+
+@dataclass(frozen=True, eq=False)
+class _Taken:
+    """What a use takes of each layout, all its sections together."""
+
+    counts: Counts
+    chunk_bytes: np.ndarray
+
+    @property
+    def visits(self) -> np.ndarray:
+        return self.counts.visits
+
+    @property
+    def distinct(self) -> np.ndarray:
+        return self.counts.distinct
+
+    @property
+    def partial(self) -> np.ndarray:
+        """Visits to chunks of which a part is taken."""
+        return self.counts.visits - self.counts.whole
+
+
+def _taken(use: Use, stored: Stored, chunks: np.ndarray) -> _Taken:
+    there = np.prod(-(-np.array(stored.grid.shape, np.int64) // chunks), axis=1, dtype=np.int64)
+    each = [footprint.counts(chunks) for footprint in use.footprints]
+    nothing = np.zeros(len(chunks), np.int64)
+    visits, distinct, whole, runs = (sum((e[i] for e in each), nothing) for i in range(4))
+    most = np.max([nothing, *(e.most for e in each)], axis=0)
+    found = Counts(visits, np.minimum(distinct, there), whole, runs, most)
+    return _Taken(found, np.prod(chunks, axis=1, dtype=np.int64) * stored.itemsize)
+
+
+def _by_ranges(use: Use, stored: Stored) -> bool:
+    return not (use.by_zarr or use.writes or stored.coded)
+
+
+def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -> Prices:
+    """Price a use of an array in each of some chunk shapes, its codec and place as they are.
+
+    Parameters
+    ----------
+    chunks : numpy.ndarray
+        Chunk lengths: a row for each shape.
+
+    Examples
+    --------
+    >>> stored = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=8, local=True, codec="zstd")
+    >>> columns = [[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]]
+    >>> use = Use(footprints=(Footprint.of(columns, (4096, 4096)),), ranks=8)
+    >>> found = prices(use, stored, np.array([[64, 4096], [4096, 64]]), Resources())
+    >>> found.requests.tolist(), bool(found.seconds[0, 0] > 4 * found.seconds[0, 1])
+    ([[512, 64], [64, 64]], True)
+    """
+    taken = _taken(use, stored, chunks)
+    alone, together = _alone(use, taken, stored, resources), _together(use, taken, stored, resources)
+    ratio = resources.costs.stored_ratio(stored)
+    moved = [taken.visits * taken.chunk_bytes * ratio, taken.distinct * taken.chunk_bytes * ratio]
+    requests = [taken.visits, taken.distinct]
+    if _by_ranges(use, stored):
+        requests[0], moved[0] = taken.counts.runs, np.full(len(chunks), float(use.elements * stored.itemsize))
+    if use.writes:
+        requests[0] = taken.visits + taken.partial
+        moved[0] = moved[0] + taken.partial * taken.chunk_bytes * ratio
+    held = _held(use, taken, stored, resources)
+    return Prices(np.stack([alone, together]), np.stack(requests), np.stack(moved), held)
+
+
+# ---------------------------------------------------------------------- seconds
+
+
+def _lanes(sections: int, resources: Resources) -> float:
+    """Sections that are worked on at one time, on the average: the last ones leave processors idle."""
+    cores = max(resources.costs.cores, 1)
+    return sections / max(math.ceil(sections / cores), 1) if sections else 1.0
+
+
+def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.ndarray:
+    """Seconds of a processor in which one chunk is read whole, or made and written."""
+    request = costs.request_seconds if stored.local else costs.store_request_seconds
+    fixed = costs.piece_seconds + request + (ZARR_CHUNK_SECONDS if use.by_zarr else 0.0)
+    coder = costs.encode_bandwidth if use.writes else costs.decode_bandwidth
+    return np.asarray(fixed + taken.chunk_bytes * (1 / speed(coder, stored.codec) + 1 / costs.copy_bandwidth))
+
+
+def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
+    """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
+    costs, each = resources.costs, taken.chunk_bytes * resources.costs.stored_ratio(stored)
+    if stored.remote:
+        waits = visits / resources.requests * costs.remote_request_seconds
+        return np.asarray(waits + visits * each / costs.remote_bandwidth)
+    if use.writes:
+        return np.asarray(visits * each / costs.write_bandwidth)
+    kept = stored.nbytes * costs.stored_ratio(stored) <= costs.cache_bytes
+    return np.asarray((taken.distinct if kept else visits) * each / costs.read_bandwidth)
+
+
+def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
+    """Seconds by the clock in which each section is read or written for itself."""
+    costs, nbytes = resources.costs, use.elements * stored.itemsize
+    visit = _visit_seconds(use, taken, stored, costs)
+    work = taken.visits * visit + nbytes / costs.copy_bandwidth + nbytes / costs.touch_bandwidth
+    if _by_ranges(use, stored):
+        sieved = taken.visits * (costs.range_seconds + taken.chunk_bytes / costs.copy_bandwidth)
+        direct = taken.counts.runs * costs.range_seconds + nbytes / costs.copy_bandwidth
+        work = taken.visits * costs.piece_seconds + np.minimum(sieved, direct) + nbytes / costs.touch_bandwidth
+    if use.writes:  # chunks of which a part is written are read first
+        work = work + taken.partial * taken.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
+    overhead = costs.graph_seconds if resources.on_workers else use.sections * costs.task_seconds
+    device = _device_seconds(use, taken.visits, taken, stored, resources)
+    seconds = np.maximum(work / _lanes(use.sections, resources), device) + overhead
+    if use.writes:  # two tasks that write one chunk at one time lose what one of them wrote
+        seconds = np.where(taken.distinct < taken.visits, math.inf, seconds)
+    return np.asarray(seconds)
+
+
+def _together(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
+    """Seconds by the clock in which each chunk is read or written once for all ranks."""
+    if use.ranks is None:
+        return np.full(len(taken.visits), math.inf)
+    costs, ranks, nbytes = resources.costs, use.ranks, use.elements * stored.itemsize
+    visit = _visit_seconds(use, taken, stored, costs)
+    filled = nbytes / costs.copy_bandwidth + nbytes / costs.touch_bandwidth
+    work = (taken.distinct * visit) / _lanes(ranks, resources) + filled / _lanes(ranks, resources)
+    device = _device_seconds(use, taken.distinct, taken, stored, resources)
+    rounds = np.maximum(np.ceil(taken.distinct * taken.chunk_bytes / ranks / BUFFER_BYTES), 1)
+    return np.asarray(np.maximum(work, device) + _exchange_seconds(rounds, ranks, nbytes, resources))
+
+
+def _exchange_seconds(rounds: np.ndarray, ranks: int, nbytes: int, resources: Resources) -> np.ndarray:
+    """Seconds of messages between all ranks in each round, the same to each, as a collective read counts them."""
+    costs = resources.costs
+    if not resources.on_workers:
+        return np.asarray(rounds * ranks * costs.task_seconds + 2 * ranks * SMALL_TASK_SECONDS)
+    startup, task, byte = (costs.exchange[name] for name in ("startup", "task", "exchange"))
+    sent = nbytes / ranks * (1 - 1 / ranks)
+    return np.asarray(rounds * (startup + (ranks * (ranks - 1) + 2 * ranks) * task) + sent * byte + costs.graph_seconds)
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
+    """Bytes that a process holds, by method: sections, and chunks that are under way for each."""
+    section = use.largest * stored.itemsize
+    spare = stored.decode_workspace / max(stored.chunk_bytes, 1)
+    each = taken.chunk_bytes * (2 + spare)
+    lanes = min(use.sections, resources.threads if resources.on_workers else resources.costs.cores)
+    under_way = np.minimum(taken.counts.most, ZARR_AT_ONCE) if use.by_zarr else 1
+    alone = lanes * (section + each * under_way)
+    if use.ranks is None:
+        return np.stack([alone, np.full(len(each), math.inf)])
+    here = resources.ranks_of_a_process(use.ranks)
+    buffered = np.maximum(np.minimum(BUFFER_BYTES, taken.distinct * taken.chunk_bytes / use.ranks), taken.chunk_bytes)
+    together = here * section + min(here, max(lanes, 1)) * (each + buffered * (3 if resources.on_workers else 1))
+    return np.stack([np.maximum(alone, here * section), together])
+
+
+# ---------------------------------------------------------------------- other layouts
+
+
+def in_chunks(stored: Stored, chunks: Sequence[int]) -> Stored:
+    """Return what is stored in other chunks: its codec and place are kept, and what a chunk needs grows with it.
+
+    >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=1, local=True, codec="zstd", decode_workspace=20)
+    >>> in_chunks(stored, (8, 4)).decode_workspace
+    40
+    """
+    grid = ChunkGrid.of(stored.grid.shape, tuple(int(c) for c in chunks))
+    scale = grid.chunk_size / max(stored.grid.chunk_size, 1)
+    wider = {
+        name: int(getattr(stored, name) * scale)
+        for name in ("decode_workspace", "encode_workspace", "behind_workspace", "travel_bytes")
+    }
+    return replace(stored, grid=grid, shard_chunks=None, index_bytes=0, shards=0, index_workspace=0, **wider)
+
+
+def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, resources: Resources) -> np.ndarray:
+    """Seconds in which an array is rewritten from each of some chunk shapes in each of others: one pass over all.
+
+    Returns
+    -------
+    numpy.ndarray
+        A row for each source and a column for each target; 0 where they are the same.
+    """
+    costs, ratio, nbytes = resources.costs, resources.costs.stored_ratio(stored), stored.nbytes
+    request = costs.request_seconds if stored.local else costs.store_request_seconds
+    counts = [np.prod(-(-np.array(stored.grid.shape) // each), axis=1, dtype=float) for each in (sources, targets)]
+    pieces = (costs.piece_seconds + request) * counts[0][:, None] + (costs.place_seconds + request) * counts[1]
+    coding = 1 / speed(costs.decode_bandwidth, stored.codec) + 1 / speed(costs.encode_bandwidth, stored.codec)
+    work = pieces + nbytes * (coding + 3 / costs.copy_bandwidth)
+    device = nbytes * ratio * (1 / costs.read_bandwidth + 1 / costs.write_bandwidth)
+    if stored.remote:
+        waits = (counts[0][:, None] + counts[1]) / resources.requests * costs.remote_request_seconds
+        device = waits + 2 * nbytes * ratio / costs.remote_bandwidth
+    same = (sources[:, None, :] == targets[None, :, :]).all(axis=2)
+    return np.asarray(np.where(same, 0.0, np.maximum(work / max(costs.cores, 1), device)))

@@ -1,0 +1,85 @@
+"""The problem that one pass of a rechunk is planned for, and the shape of an answer before it is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oocarrays.mapping.grid import Stored
+from oocarrays.plan.exchange.ordering import load_of
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.rechunk.passes import Access, Method
+from oocarrays.plan.resources import Resources
+
+MIB = 2**20
+BASE_BYTES = 24 * MIB
+"""What a run holds beside its buffers: threads' stacks, the graph's first tasks, file names."""
+TILE_BYTES = MIB
+"""A tile stays in a core's cache between the read and the copy."""
+REQUESTS = (1, 4, 8, 16, 32, 64, 128)
+"""Requests that a rank may have under way, worth a look."""
+WHOLE_CREDIT = 2
+"""Messages that come to a rank at one time, and that go, where one task holds the whole exchange."""
+TRAVEL_COPIES = 2
+"""A library holds a message twice while it joins the parts that came, or copies what goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One pass to be planned."""
+
+    source: Stored
+    target: Stored
+    resources: Resources
+    """Memory, processes and requests that it may use."""
+    schedule: Schedule
+    """The order in which ranks exchange."""
+    any_order: bool = False
+    """Whether another order may be taken, where it is predicted to take less time."""
+    remote_scratch: bool = False
+    """Whether scratch arrays are in a store that is reached so."""
+
+    @property
+    def ranks(self) -> int:
+        """Logical processors."""
+        return self.schedule.ranks
+
+    @property
+    def whole(self) -> bool:
+        """Whether one task a rank holds the whole exchange of a round: where ranks are many, or take what has come."""
+        steps = self.ranks < self.resources.steps_below and self.resources.synchronous
+        return self.resources.on_workers and not steps
+
+    @property
+    def under_way(self) -> int:
+        """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
+        load = load_of(self.schedule)
+        if self.whole and not self.schedule.forwards:
+            return 2 * WHOLE_CREDIT
+        return load.held if self.resources.synchronous else load.held_at_most
+
+    @property
+    def neighbours(self) -> int:
+        """Ranks in one process."""
+        return self.resources.ranks_of_a_process(self.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A candidate, before it is counted."""
+
+    method: Method
+    access: Access
+    region: tuple[int, ...]
+    split: int
+    slab: int
+    slabs: int
+    depth: int
+    behind: bool
+    requests: int
+    workspace: tuple[int, int] = (0, 0)
+    """Bytes of chunks that a rank keeps, and of what reading and writing take beside them."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether messages wait in scratch."""
+        return self.method == "kept"

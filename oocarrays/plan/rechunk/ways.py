@@ -1,0 +1,248 @@
+"""The ways to rechunk: every strategy with its passes, or the least bytes that it would need; and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from typing import Literal
+
+from oocarrays.mapping.grid import Stored
+from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
+from oocarrays.plan.cost import Pipeline, Traffic, pass_seconds
+from oocarrays.plan.exchange.ordering import worth_trying
+from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
+from oocarrays.plan.rechunk.candidates import Infeasible, best_pass, counted_passes, fits
+from oocarrays.plan.rechunk.counting import MAX_TASKS, Counted
+from oocarrays.plan.rechunk.passes import Method, Pass
+from oocarrays.plan.rechunk.problem import MIB, Problem
+from oocarrays.plan.rechunk.scratch import legs, scratch_array, scratch_paths
+
+Strategy = Literal["independent", "two-phase", "kept", "assembled", "staged"]
+METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "assembled", "staged")
+STAGES = range(2, 5)
+"""Passes of a staged plan."""
+ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
+"""How each of them may be done."""
+WORTH_A_PASS = 1.1
+"""Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
+ALIKE = 1.05
+"""Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A strategy with a number of passes: the passes, or the least bytes that it would need."""
+
+    strategy: Strategy
+    ranks: int
+    stages: int
+    passes: tuple[Pass, ...] = ()
+    least: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Predicted."""
+        return sum(p.seconds for p in self.passes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes held at one time, or needed at least."""
+        return max((p.peak_bytes for p in self.passes), default=self.least)
+
+    @property
+    def name(self) -> str:
+        """The strategy, with the number of passes where they are several."""
+        return self.strategy if self.stages == 1 else f"{self.strategy}, {self.stages} passes"
+
+    @property
+    def reads_once(self) -> bool:
+        """Whether every pass visits each stored chunk, or reads each byte of it, once: no more passes can help."""
+        return bool(self.passes) and all(
+            p.traffic.pieces == p.source.grid.count or p.access != "chunks" for p in self.passes
+        )
+
+
+def look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[Way]:
+    """Every strategy with every number of ranks."""
+    found: list[Way] = []
+    every = list(product(problems, strategies))
+    for problem, strategy in [each for each in every if not _is_crowded(*each)] or every:
+        found += _ways(problem, strategy, found)
+    return found
+
+
+def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
+    """Whether more ranks than cores have nothing to wait for but each other: local files are read ahead."""
+    waits = strategy == "assembled" or not (problem.source.local and problem.target.local)
+    asked = problem.resources.on_workers or problem.resources.ranks
+    return not (waits or asked) and problem.ranks > problem.resources.costs.cores
+
+
+def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[Way]) -> int:
+    """A budget that has been tried and is enough, where a MiB less is not: what the smallest way needs."""
+    too_little = problems[0].resources.budget
+    enough = min(way.least for way in found)
+    while not _fits(problems, strategies, enough):
+        too_little, enough = enough, enough + enough // 8
+    while enough - too_little > MIB:
+        middle = (too_little + enough) // 2
+        if _fits(problems, strategies, middle):
+            enough = middle
+        else:
+            too_little = middle
+    return enough
+
+
+def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> bool:
+    """Whether any way fits: the first one that does ends the search."""
+    tried = product((replace(p, resources=replace(p.resources, budget=budget)) for p in problems), strategies)
+    return any(_fits_so(problem, strategy) for problem, strategy in tried)
+
+
+def _fits_so(problem: Problem, strategy: Strategy) -> bool:
+    if strategy == "assembled":
+        return all(fits(leg, _counted(leg, name)) for leg, name in _assembling(problem))
+    if strategy != "staged":
+        return any(fits(each, _counted(each, strategy)) for each in _ordered(problem, strategy))
+    paths = (path for stages in STAGES for path in set(scratch_paths(problem, stages)))
+    return any(
+        all(any(fits(leg, _counted(leg, name)) for name in ONE_PASS) for leg in legs(problem, path)) for path in paths
+    )
+
+
+def _counted(problem: Problem, method: Method) -> Iterator[Counted]:
+    """Every pass of a method that is worth a look, counted."""
+    return assembled_passes(problem) if method == "assembled" else counted_passes(problem, method)
+
+
+def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
+    """The same problem, with every order of the exchange that is worth a look."""
+    others = problem.any_order and strategy == "two-phase"
+    return [replace(problem, schedule=each) for each in worth_trying(problem.schedule)] if others else [problem]
+
+
+def _ways(problem: Problem, strategy: Strategy, found: Sequence[Way]) -> Iterator[Way]:
+    """The best plan of a strategy for each number of passes, until one reads everything once."""
+    if strategy == "assembled":
+        yield _assembled(problem)
+        return
+    if strategy != "staged":
+        ways = [_single(each, (strategy,)) for each in _ordered(problem, strategy)]
+        fitting = [way for way in ways if way.passes]
+        yield best_of(fitting) if fitting else min(ways, key=lambda way: way.least)
+        return
+    for stages in STAGES:
+        if any(way.reads_once for way in found if way.ranks == problem.ranks):
+            return
+        if any(way.passes and way.seconds <= _staged_seconds(problem, stages) for way in found):
+            return
+        way = _staged(problem, stages)
+        found = [*found, way]
+        yield way
+
+
+def _single(problem: Problem, methods: Sequence[Method]) -> Way:
+    least, passes = [], []
+    for method in methods:
+        try:
+            passes.append(best_pass(problem, _counted(problem, method)))
+        except Infeasible as no:
+            least.append(no.least)
+    best = sorted(passes, key=lambda p: p.seconds)[:1]
+    return Way(strategy=methods[0], ranks=problem.ranks, stages=1, passes=tuple(best), least=min(least, default=0))
+
+
+def _assembled(problem: Problem) -> Way:
+    """The cheapest way to assemble the target, or the least bytes where there is none."""
+    parts = [_single(leg, (name,)) for leg, name in _assembling(problem)]
+    least = max((leg.least for leg in parts if not leg.passes), default=0)
+    passes = () if least else tuple(chain.from_iterable(leg.passes for leg in parts))
+    return Way(strategy="assembled", ranks=problem.ranks, stages=len(parts), passes=passes, least=least)
+
+
+def _assembling(problem: Problem) -> list[tuple[Problem, Method]]:
+    """The passes by which a target is assembled: at once, or in scratch, of which each chunk is then made one of it."""
+    if can_assemble(problem.target):
+        return [(problem, "assembled")]
+    between = scratch_array(problem, problem.target.grid)
+    return [(replace(problem, target=between), "assembled"), (replace(problem, source=between), "independent")]
+
+
+def _staged(problem: Problem, stages: int) -> Way:
+    """The cheapest sequence of ``stages`` passes, or the least bytes where none fits."""
+    known: dict[tuple[Stored, Stored], Way] = {}
+    ways = [_along(problem, path, known) for path in sorted(set(scratch_paths(problem, stages)))]
+    fitting = [way for way in ways if way.passes]
+    return min(fitting, key=lambda way: way.seconds) if fitting else min(ways, key=lambda way: way.least)
+
+
+def _staged_seconds(problem: Problem, stages: int) -> float:
+    """Bound the seconds of ``stages`` passes from below, whatever their scratch arrays."""
+    source, target, costs = problem.source, problem.target, problem.resources.costs
+    cached = scratch_array(problem, source.grid).cached
+    between = 0 if cached else (stages - 1) * source.nbytes
+    least = Traffic(
+        read_bytes=int(source.nbytes * costs.stored_ratio(source)) + between,
+        decoded_bytes=source.nbytes if source.coded else 0,
+        copied_bytes=source.nbytes + between,
+        encoded_bytes=target.nbytes if target.coded else 0,
+        written_bytes=int(target.nbytes * costs.stored_ratio(target)) + between,
+    )
+    seconds, _ = pass_seconds(
+        least,
+        costs,
+        source,
+        target,
+        Pipeline(ranks=problem.ranks, turns=MAX_TASKS, workers=problem.resources.on_workers),
+    )
+    return seconds
+
+
+def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[Stored, Stored], Way]) -> Way:
+    """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit.
+
+    Parameters
+    ----------
+    known : dict
+        Legs that have been planned: paths share them.
+    """
+    way = Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
+    for leg in legs(problem, path):
+        ends = leg.source, leg.target
+        if ends not in known:
+            known[ends] = _single(leg, ONE_PASS)
+        if not known[ends].passes:
+            return replace(way, passes=(), least=known[ends].least)
+        way = replace(way, passes=way.passes + known[ends].passes)
+    return way
+
+
+def best_of(fitting: Sequence[Way]) -> Way:
+    """The way of least predicted seconds; among those that predictions cannot tell apart, the one that holds least."""
+    seconds = {way: way.seconds * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
+    least = min(seconds.values())
+    return min((way for way in fitting if seconds[way] <= ALIKE * least), key=lambda way: way.peak_bytes)
+
+
+def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[Alternative]:
+    """Staged plans where none was made."""
+    if "staged" in strategies and not any(way.strategy == "staged" for way in found):
+        best = min((way for way in found if way.passes), key=lambda way: way.seconds)
+        reason = "not counted: what it must move at least takes longer than the one taken"
+        yield Alternative(name="staged", ranks=best.ranks, seconds=None, peak_bytes=0, reason=reason)
+
+
+def considered(way: Way, best: Way, budget: int) -> Alternative:
+    if not way.passes:
+        seconds, reason = None, too_large(way.least, budget)
+    else:
+        seconds, reason = way.seconds, TAKEN if way is best else _slower(way, best)
+    return Alternative(name=way.name, ranks=way.ranks, seconds=seconds, peak_bytes=way.peak_bytes, reason=reason)
+
+
+def _slower(way: Way, best: Way) -> str:
+    if way.seconds >= best.seconds:
+        return slower(way.seconds, best.seconds)
+    little = "for another pass" if way.stages > best.stages else "for its memory"
+    return f"{slower(way.seconds, best.seconds)}, too little {little}"

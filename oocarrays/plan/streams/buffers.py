@@ -1,0 +1,180 @@
+"""Buffers of cells: each takes bytes of its own stream, and gives whole blocks when it is full.
+
+    cell 3   ▓▓▓▓▓▓··   + 5 bytes   ──►  a whole block ▓▓▓▓▓▓▓▓ goes out, and ▓▓▓····· stays
+
+The bytes of IB go through one such set of buffers, and the pointers of its directory through another (sections 5.2.2
+and Figures 6 and 7). All cells of a call are moved together, in the largest units that they allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from oocarrays.plan.streams.units import before, in_units, spread, unit_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Blocks of some cells, one cell after the other."""
+
+    cells: np.ndarray
+    """The cells, rising."""
+    counts: np.ndarray
+    """Bytes of each that are data; what is left of its last block is padding."""
+    data: np.ndarray
+    """Bytes of all blocks, whole blocks of each cell."""
+
+
+class Buffers:
+    """Buffers of ``cells`` cells, each of ``block`` bytes.
+
+    Parameters
+    ----------
+    padding : int
+        The byte that fills up a block that is not full.
+
+    Examples
+    --------
+    >>> buffers = Buffers(2, 4)
+    >>> run = buffers.push(np.array([1]), np.array([6]), np.arange(6, dtype="u1"))
+    >>> run.cells.tolist(), run.counts.tolist(), run.data.tolist()
+    ([1], [4], [0, 1, 2, 3])
+    >>> run = buffers.flush()
+    >>> run.cells.tolist(), run.counts.tolist(), run.data.tolist()
+    ([1], [2], [4, 5, 0, 0])
+    """
+
+    def __init__(self, cells: int, block: int, padding: int = 0) -> None:
+        self.cells = cells
+        self.block = block
+        self.padding = padding
+        self.data = np.empty(cells * block, np.uint8)
+        self.fill = np.zeros(cells, np.int32)
+        self._unit = unit_of(block)
+        self._width = block
+
+    def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> Run:
+        """Take bytes of some cells, and give the whole blocks that come of them.
+
+        Parameters
+        ----------
+        cells : numpy.ndarray
+            Cells that rise, each once.
+        counts : numpy.ndarray
+            Bytes of each.
+        values : numpy.ndarray
+            Contiguous bytes of all, one cell after the other.
+        """
+        if len(cells) == self.cells and len(cells) and self._is_level(counts):
+            return self._push_level(int(counts[0]), values.reshape(-1).view(np.uint8))
+        self._narrow(counts)
+        return self._push_each(cells, counts // self._unit, in_units(values, self._unit))
+
+    def _narrow(self, counts: np.ndarray) -> None:
+        """Move bytes in units that all that was pushed is made of."""
+        common = int(np.bitwise_or.reduce(counts)) if len(counts) else 0
+        self._unit = unit_of(self._unit, common)
+
+    def _is_level(self, counts: np.ndarray) -> bool:
+        """Whether all cells have as much in their buffers, and get as much."""
+        first, level = counts[0], self.fill[0]
+        return bool((counts == first).all() and (self.fill == level).all())
+
+    def _push_level(self, count: int, values: np.ndarray) -> Run:
+        self._unit = unit_of(self._unit, count)
+        had, total = int(self.fill[0]), int(self.fill[0]) + count
+        going, staying = total - total % self.block, total % self.block
+        rows, new = self.data.reshape(self.cells, self.block), values.reshape(self.cells, count)
+        out = new[:, : going - had] if not had else np.concatenate((rows[:, :had], new[:, : going - had]), 1)
+        kept = staying if going else count
+        rows[:, staying - kept : staying] = new[:, count - kept :]
+        self.fill[:] = staying
+        if not going:
+            return NOTHING
+        data = np.ascontiguousarray(out).reshape(-1)
+        return Run(cells=np.arange(self.cells), counts=np.full(self.cells, going), data=data)
+
+    def _push_each(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> Run:
+        """Push in units: ``counts`` and ``values`` are so many of them."""
+        width = self.block // self._unit
+        had = (self.fill[cells] // self._unit).astype(np.int64)
+        total = had + counts
+        whole = total // width
+        starts, flat = before(counts), in_units(self.data, self._unit)
+        full = np.flatnonzero(whole)
+        going = np.where(whole > 0, whole * width - had, 0)
+        out = self._out(cells[full], whole[full], had[full], values, starts[full], going[full])
+        staying = counts - going
+        flat[spread(cells * width + np.where(whole > 0, 0, had), staying)] = values[spread(starts + going, staying)]
+        self.fill[cells] = (total - whole * width) * self._unit
+        return (
+            Run(cells=cells[full], counts=whole[full] * self.block, data=out.view(np.uint8)) if len(full) else NOTHING
+        )
+
+    def _out(
+        self, cells: np.ndarray, whole: np.ndarray, had: np.ndarray, values: np.ndarray, starts: np.ndarray,
+        going: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
+        """Whole blocks of full buffers: what was in them, and then what is new."""
+        width = self.block // self._unit
+        out = np.empty(int(whole.sum()) * width, values.dtype)
+        first = before(whole)
+        kept = in_units(self.data, self._unit).reshape(self.cells, width)
+        out.reshape(-1, width)[first] = kept[cells]
+        out[spread(first * width + had, going)] = values[spread(starts, going)]
+        return out
+
+    def flush(self) -> Run:
+        """Give what is in the buffers, each padded to a block."""
+        cells = np.flatnonzero(self.fill)
+        counts = self.fill[cells].astype(np.int64)
+        rows = self.data.reshape(self.cells, self.block)[cells]
+        if len(cells) and bool((counts == counts[0]).all()):
+            rows[:, int(counts[0]) :] = self.padding
+        else:
+            rows[np.arange(self.block) >= counts[:, None]] = self.padding
+        self.fill[:] = 0
+        self._unit = unit_of(self.block)
+        return Run(cells=cells, counts=counts, data=rows.reshape(-1))
+
+    @staticmethod
+    def held_bytes(cells: int, block: int) -> int:
+        """Bytes that the buffers of so many cells take."""
+        return cells * (block + np.dtype(np.int32).itemsize)
+
+
+NOTHING = Run(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))
+"""A run of no blocks."""
+
+
+def grouped(cells: np.ndarray, items: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Put events in the order of their cells, those of a cell as they came: the cells, how many of each, and all items.
+
+    A cell and the place of an event make one number, and these are sorted: numpy sorts plain numbers many times faster
+    than it finds an order.
+
+    Parameters
+    ----------
+    cells : numpy.ndarray
+        The cell of each event.
+    items : numpy.ndarray
+        The events, along the first axis.
+    most : int
+        Cells that there are.
+
+    Examples
+    --------
+    >>> grouped(np.array([7, 2, 7]), np.array([10, 11, 12]), 9)
+    (array([2, 7]), array([1, 2]), array([11, 10, 12]))
+    """
+    bits = max(len(cells) - 1, 1).bit_length()
+    assert bits + most.bit_length() < 64
+    keys = cells.astype(np.int64) << bits
+    keys |= np.arange(len(cells))
+    keys.sort()
+    order = keys & ((1 << bits) - 1)
+    keys >>= bits
+    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else np.empty(0, np.int64)
+    return keys[first], np.diff(first, append=len(keys)), items[order]

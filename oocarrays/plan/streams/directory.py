@@ -1,0 +1,153 @@
+"""The directory of IB: which blocks of the segment a cell's stream is made of.
+
+    first[cell] ──► entry │ cell │ next │ pointer │ pointer │ …   ──► entry │ cell │ next │ …   ──► −1
+
+A pointer is a block of the segment and the bytes from there on, which may run over several blocks of one superblock:
+``block << 24 | bytes``. Entries are written with no next, as their blocks are; when a file is closed they are gone
+through backwards and linked (section 5.2.4, Figure 7). Their cells alone are enough to do that again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.plan.streams.units import before, spread
+
+BITS = 24
+"""Bits of a pointer that count bytes."""
+MOST_RUN = 1 << BITS
+"""Bytes of a run are fewer than this: superblocks are no larger than half of it."""
+NONE = -1
+"""No entry, no block, no cell: the fill value of a directory."""
+HEAD = 2
+"""Words of an entry before its pointers: its cell, and the next entry."""
+
+
+def cut(start: int, lengths: np.ndarray, superblock: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut runs that lie one after the other from ``start`` on where superblocks end.
+
+    Returns
+    -------
+    of, starts, lengths : numpy.ndarray
+        Of each piece the run that it is of, where it begins, and its bytes.
+
+    Examples
+    --------
+    >>> [each.tolist() for each in cut(6, np.array([8, 2]), 8)]
+    [[0, 0, 1], [6, 8, 14], [2, 6, 2]]
+    """
+    starts = start + before(lengths)
+    ends = starts + lengths
+    pieces = (ends - 1) // superblock - starts // superblock + 1
+    of = np.repeat(np.arange(len(lengths)), pieces)
+    bounds = (spread(starts // superblock, pieces)) * superblock
+    lower, upper = np.maximum(bounds, starts[of]), np.minimum(bounds + superblock, ends[of])
+    return of, lower, upper - lower
+
+
+def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return a pointer to each run: where it begins, in blocks, and its bytes.
+
+    >>> pointers(np.array([3]), np.array([64])).tolist()
+    [50331712]
+    """
+    return blocks << BITS | counts
+
+
+class Extents(NamedTuple):
+    """Runs of bytes that streams are made of, by cell, and for each cell in the order of its stream."""
+
+    owner: np.ndarray
+    """Which of the cells that were asked for each belongs to."""
+    offset: np.ndarray
+    """Bytes of the stream's IB part before it."""
+    place: np.ndarray
+    """Bytes of the segment before it."""
+    count: np.ndarray
+    """Bytes of it."""
+
+
+def extents_of(cells: np.ndarray, entries: np.ndarray, block: int) -> Extents:
+    """Return the extents of some cells, out of entries that stand in the order in which they were written.
+
+    Parameters
+    ----------
+    cells : numpy.ndarray
+        Cells that rise.
+    entries : numpy.ndarray
+        Words of each entry; those of other cells are passed over.
+
+    Examples
+    --------
+    >>> entries = np.array([[5, -1, 64, -1], [4, -1, (1 << 24) | 8, (2 << 24) | 8], [5, -1, (3 << 24) | 8, -1]])
+    >>> [each.tolist() for each in extents_of(np.array([5]), entries, 64)]
+    [[0, 0], [0, 64], [0, 192], [64, 8]]
+    """
+    at = np.searchsorted(cells, entries[:, 0])
+    at[at == len(cells)] = 0
+    mine = np.flatnonzero(cells[at] == entries[:, 0]) if len(cells) else np.empty(0, np.int64)
+    order = mine[np.argsort(at[mine], kind="stable")]
+    words = entries[order, HEAD:]
+    there = words != NONE
+    found = words[there]
+    owner = np.repeat(at[order], there.sum(1))
+    count = found & (MOST_RUN - 1)
+    all_before = before(count)
+    first = np.concatenate(([True], owner[1:] != owner[:-1])) if len(owner) else np.empty(0, bool)
+    offset = all_before - np.maximum.accumulate(np.where(first, all_before, 0)) if len(owner) else all_before
+    return Extents(owner, offset, (found >> BITS) * block, count)
+
+
+def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what of some bytes of each cell lies where: in the segment, in a result, and how many bytes.
+
+    Parameters
+    ----------
+    offsets, counts : numpy.ndarray
+        Of each cell, the first byte of its IB part and the bytes; a result has them one cell after the other.
+
+    Examples
+    --------
+    >>> extents = Extents(np.array([0, 0]), np.array([0, 64]), np.array([640, 0]), np.array([64, 8]))
+    >>> [each.tolist() for each in overlaps(extents, np.array([60]), np.array([6]))]
+    [[700, 0], [0, 4], [4, 2]]
+    """
+    lower, upper = offsets[extents.owner], (offsets + counts)[extents.owner]
+    begin = np.maximum(extents.offset, lower)
+    length = np.minimum(extents.offset + extents.count, upper) - begin
+    wanted = np.flatnonzero(length > 0)
+    begin, owner = begin[wanted], extents.owner[wanted]
+    into = before(counts)[owner] + begin - offsets[owner]
+    return extents.place[wanted] + begin - extents.offset[wanted], into, length[wanted]
+
+
+def linked(entries: np.ndarray, first_id: int, head: np.ndarray) -> np.ndarray:
+    """Link the entries of one superblock, those after it being linked: the same with their nexts.
+
+    Parameters
+    ----------
+    entries : numpy.ndarray
+        Words of each entry; the cell of one that is empty is -1.
+    first_id : int
+        Number of the first of them in the directory.
+    head : numpy.ndarray
+        Of each cell its first entry after these; its first one of these, after this call.
+
+    Examples
+    --------
+    >>> head = np.array([9, -1])
+    >>> linked(np.array([[0, -1, 7], [1, -1, 7], [0, -1, 7], [-1, -1, -1]]), 4, head)[:, 1].tolist(), head.tolist()
+    ([6, -1, 9, -1], [4, 5])
+    """
+    there = np.flatnonzero(entries[:, 0] != NONE)
+    order = there[np.argsort(entries[there, 0], kind="stable")]
+    cells = entries[order, 0]
+    is_last = np.concatenate((cells[1:] != cells[:-1], [True])) if len(cells) else np.empty(0, bool)
+    following = np.concatenate((order[1:], [0])) + first_id if len(cells) else order
+    out = entries.copy()
+    out[order, 1] = np.where(is_last, head[cells], following)
+    starts = np.concatenate(([True], is_last[:-1])) if len(cells) else is_last
+    head[cells[starts]] = order[starts] + first_id
+    return out

@@ -1,0 +1,294 @@
+"""What a stream file says of itself: cells, ranks, and how far each segment is valid.
+
+    byte of a stream   0 …… nb_end …… cb_end …… length[cell]
+    lies in            NB         CB        IB
+
+It is what the paper keeps in its .meta file; here it is an attribute of the group. A segment holds what this says, and
+whatever lies beyond that was written by somebody who was not heard of again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import BudgetError, DescriptorError
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.plan.streams.buffers import Buffers
+
+VERSION = 1
+"""Of this description."""
+KEY = "oocarrays:streams"
+"""The attribute of a group that is a stream file."""
+CHUNK_BYTES = 2**22
+"""Bytes of the cells of a chunk, at most, where an axis can be cut."""
+NB_GATHERED = 2**18
+"""Bytes of a row that is a chunk by itself; smaller ones are gathered."""
+SUPERBLOCK_BYTES = 2**21
+"""Bytes that a rank writes at once in IB."""
+IB_BLOCK, LEAST_IB_BLOCK = 64, 16
+"""Bytes of a buffer of IB: the paper's, which is best here, too, and the least."""
+CB_BLOCK = 64
+"""Bytes of a buffer of CB."""
+POINTERS, LEAST_POINTERS = 6, 2
+"""Pointers of an entry of the directory, as the paper found best, and the fewest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """The cells of a file, and how they are dealt to ranks and to chunks: along the first axis, in blocks."""
+
+    shape: tuple[int, ...]
+    """Extent of each axis."""
+    ranks: int
+    """Logical processors that write."""
+    rank_rows: int
+    """Rows along the first axis of each rank."""
+    chunk_rows: int
+    """Rows along the first axis of a chunk of one step; ranks begin where chunks do."""
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], ranks: int, cell_bytes: int = 8) -> Cells:
+        """Deal cells to ranks, in chunks of a convenient size.
+
+        Parameters
+        ----------
+        cell_bytes : int
+            Bytes of each cell in one step, about.
+
+        Examples
+        --------
+        >>> Cells.of((10, 4), 3)
+        Cells(shape=(10, 4), ranks=3, rank_rows=4, chunk_rows=4)
+        """
+        rows = ceil_div(max(shape[0] if shape else 1, 1), ranks)
+        nbytes = rows * math.prod(shape[1:]) * cell_bytes
+        chunk = ceil_div(rows, min(max(ceil_div(nbytes, CHUNK_BYTES), 1), rows))
+        return cls(shape=shape, ranks=ranks, rank_rows=ceil_div(rows, chunk) * chunk, chunk_rows=chunk)
+
+    def redealt(self, ranks: int) -> Cells:
+        """Deal the same cells to other ranks, which begin where chunks do.
+
+        >>> Cells.of((10, 4), 5).redealt(2).rank_rows
+        6
+        """
+        rows = ceil_div(max(self.shape[0] if self.shape else 1, 1), ranks)
+        return replace(self, ranks=ranks, rank_rows=ceil_div(rows, self.chunk_rows) * self.chunk_rows)
+
+    @property
+    def count(self) -> int:
+        """Cells in all."""
+        return math.prod(self.shape)
+
+    @property
+    def inner(self) -> int:
+        """Cells of one row along the first axis."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """Extents of a chunk of one step."""
+        return (self.chunk_rows, *(max(n, 1) for n in self.shape[1:])) if self.shape else ()
+
+    def of_rank(self, rank: int) -> tuple[int, int]:
+        """The cells of a rank, from and to.
+
+        >>> Cells.of((10, 4), 3).of_rank(2)
+        (32, 40)
+        """
+        begin = min(rank * self.rank_rows * self.inner, self.count)
+        return begin, min(begin + self.rank_rows * self.inner, self.count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regular:
+    """A segment of NB or CB: rows of one block of each cell."""
+
+    block: int = 0
+    """Bytes of a block; 0 where the segment has none."""
+    nbytes: int = 0
+    """Bytes of each stream in it."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that are there, the last of which may be in part."""
+        return ceil_div(self.nbytes, self.block) if self.block else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Independent:
+    """The segment of IB: superblocks, and a directory of them, both dealt to ranks in turn."""
+
+    block: int = 0
+    """Bytes of a block; 0 where the segment is empty."""
+    superblock: int = 0
+    """Bytes of a superblock: whole blocks."""
+    pointers: int = 0
+    """Pointers of an entry of the directory."""
+    entries: int = 0
+    """Entries of a superblock of the directory."""
+    base: tuple[int, int] = (0, 0)
+    """Superblocks of data and of the directory that were there when those who write now began."""
+    ranks: int = 0
+    """Ranks that have written since."""
+    ends: tuple[tuple[int, int], ...] = ()
+    """Of each of these ranks, bytes of data and entries of the directory, in superblocks of its own."""
+    is_linked: bool = False
+    """Whether entries have their nexts, and each cell its first entry and its length."""
+
+    @property
+    def superblocks(self) -> tuple[int, int]:
+        """Superblocks of data and of the directory that are there, with those between that nobody has written."""
+        data = [self.last(rank, end[0], self.superblock, 0) for rank, end in enumerate(self.ends)]
+        directory = [self.last(rank, end[1], self.entries, 1) for rank, end in enumerate(self.ends)]
+        return max([self.base[0], *data]), max([self.base[1], *directory])
+
+    def last(self, rank: int, end: int, each: int, which: int) -> int:
+        """Superblocks up to the last one of a rank that has come to ``end``."""
+        return self.base[which] + rank + self.ranks * (ceil_div(end, each) - 1) + 1 if end else self.base[which]
+
+    def valid_entries(self, superblock: int) -> int:
+        """Entries of a superblock of the directory that are valid."""
+        if superblock < self.base[1]:
+            return self.entries
+        turn, rank = divmod(superblock - self.base[1], max(self.ranks, 1))
+        end = self.ends[rank][1] if rank < len(self.ends) else 0
+        return min(max(end - turn * self.entries, 0), self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """A stream file."""
+
+    cells: Cells
+    """Its cells, and the ranks that wrote last."""
+    dtype: Any
+    """What an item is read as, as numpy's description of a type."""
+    nb: Regular = Regular()
+    """The first segment."""
+    cb: Regular = Regular()
+    """The second one."""
+    ib: Independent = Independent()
+    """The third one."""
+    is_closed: bool = False
+    """Whether it was closed; where not, somebody writes it, or has died."""
+
+    @property
+    def item(self) -> np.dtype:
+        """The type that an item is read as."""
+        return np.dtype(
+            [tuple(map(_part, field)) for field in self.dtype] if isinstance(self.dtype, list) else self.dtype
+        )
+
+    @property
+    def nb_end(self) -> int:
+        """Bytes of each stream in NB."""
+        return self.nb.nbytes
+
+    @property
+    def cb_end(self) -> int:
+        """Bytes of each stream in NB and CB."""
+        return self.nb.nbytes + self.cb.nbytes
+
+    def with_item(self, dtype: Any) -> Meta:
+        """Return the same, read as items of another type."""
+        return self if dtype is None else replace(self, dtype=described(np.dtype(dtype)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"version": VERSION, **asdict(self)}
+
+
+def meta_from(found: Any, place: str) -> Meta:
+    """Read what `Meta.as_json` wrote.
+
+    Raises
+    ------
+    DescriptorError
+        Where it is something else.
+    """
+    try:
+        if found["version"] != VERSION:
+            raise DescriptorError(f"{place} holds streams of version {found['version']}; this one reads {VERSION}")
+        cells, ib = found["cells"], dict(found["ib"])
+        ib |= {"base": tuple(ib["base"]), "ends": tuple(map(tuple, ib["ends"]))}
+        return Meta(
+            cells=Cells(**(cells | {"shape": tuple(cells["shape"])})), dtype=found["dtype"],
+            nb=Regular(**found["nb"]), cb=Regular(**found["cb"]), ib=Independent(**ib), is_closed=found["is_closed"],
+        )  # fmt: skip
+    except (LookupError, TypeError, ValueError) as error:
+        if isinstance(error, DescriptorError):
+            raise
+        raise DescriptorError(f"{place} does not describe its streams as this version does: {error!r}") from None
+
+
+def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int] | None = None) -> Independent:
+    """Choose the blocks of IB for so many cells of a process: as large as fit a third of its budget.
+
+    Parameters
+    ----------
+    asked : mapping
+        What is given: ``block``, ``pointers``, ``superblock``.
+
+    Examples
+    --------
+    >>> independent(1000, 8, 2**24).block, independent(1000, 24, 2**24).block
+    (64, 72)
+    """
+    asked = asked or {}
+    block, count = IB_BLOCK, POINTERS
+    while cells * (block + 8 * count) > budget // 3 and (block > LEAST_IB_BLOCK or count > LEAST_POINTERS):
+        block, count = (block // 2, count) if block > LEAST_IB_BLOCK else (block, LEAST_POINTERS)
+    block = asked.get("block") or (ceil_div(block, itemsize) * itemsize if itemsize <= IB_BLOCK else block)
+    count = asked.get("pointers") or count
+    room = min(asked.get("superblock") or SUPERBLOCK_BYTES, max(budget // 32, 4096))
+    superblock = max(room // block, 1) * block
+    return Independent(
+        block=block, superblock=superblock, pointers=count, entries=max(superblock // (8 * (2 + count)), 1)
+    )
+
+
+def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: bool) -> None:
+    """Refuse a budget in which the buffers of all cells of a process do not fit, whatever mode it comes to.
+
+    Raises
+    ------
+    BudgetError
+        It names what is needed.
+    """
+    ib = meta.ib
+    block, pointers = (ib.block, ib.pointers) if ib.block else (LEAST_IB_BLOCK, LEAST_POINTERS)
+    buffers = (Buffers.held_bytes(cells, block) + Buffers.held_bytes(cells, 8 * pointers)) * 3 // 2 if writes else 0
+    least = buffers + 24 * cells + 2 * (ib.superblock or 4096) * ranks + 2**16
+    if least > budget:
+        raise BudgetError(budget, least, f"streams of {cells} cells")
+
+
+def described(item: np.dtype) -> Any:
+    """Return a type as plain values that JSON has.
+
+    >>> described(np.dtype("f8")), described(np.dtype([("t", "f8"), ("xy", "i2", (2,))]))
+    ('<f8', [['t', '<f8'], ['xy', '<i2', [2]]])
+    """
+    if item.names is None:
+        return item.str
+    return [[list(part) if isinstance(part, tuple) else part for part in field] for field in item.descr]
+
+
+def ended(meta: Meta) -> Meta:
+    """Return the same for those who write next: their superblocks come after all that are there.
+
+    >>> ended(Meta(cells=Cells.of((4,), 1), dtype="<f8")).ib.base
+    (0, 0)
+    """
+    ib = replace(meta.ib, base=meta.ib.superblocks, ranks=0, ends=(), is_linked=False)
+    return replace(meta, ib=ib, is_closed=False)
+
+
+def _part(part: Any) -> Any:
+    """Return a part of a field as numpy takes it."""
+    return tuple(part) if isinstance(part, list) else part

@@ -1,0 +1,87 @@
+"""Bytes in the largest units that they can be moved in, and runs of them spread out one by one.
+
+runs      (start 0, 3 units) (start 7, 2 units)   ──► indices 0 1 2 7 8
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+UNITS = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"), 16: np.dtype("c16")}
+"""Types that numpy moves as they are, by their bytes."""
+MOST_WIDTHS = 16
+"""Of runs of so many different lengths, those of one length are copied as rows."""
+FEW_RUNS, LONG_RUN = 64, 512
+"""Runs that are copied one by one, and the bytes of one that is long enough for that."""
+
+
+def unit_of(*sizes: int) -> int:
+    """Return the bytes of the largest unit that divides all sizes.
+
+    >>> unit_of(24, 64), unit_of(16, 0), unit_of(10, 8), unit_of(0)
+    (8, 16, 2, 16)
+    """
+    common = math.gcd(*sizes)
+    return min(common & -common, 16) if common else 16
+
+
+def in_units(data: np.ndarray, unit: int) -> np.ndarray:
+    """View contiguous bytes as units, in one axis.
+
+    >>> in_units(np.zeros(16, "u1"), 8).shape
+    (2,)
+    """
+    return data.reshape(-1).view(np.uint8).view(UNITS[unit])
+
+
+def spread(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the indices of all runs, one after the other.
+
+    >>> spread(np.array([0, 7]), np.array([3, 2])).tolist()
+    [0, 1, 2, 7, 8]
+    """
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - counts), counts) + np.arange(total)
+
+
+def before(counts: np.ndarray) -> np.ndarray:
+    """Return how many come before each.
+
+    >>> before(np.array([3, 2, 4])).tolist()
+    [0, 3, 5]
+    """
+    sums: np.ndarray = np.cumsum(counts) - counts
+    return sums
+
+
+def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
+    """Copy runs of bytes: ``out[into[k] : into[k] + counts[k]] = data[of[k] : of[k] + counts[k]]`` for each k.
+
+    Parameters
+    ----------
+    out, data : numpy.ndarray
+        Contiguous bytes, whose lengths are whole numbers of 16 bytes where all runs lie on such.
+    """
+    if not len(counts):
+        return
+    if len(counts) <= FEW_RUNS or int(counts.min()) >= LONG_RUN:
+        for to, start, count in zip(into.tolist(), of.tolist(), counts.tolist(), strict=True):
+            out[to : to + count] = data[start : start + count]
+        return
+    bits = int(np.bitwise_or.reduce(into) | np.bitwise_or.reduce(of) | np.bitwise_or.reduce(counts))
+    unit = unit_of(bits, len(out), len(data))
+    target, source = in_units(out, unit), in_units(data, unit)
+    units = counts // unit
+    in_order = np.sort(units)
+    widths = in_order[np.flatnonzero(np.diff(in_order, prepend=0))]
+    if len(widths) <= MOST_WIDTHS and int(widths[-1]) > 1:
+        for width in widths.tolist():
+            same = slice(None) if len(widths) == 1 else np.flatnonzero(units == width)
+            rows = sliding_window_view(source, width)[of[same] // unit]
+            sliding_window_view(target, width, writeable=True)[into[same] // unit] = rows
+        return
+    target[spread(into // unit, units)] = source[spread(of // unit, units)]

@@ -1,0 +1,117 @@
+"""Advice as tables: a row for each array, below it a row for each block that reads or writes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from dask.utils import format_bytes
+
+from oocarrays.plan.advice.price import Use
+from oocarrays.plan.advice.verdict import BlockVerdict, Load, Verdict
+from oocarrays.show.notebook import rows_html
+from oocarrays.show.report import first_rows, seconds_text, shape_text, table
+
+HEAD = ("array", "chunks today", "advised", "requests", "bytes", "seconds", "saves", "")
+BLOCK_HEAD = ("block", "does", "array", "sections", "weight", "finds chunks", "method", "today", "advised")
+MOST_ROWS = 60
+KEEP = "keep it as it is"
+
+
+def text(verdicts: Sequence[Verdict]) -> str:
+    """Return advice as text: what to do with each array, and below it who gains what."""
+    parts = [table(array_rows(verdicts)), table(block_rows(verdicts))]
+    said = [f"{each.array}: {line}" for each in verdicts for line in each.against]
+    return "\n\n".join([*parts, *(["speaks against it\n" + "\n".join(f"  {line}" for line in said)] if said else [])])
+
+
+def html(verdicts: Sequence[Verdict]) -> str:
+    """Return the same for a notebook."""
+    said: list[tuple[str, ...]] = [(each.array, line) for each in verdicts for line in each.against]
+    against = rows_html(first_rows(said, MOST_ROWS), title="speaks against it") if said else ""
+    blocks = rows_html(block_rows(verdicts), title="blocks")
+    return rows_html(array_rows(verdicts), title="oocarrays.Advice", below=f"{blocks}{against}")
+
+
+def array_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
+    """Return a row for each array and producer, below a row of names; the seconds are of all traced runs together."""
+    return [HEAD, *first_rows([_array_row(each) for each in verdicts], MOST_ROWS)]
+
+
+def _array_row(each: Verdict) -> tuple[str, ...]:
+    today, advised = each.today, each.advised
+    named = each.array if each.producer is None else f"{each.array} (made by {each.producer})"
+    if each.kept:
+        loads = (f"{today.requests:.0f}", format_bytes(int(today.nbytes)), seconds_text(today.seconds))
+        return named, shape_text(each.stored.grid.chunks), KEEP, *loads, "–", ""
+    return (
+        named,
+        shape_text(each.stored.grid.chunks),
+        layout_text(each),
+        f"{today.requests:.0f} → {advised.requests:.0f}",
+        f"{format_bytes(int(today.nbytes))} → {format_bytes(int(advised.nbytes))}",
+        f"{seconds_text(today.seconds)} → {seconds_text(advised.seconds)}",
+        f"{each.saving:.0%}".replace("%", " %"),
+        _rewriting(each),
+    )
+
+
+def layout_text(each: Verdict) -> str:
+    """Return the chunks that are advised: of what is made, and of its copy."""
+    if each.kept:
+        return KEEP
+    chunks = shape_text(each.copied)
+    if each.made == each.copied or (each.producer is None and not each.copies):
+        return chunks
+    before = "as it is" if each.producer is None else shape_text(each.made)
+    return f"{before}, and a copy in {chunks}" if each.copies else f"{before}, then {chunks}"
+
+
+def _rewriting(each: Verdict) -> str:
+    if not each.rewriting:
+        return ""
+    pays = f", pays after {each.runs_to_pay:.0%} of that".replace("%", " %") if each.runs_to_pay < math.inf else ""
+    return f"rewriting takes {seconds_text(each.rewriting)}{pays}"
+
+
+def block_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
+    """Return a row for each block that reads or writes an array, below a row of names: what takes longest first."""
+    each = [(block.today.seconds, _block_row(verdict, block)) for verdict in verdicts for block in verdict.blocks]
+    rows = [row for _, row in sorted(each, key=lambda pair: -pair[0])]
+    return [BLOCK_HEAD, *first_rows(rows, MOST_ROWS)]
+
+
+def _block_row(verdict: Verdict, block: BlockVerdict) -> tuple[str, ...]:
+    return (
+        block.block,
+        "writes" if block.writes else "reads",
+        verdict.array,
+        ", ".join(map(use_text, block.uses)),
+        f"{block.weight:g}",
+        shape_text(block.chunks),
+        block.method,
+        seconds_of(block.today),
+        seconds_of(block.advised),
+    )
+
+
+def use_text(use: Use) -> str:
+    """Return how many sections of which shape are taken.
+
+    >>> from oocarrays.plan.advice.counting import Footprint
+    >>> use_text(Use(footprints=(Footprint.of([[range(4), range(4, 8)], [range(6)]], (8, 6)),)))
+    '2 of 4 × 6'
+    """
+    return " and ".join(_footprints(use))
+
+
+def _footprints(use: Use) -> Iterator[str]:
+    for each in use.footprints[:2]:
+        yield f"{each.sections} of {shape_text(each.largest)}"
+    if len(use.footprints) > 2:
+        yield f"{len(use.footprints) - 2} more kinds"
+
+
+def seconds_of(load: Load) -> str:
+    """Return the seconds of a load."""
+    return seconds_text(load.seconds) if math.isfinite(load.seconds) else "cannot be"

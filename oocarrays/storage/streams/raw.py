@@ -1,0 +1,196 @@
+"""Raw chunks of a segment: bytes as they are stored, read whole or in part, replaced whole.
+
+A chunk is replaced at once or not at all, and so is what was flushed: a crash leaves the old chunk or the new one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+import zarr
+
+from oocarrays.errors import CorruptChunkError
+from oocarrays.plan.streams.places import Pieces
+from oocarrays.plan.streams.units import copy_runs
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.blobs import MissingBlob, byte_view
+from oocarrays.storage.stores.opening import blobs_of
+
+FEW_BYTES = 8
+"""A chunk is read whole where more than one part in so many of it is wanted."""
+
+
+class Cache:
+    """Chunks that were read last, up to so many bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._kept: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[int, int]) -> np.ndarray | None:
+        """Return a chunk that is kept."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def keep(self, key: tuple[int, int], data: np.ndarray) -> None:
+        """Keep a chunk in the place of those that were wanted longest ago."""
+        with self._lock:
+            self._drop(key)
+            self._kept[key] = data
+            self._bytes += data.nbytes
+            while self._bytes > self.most and len(self._kept) > 1:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+
+    def drop(self, key: tuple[int, int]) -> None:
+        """Forget a chunk that is another one now."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        old = self._kept.pop(key, None)
+        self._bytes -= 0 if old is None else old.nbytes
+
+
+class RawChunks:
+    """The chunks of an array without codecs, by number.
+
+    Parameters
+    ----------
+    index : callable
+        The index of a chunk in the array, of its number.
+    nbytes : int
+        Bytes of a chunk.
+    fill : int, optional
+        The byte that a chunk is full of that is not there; None where all must be.
+    """
+
+    def __init__(
+        self, array: zarr.Array, index: Callable[[int], tuple[int, ...]], nbytes: int, meter: Meter,
+        cache: Cache | None = None, fill: int | None = None,
+    ) -> None:  # fmt: skip
+        self.array = array
+        self.nbytes = nbytes
+        self.fill = fill
+        self._blobs = blobs_of(array)
+        self._index = index
+        self._meter = meter
+        self._cache = cache or Cache(0)
+        self._tails: dict[int, np.ndarray] = {}
+
+    def key(self, number: int) -> str:
+        """Return the key of a chunk below the array."""
+        return self.array.metadata.encode_chunk_key(self._index(number))
+
+    def hold(self, number: int, data: np.ndarray) -> None:
+        """Have a chunk that is in memory read from there, until it is put."""
+        self._tails[number] = data
+
+    def put(self, number: int, data: np.ndarray, *, held: bool = False) -> None:
+        """Replace a chunk.
+
+        Parameters
+        ----------
+        held : bool
+            Whether it goes on in memory.
+
+        Raises
+        ------
+        DiskFullError, StoreFailure
+            Where it cannot be written: what was there stays.
+        """
+        self._blobs.put(self.key(number), byte_view(data))
+        self._meter.add(write_requests=1, written_bytes=data.nbytes)
+        self._cache.drop((id(self), number))
+        if not held:
+            self._tails.pop(number, None)
+
+    def exists(self, number: int) -> bool:
+        """Return whether a chunk is stored."""
+        return self._blobs.exists(self.key(number))
+
+    def get(self, number: int) -> np.ndarray:
+        """Return a chunk, to be looked at.
+
+        Raises
+        ------
+        CorruptChunkError
+            Where it is missing, or cut short.
+        """
+        held = self._tails.get(number)
+        if held is not None:
+            return held
+        kept = self._cache.get((id(self), number))
+        if kept is None:
+            kept = np.empty(self.nbytes, np.uint8)
+            self.read_into(number, 0, kept)
+            self._cache.keep((id(self), number), kept)
+        return kept
+
+    def read_into(self, number: int, place: int, out: np.ndarray) -> None:
+        """Fill contiguous bytes from those of a chunk, in one request."""
+        held = self._tails.get(number)
+        if held is not None:
+            out[:] = held[place : place + len(out)]
+            return
+        try:
+            blob = self._blobs.open(self.key(number))
+            try:
+                blob.read_into(place, out.data)
+            finally:
+                blob.close()
+        except MissingBlob:
+            if self.fill is None:
+                raise CorruptChunkError(f"chunk {self.key(number)} of {self.array.store_path} is missing") from None
+            out[:] = self.fill
+        self._meter.add(read_requests=1, read_bytes=len(out))
+
+    def read(self, pieces: Pieces, out: np.ndarray) -> None:
+        """Copy pieces of chunks into a result, each chunk read once."""
+        for number, here in pieces.by_chunk():
+            if len(here.count) == 1 and int(here.count[0]) * FEW_BYTES < self.nbytes and not self._is_kept(number):
+                into, count = int(here.into[0]), int(here.count[0])
+                self.read_into(number, int(here.place[0]), out[into : into + count])
+            else:
+                copy_runs(out, here.into, self.get(number), here.place, here.count)
+
+    def _is_kept(self, number: int) -> bool:
+        return self._cache.get((id(self), number)) is not None
+
+    def change(self, pieces: Pieces, data: np.ndarray) -> None:
+        """Replace pieces of chunks that are there: each chunk is read, changed and replaced."""
+        for number, here in pieces.by_chunk():
+            held = number in self._tails
+            chunk = self._tails[number] if held else self.get(number).copy()
+            copy_runs(chunk, here.place, data, here.into, here.count)
+            if not held:
+                self.put(number, chunk)
+
+
+class Steps(RawChunks):
+    """The steps of any Zarr array, each as if it were a chunk: what one read of its chunks brings is kept."""
+
+    def __init__(self, array: zarr.Array, axis: int, meter: Meter, budget: int) -> None:
+        nbytes = array.nbytes // max(array.shape[axis], 1)
+        super().__init__(array, lambda number: (number,), nbytes, meter)
+        self._axis = axis
+        self._at_once = max(min(array.chunks[axis], budget // 4 // max(nbytes, 1)), 1)
+        self._first, self._rows = -1, np.empty((0, 0), np.uint8)
+
+    def read_into(self, number: int, place: int, out: np.ndarray) -> None:
+        """Fill contiguous bytes from those of a step."""
+        first = number // self._at_once * self._at_once
+        if first != self._first:
+            steps = slice(first, first + self._at_once)
+            block = np.moveaxis(np.asarray(self.array[(slice(None),) * self._axis + (steps,)]), self._axis, 0)
+            self._rows = np.ascontiguousarray(block).reshape(-1).view(np.uint8).reshape(len(block), self.nbytes)
+            self._first = first
+            self._meter.add(read_requests=1, read_bytes=self._rows.nbytes)
+        out[:] = self._rows[number - first, place : place + len(out)]

@@ -1,0 +1,138 @@
+"""Rows of a segment of NB or CB: one block of every cell, appended, read and replaced.
+
+    row k   │ cell 0 │ cell 1 │ … │ cell N−1 │     a chunk holds some rows of the cells of a rank, or of a part of them
+
+A row that is large is a chunk by itself, and goes to the store from where it is. Small ones are gathered to a chunk,
+which is put when it is full, and when somebody asks for all to be there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oocarrays.plan.streams.places import Chunking
+from oocarrays.storage.streams.raw import RawChunks
+
+
+class Rows:
+    """The rows of some cells, from the first of a chunk on.
+
+    Parameters
+    ----------
+    cells : tuple of int
+        The cells, from and to.
+    count : int
+        Rows that are there.
+    """
+
+    def __init__(
+        self, chunks: RawChunks, chunking: Chunking, cells: tuple[int, int], count: int, *, writes: bool = True
+    ) -> None:
+        self.chunks = chunks
+        self.chunking = chunking
+        self.cells = cells
+        self.count = count
+        self._tail: list[np.ndarray] = []
+        self._is_changed = False
+        if writes and chunking.rows > 1 and count % chunking.rows:
+            self._begin(load=True)
+
+    @property
+    def _columns(self) -> range:
+        width = self.chunking.width
+        return range(self.cells[0] // width, -(-self.cells[1] // width)) if self.cells[1] > self.cells[0] else range(0)
+
+    def _begin(self, *, load: bool = False) -> None:
+        """Gather the chunk that the next row belongs to."""
+        self._tail = []
+        for column in self._columns:
+            number = self.chunking.number(self.count, column)
+            chunk = self.chunks.get(number).copy() if load else np.zeros(self.chunking.nbytes, np.uint8)
+            self._tail.append(chunk)
+            self.chunks.hold(number, chunk)
+
+    def append(self, row: np.ndarray) -> None:
+        """Append one row: contiguous bytes of all cells.
+
+        Raises
+        ------
+        DiskFullError, StoreFailure
+            Where a chunk that is full cannot be written.
+        """
+        self._write(self.count, row)
+        self.count += 1
+        if self._is_changed and not self.count % self.chunking.rows:
+            self._put_tail(self.count - 1, held=False)
+            self._tail = []
+
+    def _write(self, number: int, row: np.ndarray) -> None:
+        if self.chunking.rows == 1:
+            self._put_row(number, row)
+            return
+        place = number % self.chunking.rows
+        if not place:
+            self._begin()
+        each = self.chunking.width * self.chunking.block
+        for chunk, part in zip(self._tail, self._parts(row), strict=True):
+            chunk[place * each : place * each + len(part)] = part
+        self._is_changed = True
+
+    def _parts(self, row: np.ndarray) -> list[np.ndarray]:
+        """The bytes of a row for each chunk."""
+        each = self.chunking.width * self.chunking.block
+        return [row[start : start + each] for start in range(0, len(row), each)]
+
+    def _put_row(self, number: int, row: np.ndarray) -> None:
+        """Put a row that is a chunk by itself, from where it is; the last chunk of cells may need padding."""
+        for column, part in zip(self._columns, self._parts(row), strict=True):
+            if len(part) < self.chunking.nbytes:
+                part = np.concatenate((part, np.zeros(self.chunking.nbytes - len(part), np.uint8)))
+            self.chunks.put(self.chunking.number(number, column), part)
+
+    def _put_tail(self, number: int, *, held: bool) -> None:
+        for column, chunk in zip(self._columns, self._tail, strict=True):
+            self.chunks.put(self.chunking.number(number, column), chunk, held=held)
+        self._is_changed = False
+
+    def settle(self, part: np.ndarray | None = None) -> None:
+        """Put what has been gathered, too, and before that the next row, of which only a part is there."""
+        if part is not None:
+            self._write(self.count, part)
+        if self._is_changed:
+            self._put_tail(self.count - (part is None), held=True)
+
+    def replace(self, number: int, row: np.ndarray) -> None:
+        """Replace one whole row."""
+        held = bool(self._tail) and number >= self._first_held
+        if self.chunking.rows == 1:
+            self._put_row(number, row)
+            return
+        each = self.chunking.width * self.chunking.block
+        place = number % self.chunking.rows * each
+        for at, (column, part) in enumerate(zip(self._columns, self._parts(row), strict=True)):
+            there = self.chunking.number(number, column)
+            chunk = self._tail[at] if held else self.chunks.get(there).copy()
+            chunk[place : place + len(part)] = part
+            if not held:
+                self.chunks.put(there, chunk)
+        self._is_changed |= held
+
+    @property
+    def _first_held(self) -> int:
+        return self.count // self.chunking.rows * self.chunking.rows
+
+    def change(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], data: np.ndarray) -> None:
+        """Replace bytes of some cells: their first bytes in the segment, how many, and where they are in ``data``."""
+        self.chunks.change(self.chunking.pieces(cells, *part), data)
+        self._is_changed = bool(self._tail) or self._is_changed
+
+    def read(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
+        """Read bytes of some cells into their places in ``out``."""
+        self.chunks.read(self.chunking.pieces(cells, *part), out)
+
+    def read_row(self, number: int, out: np.ndarray) -> None:
+        """Read one row of all cells, straight into contiguous bytes."""
+        each = self.chunking.width * self.chunking.block
+        place = number % self.chunking.rows * each
+        for column, part in zip(self._columns, self._parts(out), strict=True):
+            self.chunks.read_into(self.chunking.number(number, column), place, part)

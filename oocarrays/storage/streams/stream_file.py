@@ -1,0 +1,350 @@
+"""Stream files: groups with a segment for each mode, and an attribute that says how far each is valid.
+
+    group   nb  cb        rows: plain arrays of steps × cells
+            ib  directory superblocks
+            first  length of each cell, once the file has been closed
+            attribute oocarrays:streams
+
+What the attribute says is written when all that it speaks of is on the device: whoever opens the file sees it as it was
+when it was flushed last, or closed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.core.sync import sync
+from zarr.errors import ContainsArrayError, ContainsGroupError, GroupNotFoundError, NodeTypeValidationError
+
+from oocarrays.errors import NotFoundError, TargetError
+from oocarrays.plan.streams.directory import HEAD, NONE
+from oocarrays.plan.streams.meta import (
+    KEY,
+    NB_GATHERED,
+    Cells,
+    Independent,
+    Meta,
+    Regular,
+    described,
+    ended,
+    meta_from,
+)
+from oocarrays.storage.files.array_file import (
+    StoreLike,
+    check_place,
+    document_store,
+    is_empty,
+    local_folder,
+    store_path,
+)
+from oocarrays.storage.journal.lock import Busy, Hold
+from oocarrays.storage.stores.blobs import byte_view
+from oocarrays.storage.stores.durable import Syncer
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.refused import write_error
+
+LOCK = ".oocarrays-streams"
+"""The file in the group's folder that who writes it holds locked."""
+GATHERED = 4
+"""Small rows are gathered to chunks of so many times the least row that is a chunk by itself."""
+KEYS = {"name": "default", "separator": "."}
+"""How chunks are named: all of an array lie in one folder, and none is made for each of them."""
+SIMPLE = "biufc"
+"""Kinds of items that every Zarr reader knows; others are kept as bytes."""
+
+
+class StreamFile:
+    """A group that holds streams.
+
+    Parameters
+    ----------
+    durable : bool
+        Whether what is flushed is on its device then.
+    """
+
+    def __init__(self, store: StoreLike, meta: Meta, *, durable: bool = True) -> None:
+        self.store = store
+        self.meta = meta
+        self.durable = durable
+        self.folder = local_folder(store)
+        self._hold: Hold | None = None
+        self._syncer: Syncer | None = None
+
+    def __reduce__(self) -> Any:
+        return _opened_again, (self.store, self.meta, self.durable)
+
+    @property
+    def name(self) -> str:
+        """Where it is."""
+        return self.folder or str(self.store)
+
+    # ------------------------------------------------------------------ writing alone
+
+    def hold(self) -> None:
+        """Be the only one who writes it.
+
+        Raises
+        ------
+        TargetError
+            Where somebody else does.
+        """
+        if self.folder is None:
+            return
+        self._hold = Hold(os.path.join(self.folder, LOCK))
+        try:
+            self._hold.claim(0)
+        except Busy:
+            raise TargetError(f"{self.name} is open for writing elsewhere: close it there first") from None
+        self._syncer = Syncer(lambda: [self.folder or ""], active=self.durable)
+
+    def let_go(self) -> None:
+        """Let others write it."""
+        if self._hold is not None:
+            with suppress(OSError):
+                os.unlink(self._hold.path)
+            self._hold.close()
+        self._hold = self._syncer = None
+
+    def begin_again(self, ranks: int) -> None:
+        """Go on with a file that is there: what lies beyond what it says is cut off, and it says that it is open."""
+        former = self.meta
+        meta = ended(former)
+        meta = replace(meta, cells=meta.cells.redealt(ranks))
+        if former.ib.block and not former.is_closed:
+            self._cut_off(former.ib)
+        put_attribute(self.store, meta, durable=self.durable)
+        self.meta = meta
+
+    def _cut_off(self, ib: Independent) -> None:
+        """Remove entries of the directory that were written after the file was flushed last."""
+        directory = self.array("directory", write=True)
+        prefix, names = directory.store_path, directory.metadata
+        words = ib.entries * (HEAD + ib.pointers)
+        for number in stored_numbers(directory):
+            valid = ib.valid_entries(number)
+            key = names.encode_chunk_key((number, 0, 0))
+            if not valid:
+                sync((prefix / key).delete())
+            elif valid < ib.entries:
+                blobs = blobs_of(directory)
+                chunk = np.empty(words, np.int64)
+                blob = blobs.open(key)
+                blob.read_into(0, byte_view(chunk))
+                blob.close()
+                chunk[valid * (HEAD + ib.pointers) :] = NONE
+                blobs.put(key, byte_view(chunk))
+
+    # ------------------------------------------------------------------ arrays
+
+    def array(self, name: str, *, write: bool = False) -> zarr.Array:
+        """Open one of its arrays.
+
+        Raises
+        ------
+        NotFoundError
+            Where there is none.
+        """
+        place = store_path(self.store)
+        path = f"{place.path}/{name}".lstrip("/")
+        try:
+            return zarr.open_array(place.store, path=path, mode="r+" if write else "r")
+        except (FileNotFoundError, KeyError, NodeTypeValidationError):
+            raise NotFoundError(f"{self.name} lacks its array {name}: its streams cannot be read") from None
+
+    def _make(self, name: str, **settings: Any) -> None:
+        place = store_path(self.store)
+        path = f"{place.path}/{name}".lstrip("/")
+        try:
+            zarr.create_array(
+                place.store, name=path, compressors=None, filters=None, chunk_key_encoding=KEYS, **settings
+            )
+        except ContainsArrayError:
+            return
+        except OSError as error:
+            raise write_error(f"{self.name}/{name}", error) from error
+
+    def make_rows(self, name: str, block: int, dtype: Any) -> None:
+        """Make the array of NB or CB, unless it is there: rows of one block of each cell, of items of a type."""
+        dtype = np.dtype(dtype)
+        if dtype.kind not in SIMPLE or block % dtype.itemsize:
+            dtype = np.dtype(np.uint8)
+        cells, items = self.meta.cells, block // dtype.itemsize
+        within = () if items == 1 else (items,)
+        row = cells.chunk_rows * max(cells.inner, 1) * block
+        rows = 1 if row >= NB_GATHERED else max(GATHERED * NB_GATHERED // row, 1)
+        self._make(
+            name, shape=(0, *cells.shape, *within), chunks=(rows, *cells.chunk_shape, *within),
+            dtype=dtype.newbyteorder("="), fill_value=0,
+        )  # fmt: skip
+
+    def make_independent(self, ib: Independent) -> None:
+        """Make the arrays of IB, unless they are there."""
+        words = HEAD + ib.pointers
+        self._make("ib", shape=(0, ib.superblock), chunks=(1, ib.superblock), dtype="u1", fill_value=0)
+        shape, chunks = (0, ib.entries, words), (1, ib.entries, words)
+        self._make("directory", shape=shape, chunks=chunks, dtype="i8", fill_value=NONE)
+
+    def keep_cells(self, first: np.ndarray, lengths: np.ndarray) -> None:
+        """Write the first entry and the length of each cell."""
+        cells = self.meta.cells
+        chunks = tuple(max(n, 1) for n in cells.chunk_shape)
+        for name, values in (("first", first), ("length", lengths)):
+            self._make(name, shape=cells.shape, chunks=chunks, dtype="i8", fill_value=NONE)
+            try:
+                self.array(name, write=True)[...] = values.reshape(cells.shape)
+            except OSError as error:
+                raise write_error(f"{self.name}/{name}", error) from error
+
+    def kept_cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Read the first entry and the length of each cell."""
+        first, lengths = (np.asarray(self.array(name)[...]).reshape(-1) for name in ("first", "length"))
+        return first, lengths
+
+    # ------------------------------------------------------------------ what it says of itself
+
+    def commit(self, meta: Meta, *, synced: bool = True) -> None:
+        """Put all that was written on its device, and then say so.
+
+        Parameters
+        ----------
+        synced : bool
+            Whether there is anything to put there.
+
+        Raises
+        ------
+        DiskFullError, StoreFailure
+            Where that fails: the file is as it was flushed last.
+        """
+        self._resize(meta)
+        if self._syncer is not None and synced:
+            self._syncer.finish()
+        put_attribute(self.store, meta, durable=self.durable)
+        self.meta = meta
+
+    def _resize(self, meta: Meta) -> None:
+        """Give arrays the extents that readers of Zarr see."""
+        superblocks = meta.ib.superblocks
+        rows = {"nb": meta.nb.rows, "cb": meta.cb.rows, "ib": superblocks[0], "directory": superblocks[1]}
+        for name, count in rows.items():
+            if count:
+                array = self.array(name, write=True)
+                if array.shape[0] != count:
+                    array.resize((count, *array.shape[1:]))
+
+
+def put_attribute(store: StoreLike, meta: Meta, *, durable: bool) -> None:
+    """Write what a file says of itself."""
+    place = store_path(document_store(store, durable=durable))
+    try:
+        zarr.open_group(place, mode="r+").attrs[KEY] = meta.as_json()
+    except OSError as error:
+        raise write_error(str(store), error) from error
+
+
+def stored_numbers(array: zarr.Array) -> list[int]:
+    """Return the numbers of the chunks along the first axis that are stored."""
+    place = array.store_path
+
+    async def names() -> list[str]:
+        return [key async for key in place.store.list_dir(place.path)]
+
+    found = (re.fullmatch(r"c\.(\d+)(\.\d+)*", name.rpartition("/")[2]) for name in sync(names()))
+    return sorted({int(match[1]) for match in found if match})
+
+
+class ArrayStreams(StreamFile):
+    """A Zarr array whose first axis is its streams': all of it is NB.
+
+    Parameters
+    ----------
+    axis : int
+        The streams' axis.
+    """
+
+    def __init__(self, array: zarr.Array, axis: int) -> None:
+        shape = array.shape[:axis] + array.shape[axis + 1 :]
+        cells = Cells.of(shape, 1, array.dtype.itemsize)
+        nb = Regular(block=array.dtype.itemsize, nbytes=array.shape[axis] * array.dtype.itemsize)
+        meta = Meta(cells=cells, dtype=described(array.dtype), nb=nb, is_closed=True)
+        super().__init__(array.store_path, meta)
+        self.source = array
+        self.axis = axis
+
+
+def _opened_again(store: StoreLike, meta: Meta, durable: bool) -> StreamFile:
+    return StreamFile(store, meta, durable=durable)
+
+
+def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool) -> StreamFile:
+    """Make a file without streams.
+
+    Raises
+    ------
+    TargetError
+        Where something is there, unless it is a stream file that may be overwritten; one that is written by somebody
+        is never.
+    """
+    file = StreamFile(store, meta, durable=durable)
+    if not is_empty(store):
+        if not overwrite:
+            raise TargetError(f"{file.name} exists; ask for overwrite to replace it, or for mode 'a' to append")
+        if stream_attribute(store) is None:
+            raise TargetError(f"{file.name} exists and holds no streams; it is not overwritten")
+        file.hold()
+        file.let_go()
+    try:
+        zarr.create_group(store_path(store), overwrite=overwrite, attributes={KEY: meta.as_json()})
+    except (ContainsArrayError, ContainsGroupError):
+        raise TargetError(f"{file.name} exists; ask for overwrite to replace it") from None
+    except OSError as error:
+        raise write_error(file.name, error) from error
+    return file
+
+
+def new_array(
+    store: StoreLike, shape: tuple[int, ...], cells: tuple[int, ...], item: np.dtype, overwrite: bool
+) -> zarr.Array:
+    """Make a plain array of steps × cells, a step and some cells in a chunk.
+
+    Raises
+    ------
+    TargetError
+        Where something is there that may not be overwritten.
+    """
+    check_place(store, overwrite=overwrite)
+    try:
+        return zarr.create_array(
+            store_path(store), shape=shape, chunks=(1, *cells), dtype=item, compressors=None, overwrite=overwrite
+        )
+    except OSError as error:
+        raise write_error(str(store), error) from error
+
+
+def stream_attribute(store: StoreLike) -> Any:
+    """Return what a group says of its streams; None where it is no stream file."""
+    try:
+        return zarr.open_group(store_path(store), mode="r", use_consolidated=False).attrs.get(KEY)
+    except (FileNotFoundError, KeyError, GroupNotFoundError, NodeTypeValidationError, ContainsArrayError):
+        return None
+
+
+def open_file(store: StoreLike, *, durable: bool = True) -> StreamFile:
+    """Open a file that is there.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is none.
+    DescriptorError
+        Where it does not describe its streams.
+    """
+    found = stream_attribute(store)
+    if found is None:
+        raise NotFoundError(f"no streams in {store}: it is no group that open_streams has written")
+    return StreamFile(store, meta_from(found, str(store)), durable=durable)

@@ -1,0 +1,203 @@
+"""Opening streams: files of our own, and any Zarr array as one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from oocarrays.errors import InputError, LayoutError, NotFoundError, UnsupportedError
+from oocarrays.graphs import settings
+from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
+from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
+from oocarrays.storage.files.array_file import StoreLike, open_array
+from oocarrays.storage.files.formats import dimension_names
+from oocarrays.storage.streams.part import Part
+from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
+from oocarrays.stored.array import placer
+from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.streams import Streams
+
+AXIS = "stream"
+"""The dimension name of the axis that is the streams' in a plain array."""
+BLOCKS = ("cb_block", "ib_block", "ib_pointers", "superblock")
+"""Sizes that may be given, for measurements."""
+
+
+def open_streams(
+    store: StoreLike,
+    mode: Literal["r", "w", "a", "r+"] = "r",
+    *,
+    shape: Any = None,
+    dtype: Any = None,
+    layout: str | None = None,
+    ranks: int | None = None,
+    memory: int | float | str | None = None,
+    overwrite: bool = False,
+    blocks: dict[str, int] | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Streams:
+    """Open a file that holds a stream for each cell of a shape.
+
+    Parameters
+    ----------
+    store : path, URL or Zarr store
+        The file: a Zarr group.
+    mode : str
+        ``"r"`` to read, ``"w"`` to make a new one, ``"a"`` to append, ``"r+"`` to read and write.
+    shape : int or tuple of int
+        Extent of each axis of the cells; of a file that is there, what it must be.
+    dtype : dtype
+        What an item is; of a file that is there, what it is read as. Bytes take items of any type.
+    layout : str, optional
+        How cells are dealt to ranks: ``"(block, *, …)"``, in blocks along the first axis.
+    ranks : int, optional
+        Logical processors: threads, each with buffers and superblocks of its own (default: the setting, or one).
+    memory : int or str, optional
+        Bytes to hold at most, buffers of all cells among them.
+    overwrite : bool
+        Whether ``"w"`` replaces a stream file that is there.
+    blocks : dict, optional
+        Bytes of blocks that are not to be chosen: ``cb_block``, ``ib_block``, ``superblock``; and ``ib_pointers``.
+
+    Returns
+    -------
+    Streams
+
+    Raises
+    ------
+    NotFoundError
+        Where there is nothing to open.
+    TargetError
+        Where something is there that was to be made, or somebody else writes it.
+    BudgetError
+        Where the buffers of all cells do not fit the memory.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with open_streams(tempfile.mkdtemp() + "/s.zarr", "w", shape=3, dtype="i4") as s:
+    ...     s.write([1, 2, 3])
+    ...     s.write([4, 5, 6], where=[True, False, True])
+    ...     s.to_ragged().to_list()
+    [[1, 4], [2], [3, 6]]
+    """
+    chosen(mode, "mode", ("r", "w", "a", "r+"))
+    place = placer(storage_options)(store)
+    count = 1 if (given := ranks or settings.setting("ranks")) is None else whole(given, "ranks", 1)
+    budget = settings.budget(memory)
+    durable = bool(settings.setting("durable"))
+    if mode == "w":
+        meta = _asked(shape, dtype, count)
+        check_budget(meta, meta.cells.count, count, budget, writes=True)
+        file = create_file(place, meta, overwrite=flag(overwrite, "overwrite"), durable=durable)
+    else:
+        file = _found(place, mode, durable=durable)
+        _check_same(file, shape)
+    check_layout(layout, len(file.meta.cells.shape))
+    return streams_of(file, mode, count, budget, dtype=dtype, blocks=_sizes(blocks))
+
+
+def _sizes(blocks: dict[str, int] | None) -> dict[str, int]:
+    for name, size in (blocks or {}).items():
+        chosen(name, "blocks", BLOCKS)
+        whole(size, f"blocks[{name!r}]", 1)
+    return dict(blocks or {})
+
+
+def _asked(shape: Any, dtype: Any, ranks: int) -> Meta:
+    if shape is None or dtype is None:
+        raise InputError("mode='w' makes a new file: give shape= and dtype=")
+    item, cells = element_type(dtype), extents(shape)
+    return Meta(cells=Cells.of(cells, ranks, item.itemsize), dtype=described(item))
+
+
+def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
+    """Open a stream file, or any array as one: an axis named "stream", or the first, is its streams'."""
+    try:
+        return open_file(place, durable=durable)
+    except NotFoundError as no_streams:
+        try:
+            array = open_array(place)
+        except NotFoundError:
+            raise no_streams from None
+    if mode != "r":
+        raise UnsupportedError(f"{place} is a plain Zarr array: its streams are read, not written; take mode='r'")
+    names = dimension_names(array) or ()
+    if not array.ndim:
+        raise UnsupportedError(f"{place} is an array without axes: there is none for streams")
+    return ArrayStreams(array, names.index(AXIS) if AXIS in names else 0)
+
+
+def _check_same(file: StreamFile, shape: Any) -> None:
+    if shape is not None and extents(shape) != file.meta.cells.shape:
+        raise InputError(f"shape={shape!r} is asked for, and {file.name} has streams of shape {file.meta.cells.shape}")
+
+
+def check_layout(layout: str | None, ndim: int) -> None:
+    """Refuse a layout that streams do not have: they are dealt in blocks along the first axis.
+
+    Raises
+    ------
+    LayoutError
+        It says what is taken.
+    """
+    if layout is None:
+        return
+    words = [word for word in re.split(r"[\s(),…]+", str(layout).lower()) if word and word != "..."]
+    fits = (
+        words[:1] == ["block"] and all(word in ("*", "collapsed") for word in words[1:]) and len(words) <= max(ndim, 1)
+    )
+    if not fits:
+        raise LayoutError(f"layout={layout!r}: streams are dealt in blocks along the first axis: '(block, *)'")
+
+
+def streams_of(
+    file: StreamFile, mode: str, ranks: int, budget: int, *, dtype: Any = None, blocks: dict[str, int] | None = None
+) -> Streams:
+    """Open the streams of a file in this process."""
+    writes = mode != "r"
+    if writes:
+        file.hold()
+    try:
+        if writes and mode != "w":
+            file.begin_again(ranks)
+        elif not writes:
+            file.meta = file.meta.with_item(dtype)
+        shown = min(ranks, file.meta.cells.ranks) if writes else 1
+        threads = min(shown, settings.local_cores())
+        count = file.meta.cells.ranks
+        part = Part(file, range(count), budget, writes=writes, asked=blocks, threads=threads)
+        if mode == "r+":
+            part.position = 0
+        return Streams(file, part, mode)
+    except BaseException:
+        file.let_go()
+        raise
+
+
+def streams_from_ragged(
+    store: StoreLike, counts: Any, values: Any = None, *, mode: Literal["w", "a"] = "w", **options: Any
+) -> None:
+    """Write ragged items, of each cell its own number, as streams.
+
+    Parameters
+    ----------
+    counts : Ragged, or array of int
+        Items of each cell.
+    values : array, optional
+        All items, one cell after the other, where counts are given.
+    options
+        Of `open_streams`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> place = tempfile.mkdtemp() + "/s.zarr"
+    >>> streams_from_ragged(place, [2, 0, 1], [1.5, 2.5, 3.5])
+    >>> open_streams(place).to_ragged().to_list()
+    [[1.5, 2.5], [], [3.5]]
+    """
+    ragged = counts if isinstance(counts, Ragged) else Ragged(counts, values)
+    made = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
+    with open_streams(store, mode, **(made | options)) as streams:
+        streams.write(ragged)

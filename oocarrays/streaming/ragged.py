@@ -1,0 +1,184 @@
+"""Ragged arrays: of each cell its own number of items."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import InputError, SelectionError, UnsupportedError
+
+
+class Ragged:
+    """Items of each cell of a shape: how many each has, and all of them, one cell after the other.
+
+    Parameters
+    ----------
+    counts : array of int
+        Items of each cell; its shape is that of the cells.
+    values : array
+        Items of all cells, in the order of the cells.
+
+    Examples
+    --------
+    >>> ragged = Ragged([2, 0, 1], [1.5, 2.5, 3.5])
+    >>> ragged[0].tolist(), ragged.to_list(), ragged.padded(-1)[1].tolist()
+    ([1.5, 2.5], [[1.5, 2.5], [], [3.5]], [-1.0, -1.0])
+
+    Raises
+    ------
+    InputError
+        Where counts are negative, or values are fewer or more.
+    """
+
+    def __init__(self, counts: Any, values: Any) -> None:
+        self.counts = np.asarray(counts)
+        self.values = np.asarray(values)
+        if self.counts.dtype.kind not in "iu" and self.counts.size:
+            raise InputError(f"counts of dtype {self.counts.dtype} are no whole numbers")
+        self.counts = self.counts.astype(np.int64)
+        if (self.counts < 0).any():
+            raise InputError(f"counts go down to {self.counts.min()}: no cell has fewer than 0 items")
+        if self.values.ndim != 1 or self.counts.sum() != len(self.values):
+            raise InputError(
+                f"counts add up to {self.counts.sum()} items, and values of shape {self.values.shape} are given"
+            )
+        self._ends = np.cumsum(self.counts.reshape(-1))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis of the cells."""
+        return self.counts.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of an item."""
+        return self.values.dtype
+
+    def __repr__(self) -> str:
+        return f"Ragged(shape={self.shape}, items={len(self.values)}, dtype={self.dtype})"
+
+    def __getitem__(self, cell: Any) -> np.ndarray:
+        """Return the items of one cell."""
+        index = cell if isinstance(cell, tuple) else (cell,)
+        try:
+            number = (
+                int(np.ravel_multi_index(tuple(int(k) % n for k, n in zip(index, self.shape, strict=True)), self.shape))
+                if self.shape
+                else 0
+            )
+        except (ValueError, TypeError, ZeroDivisionError):
+            raise SelectionError(f"{cell!r} is no cell of shape {self.shape}") from None
+        end = int(self._ends[number])
+        return self.values[end - int(self.counts.reshape(-1)[number]) : end]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """Yield the items of each cell, in their order."""
+        starts = [0, *self._ends.tolist()]
+        return (self.values[a:b] for a, b in itertools.pairwise(starts))
+
+    def to_list(self) -> Any:
+        """Return nested lists, of cells and then of items."""
+        lists: Any = [each.tolist() for each in self]
+        for extent in reversed(self.shape[1:]):
+            lists = [lists[k : k + extent] for k in range(0, len(lists), extent)] if extent else []
+        return lists if self.shape else lists[0]
+
+    def padded(self, fill: Any = 0) -> np.ndarray:
+        """Return an array of cells × items: what a cell has fewer than the others is ``fill``."""
+        counts = self.counts.reshape(-1)
+        out = np.full((len(counts), int(counts.max(initial=0))), fill, self.dtype)
+        out[np.arange(out.shape[1]) < counts[:, None]] = self.values
+        return out.reshape(*self.shape, out.shape[1])
+
+    def to_awkward(self) -> Any:
+        """Return an array of awkward.
+
+        Raises
+        ------
+        UnsupportedError
+            Where awkward is not installed.
+        """
+        if find_spec("awkward") is None:
+            raise UnsupportedError("awkward is not installed: pip install awkward")
+        import awkward
+
+        array = awkward.unflatten(self.values, self.counts.reshape(-1))
+        for extent in reversed(self.shape[1:]):
+            array = awkward.unflatten(array, extent)
+        return array if self.shape else array[0]
+
+    def to_dask(self, chunks: int = 2**20) -> tuple[Any, Any]:
+        """Return counts and values as Dask arrays."""
+        import dask.array
+
+        return dask.array.from_array(self.counts), dask.array.from_array(self.values, chunks=chunks)
+
+
+def ragged_of(given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Ragged | None:
+    """Return what a person gives as ragged items of cells; None where it is an array.
+
+    Raises
+    ------
+    InputError
+        Where it is ragged, and not of this shape.
+    """
+    if isinstance(given, Ragged):
+        return _of_shape(given, shape)
+    if _is_pair(given, shape):
+        return Ragged(*given)
+    if type(given).__module__.partition(".")[0] == "awkward":
+        return _of_awkward(given, shape, dtype)
+    if isinstance(given, list) and not _is_regular(given, dtype):
+        return _of_lists(given, shape, dtype)
+    return None
+
+
+def _is_pair(given: Any, shape: tuple[int, ...]) -> bool:
+    """Whether something is counts of cells, and values."""
+    if not isinstance(given, tuple) or len(given) != 2 or np.shape(given[0]) != shape or np.ndim(given[1]) != 1:
+        return False
+    return np.asarray(given[0]).dtype.kind in "iu"
+
+
+def _of_shape(ragged: Ragged, shape: tuple[int, ...]) -> Ragged:
+    if ragged.shape != shape:
+        raise InputError(f"counts of shape {ragged.shape} do not fit streams of shape {shape}")
+    return ragged
+
+
+def _is_regular(given: Sequence[Any], dtype: np.dtype) -> bool:
+    try:
+        np.asarray(given, dtype)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _of_lists(given: list[Any], shape: tuple[int, ...], dtype: np.dtype) -> Ragged:
+    cells: list[Any] = given
+    for axis, extent in enumerate(shape[1:], 1):
+        if any(not isinstance(each, list | tuple | np.ndarray) or len(each) != extent for each in cells):
+            raise InputError(f"the list does not fit streams of shape {shape}: axis {axis} has {extent} cells")
+        cells = [inner for each in cells for inner in each]
+    if len(cells) != math.prod(shape):
+        raise InputError(f"a list of {len(cells)} cells does not fit streams of shape {shape}")
+    try:
+        items = [np.asarray(each, dtype).reshape(-1) for each in cells]
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the list holds what is no {dtype}: {error}") from None
+    return Ragged(
+        np.array([len(each) for each in items], np.int64).reshape(shape),
+        np.concatenate(items) if items else np.empty(0, dtype),
+    )
+
+
+def _of_awkward(given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Ragged:
+    import awkward
+
+    counts = awkward.to_numpy(awkward.num(given, axis=len(shape)))
+    return _of_shape(Ragged(counts, awkward.to_numpy(awkward.flatten(given, axis=None)).astype(dtype)), shape)

@@ -1,0 +1,274 @@
+"""One task a rank and round: the right elements, steps in order, nobody that waits in a circle, workers that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from distributed.core import Status
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import oocarrays as ooc
+from oocarrays.errors import CorruptChunkError, PlacementError
+from oocarrays.graphs.exchange import between
+from oocarrays.graphs.exchange.between import NAME, Delivered, Exchanges
+from oocarrays.graphs.exchange.whole import RankRound
+from oocarrays.graphs.rechunk import exchange
+from oocarrays.graphs.rechunk.graph import build_graph
+from oocarrays.plan.exchange.schedule import NAMES, Schedule
+from oocarrays.plan.rechunk.candidates import BASE_BYTES
+from oocarrays.plan.rechunk.messages import message_blocks
+from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
+from tests.small import make
+
+WHOLE = {"oocarrays.steps-below": 2}
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    """Two workers of one thread: of four ranks and more not all can run at one time."""
+    with cluster(2, memory_limit=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Client]:
+    """Three workers of one thread in this process."""
+    with inside(3) as client:
+        yield client
+
+
+@contextmanager
+def inside(workers: int) -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=0
+        ) as made,
+        Client(made) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    make(tmp_path / "field.zarr", FIELD, chunks=(50, 768))
+    return tmp_path / "field.zarr"
+
+
+def job_of(source: Path, client: Client, assembly: str = "synchronous", **options: Any) -> ooc.RechunkJob:
+    given: dict[str, Any] = {"chunks": (1024, 64), "method": "two-phase", "ranks": 4, "scheduler": client}
+    target = source.parent / "target.zarr"
+    with dask.config.set(WHOLE | {"oocarrays.assembly": assembly}):
+        return tight(lambda **memory: ooc.rechunk(source, target, overwrite=True, **(given | options | memory)))
+
+
+@pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize("name", NAMES)
+def test_elements_and_messages(two: Client, field: Path, name: str, assembly: str) -> None:
+    job = job_of(field, two, assembly, schedule=name.lower())
+    np.testing.assert_array_equal(within(job.run), FIELD)
+    (step,), planned = job.plan.passes, job.plan.traffic
+    assert step.whole
+    assert step.units > 1
+    assert len(job._graph) == job.plan.tasks
+    pairs = [
+        sum(block.size for block in message_blocks(step, unit, origin, final)) * FIELD.itemsize
+        for unit, origin, final in product(range(step.units), range(4), range(4))
+        if origin != final
+    ]
+    if step.schedule.forwards:
+        until(lambda: 0 < job.meter.messages <= planned.messages, 10)
+        return
+    until(lambda: job.meter.sent_bytes >= sum(pairs), 10)
+    assert (job.meter.messages, job.meter.sent_bytes) == (np.count_nonzero(pairs), sum(pairs))
+
+
+def test_threads_cannot_do_what_workers_do_together(two: Client, field: Path) -> None:
+    job = job_of(field, two)
+    with pytest.raises(PlacementError, match=r"was made for a cluster.*scheduler='threads'"):
+        dask.threaded.get(*build_graph(job._run, ["x"] * 4))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "LEX"])
+def test_steps_come_one_after_the_other(two: Client, field: Path, name: str) -> None:
+    """Read back from when messages went and came (DESIGN, promise 4)."""
+    job = job_of(field, two, schedule=name.lower())
+    within(job.run)
+    schedule, units = Schedule.of(name, 4), range(job.plan.passes[0].units)
+    went = {span.args for span in job.meter.spans if span.phase == "send"}
+    came = {span.args for span in job.meter.spans if span.phase == "receive"}
+    steps = [(unit, stage, pair) for unit in units for stage, step in enumerate(schedule, 1) for pair in step.pairs]
+    assert went == {(0, unit, stage, source) for unit, stage, (source, _) in steps}
+    assert came == {(0, unit, stage, destination) for unit, stage, (_, destination) in steps}
+    of_rank = defaultdict(list)
+    for span in job.meter.spans:
+        if span.phase in ("send", "receive"):
+            of_rank[span.args[3]].append((span.args[1:3], span.start, span.stop))
+    for spans in of_rank.values():
+        for step, start, _ in spans:
+            assert all(stop <= start for other, _, stop in spans if other < step), "received, and mine was taken"
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    ranks=st.integers(1, 9),
+    late=st.lists(st.integers(0, 30), min_size=9, max_size=9),
+    name=st.sampled_from(["gen", "lex", "pex-gen", "auto"]),
+    assembly=st.sampled_from(["synchronous", "asynchronous"]),
+)
+def test_nobody_waits_in_a_circle(
+    here: Client, tmp_path_factory: pytest.TempPathFactory, ranks: int, late: list[int], name: str, assembly: str
+) -> None:
+    """Whatever is there first; with credit for few messages."""
+    source = tmp_path_factory.mktemp("f") / "field.zarr"
+    data = FIELD[:90, :64]
+    make(source, data, chunks=(7, 64))
+    read, fetch, held, most = exchange.read, Exchanges.fetch, Counter[Any](), Counter[Any]()
+
+    def read_late(run: Any, number: int, unit: int, rank: int) -> Any:
+        time.sleep(late[rank] / 1000)
+        return read(run, number, unit, rank)
+
+    async def counted(self: Exchanges, course: Any, *asked: Any) -> Delivered:
+        delivered = await fetch(self, course, *asked)
+        held[course.place] += 1
+        most[course.place] = max(most[course.place], held[course.place])
+
+        async def taken() -> None:
+            held[course.place] -= 1
+            await delivered.taken()
+
+        return Delivered(delivered.message, taken)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(exchange.VERBS, "read", read_late)
+        patched.setattr(Exchanges, "fetch", counted)
+        job = job_of(source, here, assembly, ranks=ranks, chunks=(90, 4), schedule=name)
+        np.testing.assert_array_equal(within(job.run), data)
+    credit = between.CREDIT if assembly == "asynchronous" and not job.plan.passes[0].schedule.forwards else 1
+    assert max(most.values(), default=0) <= credit
+
+
+def test_what_has_come_is_unpacked_in_the_order_of_arrival(here: Client, field: Path) -> None:
+    """A rank that sleeps holds back none of those after it."""
+    read = exchange.read
+
+    def read_late(run: Any, number: int, unit: int, rank: int) -> Any:
+        time.sleep(0.7 if rank == 1 else 0)
+        return read(run, number, unit, rank)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(exchange.VERBS, "read", read_late)
+        with inside(6) as six:
+            job = job_of(field, six, "asynchronous", ranks=6, memory="96MiB", chunks=(1024, 128))
+            within(job.run)
+    reading = next(span for span in job.meter.spans if span.phase == "read" and span.args == (0, 0, 1))
+    first = [span for span in job.meter.spans if span.phase == "receive" and span.args[1] == 0]
+    early = Counter(span.args[3] for span in first if span.stop < reading.stop)
+    assert early == dict.fromkeys((0, 2, 3, 4, 5), 4), "all but what sleeps"
+
+
+# ---------------------------------------------------------------------- workers that die
+
+
+def dies_at(stage: int, dask_worker: Any) -> None:
+    """Have a worker die when one of its ranks comes to a stage."""
+    opened = RankRound._open
+
+    def open_or_die(self: RankRound, now: int) -> None:
+        if now == stage and self._worker is dask_worker:
+            os.kill(os.getpid(), signal.SIGKILL)
+        opened(self, now)
+
+    RankRound._open = open_or_die  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("name", "stage"), [("pex", 1), ("pex", 3), ("gen", 2), ("rex", 1), ("rex", 2), ("lex", 2)])
+def test_a_worker_dies_in_a_step(two: Client, field: Path, name: str, stage: int) -> None:
+    two.wait_for_workers(2, timeout=60)
+    job = job_of(field, two, schedule=name)
+    victim = job.placement[3]
+    two.run(dies_at, stage, workers=[victim])
+    np.testing.assert_array_equal(within(job.run), FIELD)
+    assert [move["lost"] for move in job.moves] == [victim]
+    again = job.meter.decoded_bytes - job.plan.traffic.decoded_bytes
+    assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
+    assert sorted(path.name for path in field.parent.iterdir()) == ["field.zarr", "target.zarr"]
+
+
+@pytest.mark.parametrize("verb", ["read", "write", "free"])
+def test_a_worker_dies_before_and_after(two: Client, field: Path, verb: str) -> None:
+    two.wait_for_workers(2, timeout=60)
+    job = job_of(field, two)
+    kill_when(two, job, job.placement[3], lambda: verb in job.meter.seconds)
+    np.testing.assert_array_equal(within(job.run), FIELD)
+
+
+def test_a_worker_pauses_and_another_comes(two: Client, field: Path) -> None:
+    def pause(seconds: float, dask_worker: Any) -> None:
+        dask_worker.status = Status.paused
+        dask_worker.loop.call_later(seconds, lambda: setattr(dask_worker, "status", Status.running))
+
+    two.wait_for_workers(2, timeout=60)
+    job = job_of(field, two)
+    two.run(pause, 0.5, workers=[job.placement[1]])
+    two.cluster.scale(3)
+    try:
+        np.testing.assert_array_equal(within(job.run), FIELD)
+        assert job.moves == []
+    finally:
+        two.cluster.scale(2)
+
+
+def courses(dask_worker: Any) -> int:
+    there = dask_worker.extensions.get(NAME)
+    return len(there.courses) if there else 0
+
+
+@pytest.mark.parametrize("how", ["run", "compute"])
+def test_a_round_that_nobody_wants_ends(two: Client, tmp_path: Path, how: str) -> None:
+    """One rank cannot read: the others wait for it no longer than until that is heard of."""
+    make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=None)
+    chunk = tmp_path / "field.zarr/c/20/0"
+    chunk.write_bytes(chunk.read_bytes()[:100])
+    two.wait_for_workers(2, timeout=60)
+    job = job_of(tmp_path / "field.zarr", two)
+    with pytest.raises((CorruptChunkError, ooc.errors.OocError)):
+        within(job.run if how == "run" else lambda: dask.compute(job))
+    until(lambda: not any(two.run(courses).values()))
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def test_every_worker_keeps_its_budget_with_many_ranks(two: Client, tmp_path: Path) -> None:
+    data = np.random.default_rng(2).random((4096, 4096), dtype="f4")
+    make(tmp_path / "field.zarr", data, chunks=(64, 4096))
+    two.wait_for_workers(2, timeout=60)
+    within(job_of(tmp_path / "field.zarr", two, ranks=32, chunks=(4096, 32)).run)
+    job = job_of(tmp_path / "field.zarr", two, ranks=32, chunks=(4096, 32))
+    for peak in most_held(two, lambda: np.testing.assert_array_equal(job.run(), data), 2**21):
+        assert 2**21 < peak <= job.plan.peak_bytes - BASE_BYTES // 2, "what is counted beside the base is enough"
+
+
+def test_it_is_stopped_from_outside(two: Client, field: Path) -> None:
+    """A run that is taken away leaves nothing that waits."""
+    two.wait_for_workers(2, timeout=60)
+    job = job_of(field, two)
+    threading.Timer(0.3, lambda: [two.cancel(list(two.futures.values()), force=True)]).start()
+    with suppress(ooc.errors.OocError):
+        within(job.run)
+    until(lambda: not any(two.run(courses).values()))

@@ -1,0 +1,150 @@
+"""The choice of layouts against brute force over everything that could be chosen, and the rules that keep what is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from oocarrays.errors import BudgetError
+from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.advice.candidates import candidates
+from oocarrays.plan.advice.choice import Reader, Unit, choose, priced
+from oocarrays.plan.advice.counting import Footprint
+from oocarrays.plan.advice.price import Use, prices, rewriting_seconds
+from oocarrays.plan.resources import Resources
+
+RESOURCES = Resources(budget=2**30)
+
+
+def random_unit(rng: np.random.Generator, name: str, producer: str | None, blocks: list[str]) -> Unit:
+    shape = tuple(int(n) for n in rng.integers(2, 200, rng.integers(1, 4)))
+    shapes = np.stack([rng.integers(1, n + 1, 8) for n in shape], axis=1)
+    coded = rng.choice([None, "zstd"])
+    stored = Stored(grid=ChunkGrid.of(shape, tuple(map(int, shapes[0]))), itemsize=8, local=True, codec=coded)
+    readers = [
+        Reader(block=block, weight=float(rng.integers(0, 20)), uses=random_uses(rng, shape, False)) for block in blocks
+    ]
+    writing = random_uses(rng, shape, True) if producer else ()
+    return Unit(array=name, producer=producer, stored=stored, shapes=shapes, readers=tuple(readers), writing=writing)
+
+
+def random_uses(rng: np.random.Generator, shape: tuple[int, ...], writes: bool) -> tuple[tuple[Use, float], ...]:
+    found = []
+    for _ in range(1 if writes else int(rng.integers(1, 3))):
+        parts = [int(rng.integers(1, min(n, 8) + 1)) for n in shape]
+        axes = [[range(i * n // p, (i + 1) * n // p) for i in range(p)] for n, p in zip(shape, parts, strict=True)]
+        footprint = Footprint.of(axes, shape)
+        ranks = footprint.sections if writes or rng.random() < 0.7 else None
+        use = Use(footprints=(footprint,), ranks=ranks, writes=writes, by_zarr=bool(rng.random() < 0.5))
+        found.append((use, float(rng.integers(1, 4))))
+    return tuple(found)
+
+
+def random_graph(seed: int) -> list[Unit]:
+    """Up to three arrays, six blocks and eight layouts each; an array may have two producers."""
+    rng = np.random.default_rng(seed)
+    blocks = [f"b{i}" for i in range(int(rng.integers(1, 7)))]
+    units = []
+    for array in range(int(rng.integers(1, 4))):
+        producers = [[None], ["b0"], ["b0", "b1"]][int(rng.integers(3))]
+        for producer in producers:
+            readers = [b for b in blocks[2:] or blocks if rng.random() < 0.6][:2]
+            units.append(random_unit(rng, f"a{array}", producer, readers))
+    return units
+
+
+def every_cost(unit: Unit) -> np.ndarray:
+    """Seconds of every way to do everything with an array, each priced use by use and layout by layout.
+
+    The axes are: the layout that is made, the one of the copy, the producer's method, and of each reader whether it
+    reads the copy and its method.
+    """
+    ends = 3 + 2 * len(unit.readers)
+    total = np.zeros((1,) * ends)
+
+    def seconds_of(use: Use) -> np.ndarray:
+        """A row for each layout, a column for each method."""
+        each = [prices(use, unit.stored, shape[None], RESOURCES).seconds[:, 0] for shape in unit.shapes]
+        return np.stack(each)
+
+    def spread(values: np.ndarray, *axes: int) -> np.ndarray:
+        """Values along some of the axes."""
+        return np.expand_dims(values, tuple(set(range(ends)) - set(axes)))
+
+    for use, count in unit.writing:
+        total = total + spread(count * seconds_of(use), 0, 2)
+    times = sum(count for _, count in unit.writing) if unit.writing else 1.0
+    rewrite = [
+        [float(rewriting_seconds(unit.stored, a[None], b[None], RESOURCES)[0, 0]) for b in unit.shapes]
+        for a in unit.shapes
+    ]
+    total = total + spread(times * np.array(rewrite), 0, 1)
+    for number, reader in enumerate(unit.readers):
+        for use, count in reader.uses:
+            seconds = np.array(
+                [[e if math.isinf(e) else reader.weight * count * e for e in row] for row in seconds_of(use)]
+            )
+            where, how = 3 + 2 * number, 4 + 2 * number
+            made = spread(seconds, 0, how)
+            copied = spread(seconds, 1, how)
+            is_copy = spread(np.array([False, True]), where)
+            total = total + np.where(is_copy, copied, made)
+    return total if unit.producer else total[:1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_choice_is_the_cheapest_of_all_that_could_be_chosen(seed: int) -> None:
+    for graph in range(50 * seed, 50 * seed + 50):
+        for unit in random_graph(graph):
+            found = choose(priced(unit, RESOURCES), worth=1.0, worth_a_copy=1.0)
+            assert found.seconds == pytest.approx(every_cost(unit).min(), rel=1e-9)
+
+
+def test_arrays_chosen_one_by_one_are_chosen_best_together() -> None:
+    one, other = (random_unit(np.random.default_rng(n), f"a{n}", None, ["b0"]) for n in (1, 2))
+    together = every_cost(one).reshape(-1, 1) + every_cost(other).reshape(1, -1)
+    each = [choose(priced(unit, RESOURCES), worth=1.0, worth_a_copy=1.0).seconds for unit in (one, other)]
+    assert sum(each) == pytest.approx(together.min())
+
+
+def unit_of(weight: float, budget: int = 2**40) -> tuple[Unit, Resources]:
+    """Columns that are read of an array of rows, so many times."""
+    shape = (4096, 4096)
+    stored = Stored(grid=ChunkGrid.of(shape, (64, 4096)), itemsize=8, local=True, codec="zstd")
+    columns = Footprint.of([[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]], shape)
+    use = Use(footprints=(columns,))
+    shapes = candidates(stored, [use])
+    reader = Reader(block="columns", weight=weight, uses=((use, 1.0),))
+    return Unit(array="x", producer=None, stored=stored, shapes=shapes, readers=(reader,)), Resources(budget=budget)
+
+
+def test_an_array_that_is_hardly_read_is_kept_as_it_is() -> None:
+    unit, resources = unit_of(weight=0.3)
+    found = choose(priced(unit, resources))
+    assert found.kept
+    assert found.seconds == found.today
+
+
+def test_an_array_that_is_read_often_is_rewritten_so_that_readers_take_whole_chunks() -> None:
+    unit, resources = unit_of(weight=100)
+    found = choose(priced(unit, resources))
+    chunks = unit.shapes[found.copied].tolist()
+    assert (found.made, found.saving > 0.8, 512 % chunks[1]) == (0, True, 0)
+    assert found.ways == ((found.copied, 0),)
+
+
+def test_what_is_fixed_is_not_rewritten() -> None:
+    unit, resources = unit_of(weight=100)
+    assert choose(priced(replace(unit, fixed=True), resources)).kept
+
+
+def test_memory_that_no_layout_fits_in_is_refused_with_the_least() -> None:
+    unit, resources = unit_of(weight=1, budget=2**20)
+    with pytest.raises(BudgetError, match="array 'x' in any chunks needs at least") as error:
+        priced(unit, resources)
+    assert priced(unit, replace(resources, budget=error.value.least))
+    with pytest.raises(BudgetError):
+        priced(unit, replace(resources, budget=error.value.least - 1))

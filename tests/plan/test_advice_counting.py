@@ -1,0 +1,94 @@
+"""What sections take of chunks, against a table of every element."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.advice import counting
+from oocarrays.plan.advice.counting import Footprint, Intervals, footprints
+from oocarrays.plan.collective.wanted import requests_of
+
+pieces = st.tuples(st.integers(0, 11), st.integers(1, 5), st.integers(1, 12)).map(
+    lambda t: range(t[0], 12, t[1])[: t[2]]
+)
+axis = st.lists(pieces, min_size=1, max_size=3)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], list[list[range]], tuple[int, ...]]:
+    axes = draw(st.lists(axis, min_size=1, max_size=3))
+    shape = tuple(12 for _ in axes)
+    return shape, axes, tuple(draw(st.integers(1, 13)) for _ in axes)
+
+
+def contiguous_runs(taken: set[int]) -> int:
+    """Runs of places, counted one by one."""
+    return sum(place - 1 not in taken for place in taken)
+
+
+@given(cases())
+def test_counts_are_those_of_a_table_of_every_element(case: tuple) -> None:
+    shape, axes, chunks = case
+    visits, distinct, whole, runs, most = 0, set(), 0, 0, 0
+    for section in product(*axes):
+        touched: dict[tuple[int, ...], set[int]] = {}
+        for place in product(*section):
+            index = tuple(p // c for p, c in zip(place, chunks, strict=True))
+            inside = tuple(p % c for p, c in zip(place, chunks, strict=True))
+            flat = 0
+            for p, i, c, n in zip(inside, index, chunks, shape, strict=True):
+                flat = flat * min(c, n - i * c) + p  # as if a chunk at the edge were stored cut
+            touched.setdefault(index, set()).add(flat)
+        visits += len(touched)
+        most = max(most, len(touched))
+        distinct |= touched.keys()
+        for index, taken in touched.items():
+            size = math.prod(min(c, n - i * c) for i, c, n in zip(index, chunks, shape, strict=True))
+            whole += len(taken) == size
+            runs += contiguous_runs(taken)
+    footprint = Footprint.of(axes, shape)
+    found = footprint.counts(np.array([chunks, (12,) * len(shape), chunks]))
+    for place in (0, 2):
+        assert found.visits[place] == visits
+        assert found.distinct[place] == len(distinct)
+        assert found.most[place] == most
+        assert found.whole[place] == whole
+        assert found.runs[place] >= runs, "runs that meet at the end of a line are read apart"
+    assert footprint.sections == math.prod(map(len, axes))
+    assert footprint.elements == sum(math.prod(map(len, section)) for section in product(*axes))
+
+
+def test_the_parts_of_a_layout_are_one_footprint() -> None:
+    layout = Layout.of((64, 48), "(block, block)", ranks=8)
+    (found,) = footprints(requests_of(layout), (64, 48))
+    assert found.sections == 8
+    assert found.elements == 64 * 48
+
+
+def test_sections_that_are_no_product_are_a_footprint_each() -> None:
+    diagonal = [(range(i, i + 4), range(i, i + 4)) for i in range(0, 16, 4)]
+    found = footprints(diagonal, (16, 16))
+    assert len(found) == 4
+    assert sum(each.counts(np.array([[4, 4]])).visits[0] for each in found) == 4
+
+
+@given(st.integers(1, 9), st.integers(33, 90), st.integers(0, 8), st.integers(1, 3))
+def test_tiles_are_counted_without_going_through_them(tile: int, tiles: int, short: int, times: int) -> None:
+    extent = tile * tiles - min(short, tile - 1)
+    ranges = [range(i, min(i + tile, extent)) for i in range(0, extent, tile)] * times
+    many, chunks = Intervals.of(ranges, extent), np.arange(1, extent + 5)
+    found = many.counts(chunks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "MOST_COUNTED", 10**9)
+        one_by_one = many.counts(chunks)
+    for name in ("visits", "distinct", "whole", "runs"):
+        assert getattr(found, name).tolist() == getattr(one_by_one, name).tolist(), name
+    assert (one_by_one.most <= found.most).all()
+    assert (found.most <= one_by_one.most + 1).all()

@@ -1,0 +1,91 @@
+"""Access patterns hold the sections that were seen, each as often as it was, however they came."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocarrays.mapping.section import Section
+from oocarrays.plan.advice import patterns
+from oocarrays.plan.advice.patterns import Fold, Pattern, folded, progressions
+
+
+def unfolded(found: Iterable[Pattern]) -> Counter[Section]:
+    return Counter(section for pattern in found for section in pattern.sections())
+
+
+@st.composite
+def some_sections(draw: st.DrawFn) -> tuple[int, list[Section]]:
+    """Draw sections that are few and small, so that many are alike."""
+    axes = draw(st.integers(0, 3))
+    one = st.builds(lambda low, n, step: range(low, low + n * step, step), *[st.integers(1, 3)] * 3)
+    section = st.tuples(*[one] * axes).map(Section.of)
+    return axes, draw(st.lists(section, max_size=30))
+
+
+@given(some_sections(), st.sampled_from([2, 7, 2**20]))
+def test_no_section_is_lost_or_added(asked: tuple[int, list[Section]], buffered: int) -> None:
+    axes, sections = asked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patterns, "MOST_BUFFERED", buffered)
+        found = folded(sections, axes)
+    assert unfolded(found) == Counter(sections)
+    assert sum(pattern.count for pattern in found) == len(sections)
+    assert sum(pattern.elements for pattern in found) == sum(section.size for section in sections)
+
+
+@given(some_sections(), st.integers(0, 30))
+def test_patterns_of_parts_are_those_of_the_whole(asked: tuple[int, list[Section]], cut: int) -> None:
+    axes, sections = asked
+    fold = Fold(axes)
+    for part in (sections[:cut], sections[cut:]):
+        fold.add_all(folded(part, axes))
+    assert unfolded(fold.patterns()) == Counter(sections)
+
+
+@given(st.lists(st.builds(range, st.integers(0, 9), st.integers(10, 19), st.integers(1, 4)), max_size=20))
+def test_progressions_hold_their_ranges_in_one_form(ranges: list[range]) -> None:
+    made = progressions(ranges)
+    assert Counter(each for one in made for each in one.ranges()) == Counter(ranges)
+    assert made == progressions(reversed(ranges))
+
+
+def grid(extents: Sequence[int], block: int) -> list[tuple[range, ...]]:
+    """Return the blocks of an array, the last of each axis cut short."""
+    return list(product(*([range(i, min(i + block, n)) for i in range(0, n, block)] for n in extents)))
+
+
+@pytest.mark.parametrize("buffered", [64, 2**20])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_blocks_of_an_array_are_one_pattern(monkeypatch: pytest.MonkeyPatch, buffered: int, shuffled: bool) -> None:
+    monkeypatch.setattr(patterns, "MOST_BUFFERED", buffered)
+    blocks = grid((101, 53, 22), 7)
+    if shuffled:
+        random.Random(1).shuffle(blocks)
+    fold = Fold(3)
+    for block in blocks:
+        fold.add(block)
+    found = fold.patterns()
+    assert unfolded(found) == Counter(map(Section.of, blocks))
+    if buffered > len(blocks) or not shuffled:
+        assert len(found) == 1
+        assert all(len(along) == 2 for along in found[0].axes[:2])
+
+
+def test_what_is_taken_twice_counts_twice() -> None:
+    rows = [Section((i, 0), (i + 4, 6)) for i in (0, 4)]
+    (once,) = folded(rows, 2)
+    (twice,) = folded(rows * 2, 2)
+    assert (once.times, twice.times, twice.count, twice.elements) == (1, 2, 4, 96)
+    assert (twice.hull, twice.largest) == (Section((0, 0), (8, 6)), (4, 6))
+
+
+def test_sections_without_elements_and_arrays_without_axes() -> None:
+    assert folded([Section((0, 3), (4, 3))], 2) == ()
+    assert folded([Section((), ())] * 3, 0) == (Pattern(axes=(), times=3),)

@@ -1,0 +1,62 @@
+"""Redistributions that are saved: read again they are the same plan, and arrays go by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import oocarrays as ooc
+from oocarrays.errors import InputError, LayoutError, NotFoundError
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.layouts.redistribution import plan_redistribution
+
+
+@pytest.mark.parametrize(
+    ("shape", "before", "after", "ranks", "method"),
+    [
+        ((100,), "cyclic(15)", "cyclic(10)", (4, 4), "lcm"),
+        ((100,), "cyclic(15)", "cyclic(10)", (4, 3), "gcd"),
+        ((30, 20), "(cyclic(6), cyclic(4))", "(cyclic(4), cyclic(6))", (4, 4), "indirect-lcm"),
+        ((30, 20), "(cyclic(6), cyclic(4))", "(cyclic(4), cyclic(6))", (4, 4), "lcm"),
+        ((30,), "gen_block(10,20)", "block", (2, 5), "general"),
+        ((12,), "block", "block(3)", (4, 4), "general"),
+    ],
+)
+def test_a_saved_plan_is_run(
+    tmp_path: Path, shape: tuple[int, ...], before: str, after: str, ranks: tuple[int, int], method: str
+) -> None:
+    layouts = [Layout.of(shape, text, ranks=n) for text, n in zip((before, after), ranks, strict=True)]
+    plan = plan_redistribution(*layouts, method=method)
+    plan.save(tmp_path / "plan.json")
+    again = ooc.load_plan(tmp_path / "plan.json")
+    assert again == plan
+    assert again.explain() == plan.explain()
+    field = np.random.default_rng(0).random(shape)
+    x = ooc.distribute(field, layouts[0], scheduler="threads")
+    y = x.redistribute(again)
+    assert (y.layout, y.plan.method) == (layouts[1], method)
+    assert (y.compute() == field).all()
+    back = y.redistribute(again.reversed())
+    assert (back.compute() == field).all()
+
+
+def test_a_plan_for_other_arrays_is_refused(tmp_path: Path) -> None:
+    plan = plan_redistribution(*(Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10)))
+    for wrong in (np.zeros(101), np.zeros(100, "f4")):
+        with pytest.raises(LayoutError, match=r"the plan is for \(cyclic\(15\)\) on 4 of elements of 8 bytes"):
+            ooc.distribute(wrong, "cyclic(15)", ranks=4, scheduler="threads").redistribute(plan)
+
+
+def test_files_that_hold_no_plan_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such plan"):
+        ooc.load_plan(tmp_path / "none.json")
+    file = tmp_path / "plan.json"
+    for text in ("", "{}", "[]", '{"kind": "cake"}', '{"kind": "oocarrays redistribution", "shape": [3]}'):
+        file.write_text(text)
+        with pytest.raises(InputError, match="holds no plan of a redistribution"):
+            ooc.load_plan(file)
+    plan = plan_redistribution(*(Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10)))
+    with pytest.raises(InputError, match="cannot write the plan"):
+        plan.save(tmp_path / "nowhere" / "plan.json")

@@ -1,0 +1,204 @@
+"""Advice as a person gets it: from a trace to chunks that are there, and to the way in which sections are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.errors import BudgetError, InputError, NotFoundError
+from oocarrays.plan.advice.access import Dataset
+from oocarrays.plan.advice.trace import Trace
+from oocarrays.storage.files import array_file
+from tests import unfinished
+
+VALUES = np.arange(512 * 512, dtype="f8").reshape(512, 512)
+
+
+def made(place: Path, chunks: tuple[int, int] = (8, 512), **how: object) -> Dataset:
+    """An array of rows."""
+    zarr.create_array(str(place), data=VALUES, chunks=chunks, **how)  # type: ignore[arg-type]
+    opened = array_file.open_array(str(place))
+    file = array_file.describe_source(opened, "fill")
+    return Dataset(name=str(place), dtype=file.dtype.str, stored=file.stored, shards=opened.shards)
+
+
+def columns(dataset: Dataset, weight: float = 50, ranks: int = 8, **how: object) -> Trace:
+    """A trace of a block that reads columns by Zarr."""
+    return Trace().reads(dataset, "(*, block)", ranks=ranks, weight=weight, block="columns", **{"by": "zarr", **how})
+
+
+def test_an_array_of_rows_of_which_columns_are_read_is_rewritten_in_columns(tmp_path: Path) -> None:
+    advice = columns(made(tmp_path / "x.zarr")).advise(memory="1GiB")
+    (found,) = advice.arrays
+    assert 64 % found.chunks[1] == 0 or found.chunks[1] % 64 == 0
+    assert found.saving > 0.5
+    job = advice.apply(tmp_path / "y.zarr", scheduler="threads")
+    assert job.plan.target.grid.chunks == found.chunks
+    assert np.array_equal(job.run()[:], VALUES)
+    assert advice.method("columns", str(tmp_path / "x.zarr")) == "independent"
+
+
+def test_a_rewrite_that_stopped_is_gone_on_with(tmp_path: Path) -> None:
+    advice = columns(made(tmp_path / "x.zarr")).advise(memory="1GiB")
+    unfinished.fail(advice.apply(tmp_path / "y.zarr", scheduler="threads"), 1)
+    unfinished.check_unfinished(tmp_path / "y.zarr")
+    ooc.resume(tmp_path / "y.zarr").run()
+    unfinished.check_finished(tmp_path / "y.zarr", VALUES)
+
+
+def test_shards_are_kept(tmp_path: Path) -> None:
+    dataset = made(tmp_path / "x.zarr", chunks=(8, 512), shards=(128, 512))
+    advice = columns(dataset).advise(memory="1GiB")
+    advice.apply(tmp_path / "y.zarr", scheduler="threads").run()
+    target = zarr.open_array(tmp_path / "y.zarr")
+    assert target.chunks == advice.arrays[0].chunks
+    assert target.shards is not None
+    assert all(s >= least for s, least in zip(target.shards, (128, 512), strict=True))
+
+
+def test_several_arrays_of_a_group_are_rewritten_in_one_job(tmp_path: Path) -> None:
+    zarr.create_group(str(tmp_path / "g.zarr"))
+    trace = columns(made(tmp_path / "g.zarr" / "a")) + columns(made(tmp_path / "g.zarr" / "b"))
+    zarr.open_group(str(tmp_path / "g.zarr")).create_array("left", data=np.arange(5))
+    advice = trace.advise(memory="1GiB")
+    group = advice.apply(tmp_path / "h.zarr", scheduler="threads").run()
+    assert {name: group[name].chunks for name in ("a", "b")} == {
+        name: each.chunks for name, each in zip("ab", advice.arrays, strict=True)
+    }
+    assert group["left"][:].tolist() == list(range(5))
+
+
+def test_sections_are_read_as_is_advised_where_nothing_else_is_asked_for(tmp_path: Path) -> None:
+    place = tmp_path / "x.zarr"
+    trace = columns(made(place), weight=1, by="oocarrays").reads(
+        str(place), "(block, *)", ranks=8, block="rows", weight=100
+    )
+    advice = trace.advise(memory="1GiB", keep=str(place))
+    assert advice.arrays[0].kept
+    methods = {block: advice.method(block, str(place)) for block in ("columns", "rows")}
+    assert methods == {"columns": "two-phase", "rows": "independent"}
+
+    def method(layout: str, **how: str) -> str:
+        found: str = ooc.read_sections(place, layout, ranks=8, scheduler="threads", **how).plan.method
+        return found
+
+    with advice:
+        assert method("(*, block)") == "two-phase"
+        assert method("(block, *)") == "independent"
+        assert method("(*, block)", method="independent") == "independent"
+        read = ooc.read_sections(place, "(*, block)", ranks=8, scheduler="threads")
+        assert np.array_equal(read.compute(), VALUES)
+    alone = ooc.read_sections(place, "(*, block)", ranks=8, scheduler="threads").plan
+    assert len(alone.considered) > 1, "outside the statement the cheapest is looked for"
+
+
+def test_the_advised_method_is_that_for_the_chunks_that_an_array_has(tmp_path: Path) -> None:
+    place = tmp_path / "x.zarr"
+    trace = columns(made(place), by="oocarrays", weight=1000, ranks=8)
+    advice = trace.advise(memory="1GiB")
+    (found,) = advice.arrays
+    if not found.kept:
+        advice.apply(tmp_path / "y.zarr", scheduler="threads").run()
+        with advice:
+            plan = ooc.read_sections(tmp_path / "y.zarr", "(*, block)", ranks=8, scheduler="threads").plan
+        assert plan.method == found.blocks[0].method
+    with advice:
+        plan = ooc.read_sections(place, "(*, block)", ranks=8, scheduler="threads").plan
+    assert plan.method == found.blocks[0].today_method
+
+
+def test_advice_is_printed_shown_and_drawn(tmp_path: Path) -> None:
+    trace = columns(made(tmp_path / "x.zarr")).reads(
+        made(tmp_path / "z.zarr", (512, 512)), "(block, *)", ranks=2, block="rows", by="zarr"
+    )
+    trace = trace.writes("out.zarr", "(block, *)", ranks=4, shape=(64, 64), dtype="f4", block="rows")
+    advice = trace.advise(memory="1GiB")
+    text = str(advice)
+    assert "keep it as it is" in text
+    assert "rewriting takes" in text
+    assert "8 of 512 × 64" in text
+    ElementTree.fromstring(advice._repr_html_())
+    drawn = advice.draw()
+    words = " ".join(each.get_text() for each in drawn.axes[0].texts)
+    assert "columns" in words and "8 × 512" in words  # noqa: PT018
+
+
+def test_arrays_that_are_made_are_advised_for_those_who_read_them(tmp_path: Path) -> None:
+    trace = Trace().writes(
+        "made.zarr", "(block, *)", ranks=4, shape=(512, 512), dtype="f8", chunks=(8, 512), block="make"
+    )
+    trace = trace.reads("made.zarr", "(*, block)", ranks=4, block="use", weight=30)
+    (found,) = trace.advise(memory="1GiB", weights={("make", "use"): 1}).arrays
+    assert found.producer == "make"
+    assert found.saving > 0.1
+    assert found.made[0] == 128, "who writes has chunks of its own"
+    with pytest.raises(InputError, match="no array should be rewritten"):
+        trace.advise(memory="1GiB").apply(tmp_path / "y.zarr")
+
+
+# ---------------------------------------------------------------------- what cannot be
+
+
+def test_a_trace_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="nothing that is stored is read or written in this trace"):
+        Trace().advise()
+
+
+def test_names_that_there_are_not_are_refused(tmp_path: Path) -> None:
+    trace = columns(made(tmp_path / "x.zarr"))
+    with pytest.raises(NotFoundError, match="'other' is no array of this trace"):
+        trace.advise(keep="other")
+    advice = trace.advise(memory="1GiB")
+    with pytest.raises(NotFoundError, match=r"no block 'rows' reads .*; those that do: columns"):
+        advice.method("rows", str(tmp_path / "x.zarr"))
+
+
+def test_memory_in_which_no_chunks_fit_is_refused_with_the_least(tmp_path: Path) -> None:
+    trace = columns(made(tmp_path / "x.zarr"))
+    with pytest.raises(BudgetError, match="in any chunks needs at least") as error:
+        trace.advise(memory=1000, scheduler="threads")
+    assert trace.advise(memory=error.value.least, scheduler="threads").arrays
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 1.5, "many"])
+def test_ranks_are_whole_numbers(tmp_path: Path, ranks: object) -> None:
+    with pytest.raises(InputError, match=r"ranks=.* must be a whole number, at least 1"):
+        columns(made(tmp_path / "x.zarr")).advise(ranks=ranks)
+
+
+def test_producers_in_a_cycle_are_refused() -> None:
+    about = {"shape": (8, 8), "dtype": "f4"}
+    trace = Trace().writes("x", "(block, *)", ranks=2, block="a", **about).reads("x", "(block, *)", ranks=2, block="b")
+    trace = trace.writes("y", "(block, *)", ranks=2, block="b", **about).reads("y", "(block, *)", ranks=2, block="a")
+    with pytest.raises(InputError, match="in a cycle"):
+        trace.advise()
+
+
+def test_an_array_that_several_blocks_make_of_unlike_types_is_refused() -> None:
+    trace = Trace().writes("x", "(block, *)", ranks=2, block="a", shape=(8, 8), dtype="f4")
+    assert trace.writes("x", "(block, *)", ranks=2, block="b", shape=(8, 8), dtype="f4").accesses[1].block == "b"
+    with pytest.raises(InputError, match=r"x is <f4 of shape \(8, 8\) in one trace and <f8"):
+        trace.writes("x", "(block, *)", ranks=2, block="b", shape=(8, 8), dtype="f8")
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float) -> None:
+    about = {"shape": (8, 8), "dtype": "f4"}
+    trace = Trace().writes("x", "(block, *)", ranks=2, block="a", **about).reads("x", "(block, *)", ranks=2, block="b")
+    with pytest.raises(InputError, match="must be a finite number, at least 0"):
+        trace.advise(weights={("a", "b"): weight})
+
+
+def test_an_array_that_is_gone_or_has_changed_is_not_rewritten(tmp_path: Path) -> None:
+    advice = columns(made(tmp_path / "x.zarr")).advise(memory="1GiB")
+    zarr.create_array(str(tmp_path / "x.zarr"), data=VALUES[:100].astype("f4"), chunks=(8, 512), overwrite=True)
+    with pytest.raises(InputError, match=r"is <f4 of shape .* and was <f8 .* when it was traced: trace it again"):
+        advice.apply(tmp_path / "y.zarr")
+    (tmp_path / "x.zarr").rename(tmp_path / "gone")
+    with pytest.raises(NotFoundError):
+        advice.apply(tmp_path / "y.zarr")
