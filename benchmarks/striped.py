@@ -77,7 +77,8 @@ def transfer(disks: list[SlowDisk], block: int, buffers: int, each: int, way: st
     nbytes = block * len(disks) * each
     with ooc.open_striped(f"x{len(disks)}", "w+", disks=disks, block=block, buffers=buffers) as file:
         data = bytes(nbytes)
-        work = (lambda: file.pwrite(data, 0)) if way == "write" else (lambda: file.pread(nbytes, 0))
+        room = bytearray(data) if way == "read" else bytearray()
+        work = (lambda: file.pwrite(data, 0)) if way == "write" else (lambda: file.preadinto(room, 0))
         if way == "read":
             file.truncate(nbytes)
         seconds, _ = seconds_of(work)
@@ -215,16 +216,18 @@ def through(file: Any, way: str, nbytes: int, data: memoryview) -> None:
 
 
 def devices(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A folder on the disk and one in memory, each of 200 MB/s at most, together and alone."""
+    """A folder on the disk and one in memory, each as slow as asked, together and alone."""
     rows, each = [], max(64 // options.scale, 8)
     with folders(1, options.folder or tempfile.gettempdir()) as here, folders(1) as there:
         for way in ("read", "write"):
 
             def rate(made: list[str], way: str = way) -> float:
-                return transfer([SlowDisk(m, bytes_per_second=200e6) for m in made], 2**20, 2, each, way)
+                return transfer(
+                    [SlowDisk(m, bytes_per_second=options.disk_rate * 1e6) for m in made], 2**20, 2, each, way
+                )
 
-            alone = rate(here) + rate(there)
-            both = rate(here + there)
+            alone = best(options.rounds, partial(rate, here)) + best(options.rounds, partial(rate, there))
+            both = best(options.rounds, partial(rate, here + there))
             rows.append({"way": way, "both, MB/s": both / 1e6, "sum, MB/s": alone / 1e6, "share": both / alone})
     return rows
 
@@ -282,7 +285,10 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=1, help="how many times as small (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of each; the best counts (default: %(default)s)")
     parser.add_argument(
-        "--disk-rate", type=float, default=100.0, help="MB/s of a disk in rechunks (default: %(default)s)"
+        "--disk-rate",
+        type=float,
+        default=100.0,
+        help="MB/s of a disk in `devices` and `rechunk` (default: %(default)s)",
     )
     parser.add_argument("--memory", default="256MiB", help="budget of a rechunk (default: %(default)s)")
     parser.add_argument("--folder", help="on the real device (default: the system's temporary folder)")

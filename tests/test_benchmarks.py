@@ -98,6 +98,14 @@ def test_the_benchmark_of_sections_runs_and_all_ways_agree(
     assert len(benchmarked.results(runs, tmp_path, "sections.py", what, *asked)) == tables
 
 
+def test_the_benchmark_of_striped_files_runs(runs: Server, tmp_path: Path) -> None:
+    told = found(runs, tmp_path, "striped.py", "--scale", "64", "--rounds", "1")
+    assert {name: len(rows) for name, rows in told.items()} == {
+        "cells": 18, "figures": 24, "paper": 2, "real": 3, "devices": 2, "rechunk": 2
+    }  # fmt: skip
+    assert all(row["speed-up"] > 0 for row in told["cells"])
+
+
 def test_plans_of_huge_arrays_are_made_before_the_system_stops_them(runs: Server, tmp_path: Path) -> None:
     told = found(runs, tmp_path, "planning.py")["results"]
     assert [case for case in told if "failed" in case or case["mib"] > 50] == []

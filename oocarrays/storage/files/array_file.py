@@ -194,6 +194,18 @@ def folders_of(store: Any, path: str = "") -> tuple[str, ...]:
     return tuple(map(os.path.realpath, joined[0].folders)) if joined else ()
 
 
+def parts_of(store: Any, path: str = "") -> tuple[str, ...]:
+    """Return the places in which an array lies: its own, or one on each disk."""
+    if isinstance(store, StorePath):
+        return parts_of(store.store, store.path)
+    joined, name = joined_in(store), place_name(store, path)
+    if joined is None:
+        return (name,) if name else ()
+    below = f"{joined[1]}{path}".strip("/")
+    places = (os.path.realpath(disk) if os.path.isabs(disk) else disk for disk in joined[0].disks)
+    return tuple(f"{place.rstrip('/')}/{below}".rstrip("/") for place in places)
+
+
 def in_files(store: Any) -> bool:
     """Return whether each chunk is a local file, of which we read and write what we want: in one folder, or in many."""
     store = store.store if isinstance(store, StorePath) else store
@@ -511,9 +523,8 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
-    mine, theirs = folders_of(source.store_path.store, source.store_path.path), folders_of(store)
-    in_disks = len(mine) + len(theirs) > 2 and any(lie_together(a, b) for a in mine for b in theirs)
-    if here and there and (lie_together(here, there) or in_disks):
+    mine, theirs = parts_of(source.store_path.store, source.store_path.path), parts_of(store)
+    if here and there and any(lie_together(a, b) for a in mine for b in theirs):
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
 
 

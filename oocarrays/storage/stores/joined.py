@@ -25,6 +25,11 @@ class Joined(Store):
 
     @property
     @abstractmethod
+    def disks(self) -> tuple[str, ...]:
+        """The places of its parts: folders, URLs."""
+
+    @property
+    @abstractmethod
     def folders(self) -> tuple[str, ...]:
         """The local folders among its parts."""
 

@@ -15,7 +15,7 @@ from oocarrays.storage.stores.ranges import NOWAIT
 from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.urls import check_path, store_of
 
-JOINED_BYTES = 2**22
+JOINED_BYTES = 2**20
 """Blocks of one disk that follow each other on it go in one request up to so many bytes: a request costs a turn."""
 CACHED_SECONDS, CACHED_RATE = 0.005, 2e8
 """What a write to the system's cache takes at most, and its bytes a second at least: what takes longer waits."""

@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -196,9 +197,11 @@ class StripedFile(io.RawIOBase):
             return max(min(nbytes, self._now() - offset), 0)
         return nbytes
 
-    def _grown(self, length: int) -> None:
+    def _grown(self, length: int, written: int) -> int:
+        """Take note that so many bytes have been written, up to a length: those bytes."""
         with self._growing:
             self._length = max(self._length, length)
+        return written
 
     # ---------------------------------------------------------------------------------------------- transfers
 
@@ -226,9 +229,9 @@ class StripedFile(io.RawIOBase):
             return started
         if started.done():
             if started.exception() is None:
-                self._grown(end)
+                self._grown(end, len(view))
             return started
-        return _then(started, lambda done: self._grown(end) or done)
+        return _then(started, partial(self._grown, end))
 
     def _begin(self) -> None:
         self._exact = False

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from oocarrays.errors import StoreFailure
 
@@ -75,7 +75,7 @@ class Transfers:
             self._pools, self._process = [], 0
 
 
-class _Transfer:
+class _Transfer(Generic[R]):
     """One transfer: its requests, what failed first, and who still works at it."""
 
     def __init__(self, work: Sequence[Iterator[R]], do: Callable[[int, R], None], result: int) -> None:

@@ -1,0 +1,166 @@
+"""Arrays in striped stores: everything that takes a folder takes several disks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.cli.main import main
+from oocarrays.errors import InputError, RunError, TargetError
+from oocarrays.storage.files.array_file import describe
+from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.striped.store import StripedBlobs
+from oocarrays.testing import SlowDisk
+
+DATA = np.arange(96 * 80, dtype="f4").reshape(96, 80)
+
+
+def url(disks: list[str], name: str = "x.zarr") -> str:
+    return f"striped://{','.join(disks)}!{name}"
+
+
+@pytest.fixture
+def rows(disks: list[str]) -> str:
+    array = ooc.create_array(url(disks), shape=DATA.shape, chunks=(8, 80), dtype="f4", compressors=())
+    array[...] = DATA
+    return url(disks)
+
+
+def names(disks: list[str], name: str = "x.zarr") -> list[int]:
+    return [sum(file.is_file() for file in (Path(disk) / name / "c").rglob("*")) for disk in disks]
+
+
+def test_chunks_of_folders_are_plain_files(disks: list[str], rows: str) -> None:
+    file = describe(ooc.open_array(rows).zarr)
+    assert isinstance(blobs_of(file.zarr), StripedBlobs)
+    assert isinstance(blobs_of(file.zarr), LocalBlobs)
+    assert file.stored.local
+    assert not file.stored.remote
+    assert names(disks) == [4, 4, 4]
+    assert np.fromfile(f"{disks[1]}/x.zarr/c/1/0", "f4").reshape(8, 80).tolist() == DATA[8:16].tolist()
+
+
+@pytest.mark.parametrize("codec", ["plain", "zstd", "shards"])
+@pytest.mark.parametrize("kind", ["folders", "slow", "blocks"])
+def test_sections_are_those_of_numpy(disks: list[str], kind: str, codec: str) -> None:
+    given: list[Any] = [SlowDisk(disk) for disk in disks] if kind == "slow" else [f"{disk}/x.zarr" for disk in disks]
+    store = ooc.StripedStore(given, block=500 if kind == "blocks" else None)
+    how: dict[str, Any] = {"compressors": "auto" if codec == "zstd" else None}
+    how |= {"shards": (24, 80)} if codec == "shards" else {}
+    zarr.create_array(store, shape=DATA.shape, chunks=(8, 20), dtype="f4", **how)
+    array, data = ooc.open_array(store, mode="r+"), np.zeros_like(DATA)
+    for key in (np.s_[...], np.s_[3:50:4, 7:70:3], np.s_[5], np.s_[:, 5], np.s_[90:, 30:]):
+        array[key] = DATA[key]
+        data[key] = DATA[key]
+        assert (array[...] == data).all()
+        assert (array[key] == data[key]).all()
+        assert (zarr.open_array(store)[key] == data[key]).all()
+    assert (da.from_zarr(zarr.open_array(store)).sum().compute() == data.sum()).all()
+    array[0:8] = 0
+    assert not array[0:8].any()
+
+
+@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled", "kept", "staged"])
+def test_rechunk_by_every_method_with_scratch_on_all_disks(disks: list[str], rows: str, method: str) -> None:
+    job = ooc.rechunk(
+        rows, url(disks, "y.zarr"), chunks=(96, 5), method=method, scratch=disks, memory="64MiB", scheduler="threads"
+    )
+    assert (job.run()[...] == DATA).all()
+    assert names(disks, "y.zarr") == [6, 5, 5]
+    assert sorted({name for disk in disks for name in os.listdir(disk)}) == ["x.zarr", "y.zarr"]
+    with pytest.raises(TargetError, match="exists"):
+        ooc.rechunk(rows, url(disks, "y.zarr"), chunks=(96, 5), scheduler="threads").run()
+    again = ooc.rechunk(rows, url(disks, "y.zarr"), chunks=(16, 16), overwrite=True, scheduler="threads").run()
+    assert (again[...] == DATA).all()
+
+
+def test_a_target_inside_a_disk_of_the_source_is_refused(disks: list[str], rows: str) -> None:
+    for target in (rows, f"{disks[1]}/x.zarr", f"{disks[2]}/x.zarr/inside"):
+        with pytest.raises(TargetError):
+            ooc.rechunk(rows, target, chunks=(96, 5), overwrite=True, scheduler="threads").run()
+
+
+def test_slabs_and_iterations_take_it(disks: list[str], rows: str) -> None:
+    done = ooc.map_slabs(np.negative, rows, url(disks, "n.zarr"), scheduler="threads").run()
+    assert (done[...] == -DATA).all()
+    assert len(set(names(disks, "n.zarr"))) <= 2
+    assert len(list(ooc.open_array(rows).slabs())) == 12
+
+
+def test_each_disk_has_aggregators_of_its_own(disks: list[str], rows: str) -> None:
+    array, half = ooc.open_array(rows, mode="r+"), DATA.shape[0] // 2
+    job = ooc.write_sections(
+        array, [np.s_[:half], np.s_[half:], np.s_[:0]], [DATA[:half] + 1, DATA[half:] + 1, DATA[:0]],
+        method="two-phase", aggregators=3, scheduler="threads",
+    )  # fmt: skip
+    served = []
+    for domain in job.plan.domains:
+        indices = [index for box in domain.boxes for index in domain.grid.indices(box)]
+        served.append({sum(index) % 3 for index in indices})
+    assert sorted(map(sorted, served)) == [[0], [1], [2]]
+    assert (job.run()[...] == DATA + 1).all()
+
+
+def test_a_chunk_is_missing_only_while_all_disks_are_there(disks: list[str]) -> None:
+    array = ooc.create_array(url(disks), shape=DATA.shape, chunks=(8, 80), dtype="f4", compressors=())
+    array[:16] = DATA[:16]
+    assert not ooc.open_array(url(disks))[40:].any()
+    held = ooc.open_array(url(disks))
+    os.rename(f"{disks[1]}/x.zarr", f"{disks[1]}/away")
+    for read in (lambda: held[40:], lambda: held[9]):
+        with pytest.raises((RunError, InputError), match="number 1 is missing"):
+            read()
+
+
+def test_resume_goes_on_with_a_striped_target(disks: list[str], rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, count = StripedBlobs.put, [0]
+
+    def fails(self: Any, *args: Any) -> None:
+        count[0] += 1
+        if count[0] == 6:
+            raise ooc.errors.StoreFailure("the disk fails")
+        put(self, *args)
+
+    monkeypatch.setattr(StripedBlobs, "put", fails)
+    job = ooc.rechunk(
+        rows, url(disks, "y.zarr"), chunks=(96, 5), method="independent", memory="28MiB", scheduler="threads"
+    )
+    with pytest.raises(RunError, match="the disk fails"):
+        job.run()
+    monkeypatch.undo()
+    with pytest.raises(ooc.errors.UnfinishedError):
+        ooc.open_array(url(disks, "y.zarr"))
+    assert (ooc.resume(url(disks, "y.zarr"), scheduler="threads").run()[...] == DATA).all()
+
+
+def test_the_command_line_lays_out_adds_empties_and_verifies(
+    disks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zarr.create_array(tmp_path / "x.zarr", data=DATA, chunks=(8, 80), compressors=None)
+    first, last = disks[:2], disks[1:]
+    assert main(["stripe", str(tmp_path / "x.zarr"), *first]) == 0
+    assert main(["stripe", str(tmp_path / "x.zarr"), *first]) == 2
+    assert main(["stripe", url(first), "--add", disks[2]]) == 0
+    assert names(disks) == [4, 4, 4]
+    assert main(["stripe", url(disks), "--empty", disks[0]]) == 0
+    assert main(["stripe", url(last), "--verify"]) == 0
+    assert (ooc.open_array(url(last))[...] == DATA).all()
+    assert main(["rechunk", url(last), url(last, "y.zarr"), "--chunks", "96,5", "--quiet"]) == 0
+    assert main(["info", url(last, "y.zarr")]) == 0
+    told = capsys.readouterr()
+    assert "laid out 13 objects" in told.out
+    assert "moved 4 objects" in told.out
+    assert "no faults" in told.out
+    assert "chunks missing   none of 16" in told.out
+    assert "exists" in told.err
+    assert main(["stripe", url(last), "--add", disks[1]]) == 2
+    assert main(["stripe", str(tmp_path / "x.zarr"), "--verify"]) == 2
+    assert main(["stripe", str(tmp_path / "x.zarr")]) == 2
