@@ -44,6 +44,7 @@ from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Gen
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.options.clusters import planned_cluster as Cluster
+from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.layouts.saved import load_plan
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
@@ -52,6 +53,7 @@ from oocarrays.storage.striped.store import StripedStore
 from oocarrays.streaming.opening import open_streams, streams_from_ragged
 from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.streams import Streams
+from oocarrays.tracing.tracing import trace, traced
 
 __version__ = "0.5.0"
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "Streams",
     "StripedFile",
     "StripedStore",
+    "Trace",
     "clean",
     "count_requests",
     "create_array",
@@ -110,5 +113,7 @@ __all__ = [
     "store",
     "streams_from_ragged",
     "testing",
+    "trace",
+    "traced",
     "write_sections",
 ]

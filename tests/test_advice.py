@@ -179,6 +179,13 @@ def test_producers_in_a_cycle_are_refused() -> None:
         trace.advise()
 
 
+def test_an_array_that_several_blocks_make_of_unlike_types_is_refused() -> None:
+    trace = Trace().writes("x", "(block, *)", ranks=2, block="a", shape=(8, 8), dtype="f4")
+    assert trace.writes("x", "(block, *)", ranks=2, block="b", shape=(8, 8), dtype="f4").accesses[1].block == "b"
+    with pytest.raises(InputError, match=r"x is <f4 of shape \(8, 8\) in one trace and <f8"):
+        trace.writes("x", "(block, *)", ranks=2, block="b", shape=(8, 8), dtype="f8")
+
+
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float) -> None:
     about = {"shape": (8, 8), "dtype": "f4"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,31 @@ def test_the_benchmark_of_sections_runs_and_all_ways_agree(
 def test_plans_of_huge_arrays_are_made_before_the_system_stops_them(runs: Server, tmp_path: Path) -> None:
     told = found(runs, tmp_path, "planning.py")["results"]
     assert [case for case in told if "failed" in case or case["mib"] > 50] == []
+
+
+def test_the_benchmark_of_advised_pipelines_runs_and_answers_agree(runs: Server, tmp_path: Path) -> None:
+    asked = ["maps", "columns", "--scale", "32"]
+    (told,) = benchmarked.results(runs, tmp_path, "advice/pipelines.py", *asked)
+    for pipeline in told["pipelines"]:
+        assert not pipeline["kept"]
+        assert pipeline["layouts"].keys() == pipeline["seconds"].keys()
+        assert pipeline["predicted"]["advised"] < pipeline["predicted"]["today"]
+
+
+@pytest.mark.once
+def test_the_benchmark_of_selective_collective_reads_runs_and_answers_agree(runs: Server, tmp_path: Path) -> None:
+    picture = tmp_path / "figures.png"
+    asked = ["--figures", "7", "--scale", "64", "--setups", "20", "--draw", picture]
+    (told,) = benchmarked.results(runs, tmp_path, "advice/paper.py", *asked)
+    assert all(seconds > 0 for seconds in told["seconds"]["7"].values())
+    assert told["averages"].keys() == {"7"}
+    assert picture.stat().st_size > 10_000
+
+
+def test_the_benchmark_of_streams_runs(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "benchmarks" / "streams.py"
+    command = [sys.executable, script, "--scale", "0.002", "--rounds", "1", "--folder", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "Tables 2 and 3" in ran.stdout
+    assert "as fast" in ran.stdout

@@ -39,7 +39,7 @@ FLOORS = """
     graphs.slabs graphs.lazy
     graphs.layouts
     graphs.collective graphs.calibrate
-    graphs.files
+    graphs.files graphs.tracing
     options
     show
     stored
@@ -47,7 +47,7 @@ FLOORS = """
     arrays
     streaming
     jobs
-    advice
+    tracing advice
     leftovers
     cli
 """

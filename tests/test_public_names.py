@@ -42,6 +42,7 @@ PUBLIC = [
     "Streams",
     "StripedFile",
     "StripedStore",
+    "Trace",
     "clean",
     "count_requests",
     "create_array",
@@ -69,6 +70,8 @@ PUBLIC = [
     "store",
     "streams_from_ragged",
     "testing",
+    "trace",
+    "traced",
     "write_sections",
 ]
 

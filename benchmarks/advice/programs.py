@@ -1,8 +1,8 @@
 """The eight code blocks of Memik, Kandemir and Choudhary 2000, as small out-of-core programs, and their eight setups.
 
 Each block reads the part of each rank by its access pattern, and computes something of the kind of the code whose
-name it has. The pattern is that of the paper where the paper says it, which it does of none; else that of the published code,
-loop by loop, with the number of times that each is run as its count.
+name it has. The paper gives no pattern of a block: these are those of the published codes, with the number of loop
+nests that have each as its count.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
+from oocarrays.graphs.run.in_place import NotedRun
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
@@ -34,7 +35,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective.wanted import places
 from oocarrays.plan.collective.write import AHEAD, CollectiveWritePlan
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import contents
 from oocarrays.storage.sections.overlay import Piece, write_box
 
@@ -49,15 +50,7 @@ def _last(worker: Worker) -> Key:
     return (f"done-{suffix[1]}", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class InPlace:
-    """Where a run writes that makes no target: to an array, or local array files, that are there."""
-
-    store: StoreLike
-    """Its folder, or its store and path, or that of their group."""
-
-
-class WritingRun(Messages, Work):
+class WritingRun(Messages, NotedRun):
     """One run of a collective write, shared by its tasks.
 
     Parameters
@@ -66,17 +59,24 @@ class WritingRun(Messages, Work):
         What is written, described as written.
     selections : sequence of Selection
         How what each rank writes stands in its part; none where it stands as it is written.
+    note : mapping
+        What was asked for, as `NotedRun` leaves it.
     """
 
     unsent: ClassVar[tuple[str, ...]] = ("destination",)
     plan: CollectiveWritePlan
 
-    def __init__(self, plan: CollectiveWritePlan, file: ArrayFile, selections: Sequence[Selection] = ()) -> None:
+    def __init__(
+        self,
+        plan: CollectiveWritePlan,
+        file: ArrayFile,
+        selections: Sequence[Selection] = (),
+        note: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.plan = plan
-        self.destination = InPlace(file.folder or file.zarr.store_path)
         self.selections = tuple(selections)
         self._file = Sealed(file)
-        super().__init__(self.destination.store, plan.processes, None)
+        super().__init__(file.folder or file.zarr.store_path, plan.processes, dict(note))
 
     @property
     def file(self) -> ArrayFile:
@@ -95,7 +95,7 @@ class WritingRun(Messages, Work):
     @property
     def leaves(self) -> str:
         """Say what a run that was cut short leaves."""
-        return f"{self.file.name} may hold a part of what was to be written: run it again"
+        return f"{self.file.name} may hold a part of what was to be written: run it again, or resume it"
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -114,13 +114,15 @@ class WritingRun(Messages, Work):
         self._check_same(rank, own)
         return own
 
-    def _there(self, rank: int, own: np.ndarray) -> None:
-        """Say that a part is there, and can be written."""
+    def _there(self, rank: int, own: np.ndarray) -> int | None:
+        """Say that a part is there, and can be written; returns a checksum of it, to be noted."""
         if not np.can_cast(own.dtype, self.file.dtype, "same_kind"):
             raise RunError(f"the part of rank {rank} has dtype {own.dtype}; the array has {self.file.dtype}")
+        return contents(own) if self.note else None
 
-    def _begin(self, rank: int) -> None:
+    def _begin(self, rank: int, *parts: int | None) -> None:
         """Say that all parts are there: what is computed of this very array has been read."""
+        self._say_begun(*parts)
         if worker := this_worker():
             write_down(_last(worker), BEGUN, True)
 
@@ -193,6 +195,7 @@ class WritingRun(Messages, Work):
     def _done(self, rank: int) -> str:
         """Say that all is written, to an array that is there."""
         self.file.presence.check()
+        self._say_done()
         self.journal.release()
         return self.file.name
 
@@ -219,7 +222,7 @@ class WritingBuilder(Builder):
         """Add every task; returns the key of the last one."""
         owns = [self.add("own", rank, buffers=(part,)) for rank, part in enumerate(self.parts)]
         there = [self.add("there", rank, buffers=(own,)) for rank, own in enumerate(owns)]
-        begin = self.add("begin", 0, after=there)
+        begin = self.add("begin", 0, buffers=tuple(there))
         given = [self.add("given", rank, buffers=(own,), after=[begin]) for rank, own in enumerate(owns)]
         return self.add("done", 0, after=[begin, *self._rounds(given)])
 

@@ -10,7 +10,7 @@ Only halos are written: a run that dies leaves some of them old, and may be run 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product, repeat
 from typing import Any
 
@@ -18,10 +18,10 @@ import numpy as np
 from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
-from oocarrays.graphs.collective.write import InPlace
 from oocarrays.graphs.exchange.messages import Messages
 from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.in_place import NotedRun
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
@@ -38,21 +38,20 @@ from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 
 
-class ShiftRun(Messages, Work):
+class ShiftRun(Messages, NotedRun):
     """One shift, shared by its tasks."""
 
     plan: ShiftPlan
 
-    def __init__(self, plan: ShiftPlan, files: LocalFiles) -> None:
+    def __init__(self, plan: ShiftPlan, files: LocalFiles, note: Mapping[str, Any]) -> None:
         self.plan = plan
         self.files = files
-        self.destination = InPlace(files.store)
-        super().__init__(files.store, plan.processes, None)
+        super().__init__(files.store, plan.processes, note)
 
     @property
     def leaves(self) -> str:
         """Say what a run that was cut short leaves."""
-        return f"some halos of {self.files.name} may be old: run it again"
+        return f"some halos of {self.files.name} may be old: run it again, or resume it"
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -73,9 +72,11 @@ class ShiftRun(Messages, Work):
         if self.processes is None:
             with self._idle:
                 self.failure, self.meter = None, Meter()
+        self._say_begun()
         return self
 
     def _finish(self) -> str:
+        self._say_done()
         return self.files.name
 
     # ------------------------------------------------------------------ what a rank reads

@@ -123,8 +123,8 @@ class Advice:
         seen = there.shape, there.dtype.str
         if seen != (known.shape, known.dtype):
             raise InputError(
-                f"{each.array} is {seen[1]} of shape {seen[0]} and was {known.dtype} of shape {known.shape} when it was "
-                f"traced: trace it again"
+                f"{each.array} is {seen[1]} of shape {seen[0]} and was {known.dtype} of shape {known.shape} when it "
+                f"was traced: trace it again"
             )
 
     def _shards(self, each: Verdict) -> tuple[int, ...] | None:

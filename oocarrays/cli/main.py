@@ -52,7 +52,9 @@ from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.stores.urls import check_path
+from oocarrays.storage.streams.rebuilding import Rebuilt
 from oocarrays.stored.array import placer
+from oocarrays.streaming.rebuilding import holds_streams, rebuilt, stream_rows
 
 WRONG_INPUT, FAILED = 2, 1
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -375,6 +377,10 @@ def _show_and_run(job: Job[Any, Any], options: argparse.Namespace) -> None:
 
 
 def _resume(options: argparse.Namespace) -> None:
+    place = placer(dict(options.storage_option))(options.target)
+    if holds_streams(place):
+        print(_rebuilt_text(rebuilt(place)))
+        return
     how = {name: getattr(options, name) for name in ("missing", "scheduler", "memory", "ranks")}
     names = ("source", "kernel", "again", "as_is", "verify")
     trust = {name: getattr(options, name) for name in names}
@@ -388,6 +394,11 @@ def _resume(options: argparse.Namespace) -> None:
     for notice in job.notices:
         print(notice)
     _show_and_run(job, options)
+
+
+def _rebuilt_text(done: Rebuilt) -> str:
+    more = format_bytes(done.nbytes - done.flushed_bytes)
+    return f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before"
 
 
 def _clean(options: argparse.Namespace) -> None:
@@ -419,7 +430,11 @@ def _run(job: Job[Any, Any], *, progress: bool) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    found = contents(placer(dict(options.storage_option))(options.store))
+    place = placer(dict(options.storage_option))(options.store)
+    if holds_streams(place) and not options.json:
+        print(report.table(stream_rows(place)))
+        return
+    found = contents(place)
     if options.json:
         print(json.dumps(as_json(found), ensure_ascii=False, indent=2, allow_nan=False))
     elif isinstance(found, GroupFacts):

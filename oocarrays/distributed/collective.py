@@ -132,15 +132,15 @@ def read_sections(
         resources,
         method=method_for(method, a.zarr, wanted.requests),
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(disks)),
+        dealing=Dealing.asked(domains, deal, disk_of(disks, a._file)),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     how = {"under_way": resources.requests, "costs": resources.costs}
     return wanted.arrays(file, plan, cluster, there, how)
 
 
-def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
-    """Return a function that gives the disk of a chunk, if that is known.
+def disk_of(disks: Any, file: ArrayFile) -> Callable[[tuple[int, ...]], Hashable] | None:
+    """Return a function that gives the disk of a chunk, if that is known: a striped store knows it.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def disk_of(disks: Any) -> Callable[[tuple[int, ...]], Hashable] | None:
     """
     if disks is not None and not isinstance(disks, Mapping) and not callable(disks):
         raise InputError(f"disks={disks!r} is neither a mapping from a chunk's index nor a function of it")
-    return disks.get if isinstance(disks, Mapping) else disks
+    return file.disk_of if disks is None else disks.get if isinstance(disks, Mapping) else disks
 
 
 # ---------------------------------------------------------------------- what is wanted

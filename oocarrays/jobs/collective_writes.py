@@ -12,25 +12,30 @@ from dask.task_spec import Task
 from dask.utils import ensure_dict, format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
-from oocarrays.distributed.collective import SectionsLike, disk_of, wanted_by_ranks
+from oocarrays.distributed.collective import SectionsLike, Wanted, disk_of, wanted_by_ranks
 from oocarrays.distributed.rank_arrays import RankArrays
-from oocarrays.errors import InputError, SelectionError, UnsupportedError
+from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.collective.write import WritingBuilder, WritingRun
 from oocarrays.graphs.run.builder import itself, new_suffix
+from oocarrays.graphs.run.in_place import PARTS
 from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.steps import Key
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import renamed
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.options.asked import check_lazy, cluster_of, resources_of
+from oocarrays.options.asked import ResumeMeans, check_lazy, cluster_of, resources_of
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.collective.write_offers import plan_collective_write
+from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
-from oocarrays.storage.files.array_file import describe
+from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.journal.calls import CALL, call_content, named
+from oocarrays.storage.journal.wanted import kept_sections, sections_again
 from oocarrays.storage.sections.write import check_writable
 
 if TYPE_CHECKING:
@@ -38,6 +43,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from oocarrays.storage.files.array_file import StoreLike
+
+
+METADATA = "target_metadata"
+"""Where a note keeps what tells the array from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +77,11 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     def plan(self) -> CollectiveWritePlan:
         """Who writes what for whom, what is read first, sent and held: frozen data."""
         return self._run.plan
+
+    def going_on_with(self, parts: Sequence[int | None]) -> CollectiveWriteJob:
+        """The same, which refuses parts that are not those of a run that was killed, by their checksums."""
+        self._run.note = {**self._run.note, PARTS: parts}
+        return self
 
     def _begin(self) -> None:
         self._run.begin_anew()
@@ -137,10 +151,11 @@ def write_sections(
     """Plan to write what every rank has of an array on disk, each chunk written once for all. Writes nothing.
 
     Where sections overlap, what the highest rank has stays. A chunk is read first only where the sections together
-    leave some of it out. Run again, after a kill too, it makes the same; until it is done, other readers may see some
-    chunks as they were. Nothing is written before every part is there, so that parts may be read of this very array.
-    Where a worker is lost, its parts are made anew: such ones of what has been written by then, so that they should be
-    copied to several workers first (``client.replicate``).
+    leave some of it out. Until all is written, other readers may see some chunks as they were. What a run that was
+    killed had to write is kept, but for the parts: ``resume(a, parts=parts)`` writes it again, all of it. Nothing is
+    written before every part is there, so that parts may be read of this very array; such ones cannot be made again
+    where some of it is new. Where a worker is lost, its parts are made anew: such ones should be copied to several
+    workers first (``client.replicate``).
 
     Parameters
     ----------
@@ -160,7 +175,8 @@ def write_sections(
     aggregators : "auto", int or sequence of int
         How many ranks write for all, or which; by default as many as are predicted to take least time.
     disks : mapping or callable
-        The disk of each chunk by its index, where that is known: each is then served by aggregators of its own.
+        The disk of each chunk by its index, where that is known, as of a striped store: each is then served by
+        aggregators of its own.
     schedule : str
         The order of the messages between workers, as in `redistribute`.
     memory : int, float or str, optional
@@ -191,19 +207,68 @@ def write_sections(
     a = a if isinstance(a, OutOfCoreArray) else open_array(a, mode="r+")
     file = describe(a.zarr, written=True)
     check_writable(file)
+    aggregators = aggregators if isinstance(aggregators, str | int) else list(aggregators)
     cluster, there = _where(parts, scheduler, workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
+    resources = replace(resources_of(cluster, memory, schedule), workers=len(there) or None)
     plan = plan_collective_write(
         file.stored,
         wanted.requests,
-        replace(resources_of(cluster, memory, schedule), workers=len(there) or None),
+        resources,
         method=method,
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(disks)),
+        dealing=Dealing.asked(domains, deal, disk_of(disks, file)),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
-    return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections), held, cluster, there)
+    how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": schedule}
+    note = _note(file, wanted, resources, **how)
+    return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections, note), held, cluster, there)
+
+
+def _note(file: ArrayFile, wanted: Wanted, resources: Resources, **how: Any) -> dict[str, Any]:
+    """What a run that is killed leaves, so that the same can be asked for again; nothing of an array without a name."""
+    if named(file.zarr.store_path) is None:
+        return {}
+    sections = kept_sections(wanted.layout, wanted.selections)
+    call = call_content(
+        "write_sections", [], memory=resources.budget, processes=resources.workers, sections=sections, **how
+    )
+    return call | {METADATA: metadata_digest(file)}
+
+
+def resume_sections(
+    target: StoreLike, content: Mapping[str, Any], parts: Any, means: ResumeMeans, *, as_is: bool
+) -> CollectiveWriteJob:
+    """Plan to write the same once more, of parts that are given again.
+
+    Parameters
+    ----------
+    content : mapping
+        What the run that was killed has noted.
+    as_is : bool
+        Whether the parts may be others.
+
+    Raises
+    ------
+    InputError
+        Where no parts are given.
+    JournalError
+        Where the array is another one.
+    """
+    if parts is None:
+        raise InputError(
+            f"{target} was being written by write_sections, whose parts no journal keeps: give them again, as "
+            "resume(target, parts=...)"
+        )
+    a = open_array(target, mode="r+")
+    if metadata_digest(describe(a.zarr, written=True)) != content.get(METADATA):
+        raise JournalError(f"the journal in {target} was written for another array than the one that is there")
+    how = dict(content[CALL]["options"])
+    sections = sections_again(how.pop("sections"), a.shape)
+    where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
+    job = write_sections(a, sections, parts, **how, **where)
+    return job if as_is else job.going_on_with(content[PARTS])
 
 
 def _where(

@@ -23,6 +23,7 @@ from oocarrays.plan.layouts.halos import Halos
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.journal.calls import call_content, named
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -98,7 +99,14 @@ def shift_files(
         processes=resources.workers,
         costs=resources.costs,
     )
-    return ShiftJob(ShiftRun(plan.checked(), a.before_changes()), a, cluster)
+    note = (
+        {}
+        if named(a.files.store) is None
+        else call_content(
+            "shift", [], memory=resources.budget, processes=resources.workers, boundary=boundary, schedule=schedule
+        )
+    )
+    return ShiftJob(ShiftRun(plan.checked(), a.before_changes(), note), a, cluster)
 
 
 def _written(files: LocalFiles, rank: int) -> Stored:

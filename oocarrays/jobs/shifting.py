@@ -75,7 +75,7 @@ def shift(
     RankBlocks or ShiftJob
         Of a distributed array each rank's part with its halo, lazy: ``.plan.inside(rank)`` is where its own elements
         are, and a rank that holds nothing gets nothing. Of local array files a job, whose ``.run()`` gives ``x`` again:
-        a run that was killed has left some halos old, and is run again.
+        a run that was killed has left some halos old; `resume` refreshes them all.
 
     Raises
     ------

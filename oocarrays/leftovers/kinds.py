@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from oocarrays.arrays.creating import open_array
+from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.graphs.files.resume import FilesLeft
 from oocarrays.graphs.rechunk.resume import resumed
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.graphs.settings import setting
+from oocarrays.jobs.collective_writes import resume_sections
 from oocarrays.jobs.converting import resume_files
 from oocarrays.jobs.group import resume_group
 from oocarrays.jobs.iterating import iterate
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.rechunking import rechunk_job
+from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.plan.resources import Resources
@@ -50,6 +53,8 @@ class StoppedJob:
     """Where scratch goes that is not where it was."""
     missing: str | None
     """What is made of chunks that sources lack, where it is said again."""
+    parts: Any
+    """What every rank writes, where that is given again."""
     means: Callable[..., ResumeMeans]
     """Where it goes on, of the workers that it was planned for, its memory and its ranks."""
 
@@ -96,6 +101,17 @@ class StoppedJob:
         """Its functions."""
         as_is = self.trust.as_is or bool(self.trust.again)
         return given_again(self.call, self.functions, str(self.target), as_is=as_is)
+
+    def without(self) -> None:
+        """Refuse sources and functions for a job that takes none.
+
+        Raises
+        ------
+        InputError, JournalError
+            Where there are any.
+        """
+        self.sources()
+        self.kernels()
 
     def slabs(self) -> dict[str, Any]:
         """Collect what every pass over slabs is asked for again."""
@@ -148,12 +164,30 @@ def _files(asked: StoppedJob) -> Job[Any, Any]:
     return resume_files(left, source, asked.arranged, moved=asked.given is not None)
 
 
+def _write_sections(asked: StoppedJob) -> Job[Any, Any]:
+    asked.without()
+    as_is = asked.trust.as_is or bool(asked.trust.again)
+    return resume_sections(asked.target, asked.content, asked.parts, asked.arranged, as_is=as_is)
+
+
+def _shift(asked: StoppedJob) -> Job[Any, Any]:
+    asked.without()
+    means = asked.arranged
+    a = open_array(asked.target, mode="r+", scheduler=means.scheduler)
+    if not isinstance(a, LocalArrays):
+        raise JournalError(f"{asked.target} was being written by shift, and is no group of local array files")
+    where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
+    return shift(a, **asked.call["options"], **where)
+
+
 KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
     "rechunk": _rechunk,
     "map_slabs": _map_slabs,
     "iterate": _iterate,
     "scatter_files": _files,
     "gather_files": _files,
+    "write_sections": _write_sections,
+    "shift": _shift,
 }
 """How each kind of job goes on, by the function that was called."""
 

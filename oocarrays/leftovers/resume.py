@@ -10,21 +10,25 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.arrays.local_array import LocalArrays
+from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, PlacementError
 from oocarrays.graphs import settings
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.graphs.run.remains import journal_of
+from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.iterating import IterateJob
 from oocarrays.jobs.rechunking import RechunkJob
+from oocarrays.jobs.shift_job import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
 from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.array_file import StoreLike, unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.journal.calls import imported
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
 
@@ -32,8 +36,8 @@ if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-Kind = Literal["rechunk", "map_slabs", "iterate", "scatter_files", "gather_files"]
-Resumed = RechunkJob | GroupJob | SlabJob[Any] | IterateJob | FilesJob[Any]
+Kind = Literal["rechunk", "map_slabs", "iterate", "scatter_files", "gather_files", "write_sections", "shift"]
+Resumed = RechunkJob | GroupJob | SlabJob[Any] | IterateJob | FilesJob[Any] | CollectiveWriteJob | ShiftJob
 
 
 @overload
@@ -88,6 +92,16 @@ def resume(
 
 @overload
 def resume(
+    target: StoreLike, *, kind: Literal["write_sections"], **keywords: Unpack[ResumeKeywords]
+) -> CollectiveWriteJob: ...
+
+
+@overload
+def resume(target: StoreLike, *, kind: Literal["shift"], **keywords: Unpack[ResumeKeywords]) -> ShiftJob: ...
+
+
+@overload
+def resume(
     target: StoreLike, *, source: Any = None, kind: None = None, **keywords: Unpack[ResumeKeywords]
 ) -> Resumed: ...
 
@@ -98,6 +112,7 @@ def resume(
     source: Any = None,
     kind: Kind | None = None,
     kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None = None,
+    parts: RankArrays[Any] | Sequence[Any] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
     again: bool = False,
@@ -113,7 +128,8 @@ def resume(
     The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
     Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
     ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`.
+    planned: `rechunk`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`. `write_sections` and `shift` write to
+    what is there, where anybody else may: what they had to write is written again, all of it.
 
     Parameters
     ----------
@@ -126,6 +142,8 @@ def resume(
         The function of a pass over slabs, or its name as ``"module:name"``, which no journal keeps; of `iterate` its
         residual, too, where one was given. It must be of the same name and code; the functions that it calls are not
         looked at. Functions of numpy and ``oocarrays.kernels`` need not be given.
+    parts : DistributedArray, SectionArrays, or sequence of arrays
+        What every rank writes, of `write_sections`, which no journal keeps: the same as that had, by their checksums.
     kind : str
         The function by which the run was planned, such as ``"iterate"``, where any other is to be refused; type
         checkers take from it what is returned.
@@ -136,8 +154,8 @@ def resume(
     again : bool
         Whether to start over: with the same plan, and with the source as it is now.
     as_is : bool
-        Whether to go on though chunks of the source, or the code of the kernel, have changed: what was written before
-        stays as it is.
+        Whether to go on though chunks of the source, the code of the kernel, or parts have changed: what was written
+        before stays as it is.
     verify : bool
         Whether what was written is read, too, and held against the checksums in the journal; chunks of which it has
         none are written again.
@@ -151,7 +169,7 @@ def resume(
 
     Returns
     -------
-    RechunkJob, GroupJob, SlabJob, IterateJob or FilesJob
+    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob or ShiftJob
         With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 
@@ -184,11 +202,13 @@ def resume(
     if found not in KINDS or kind not in (None, found):
         wanted = "a version that has it goes on with that" if kind is None else f"not by {kind}"
         raise JournalError(f"{target} was being written by {found}: {wanted}")
+    if parts is not None and found != "write_sections":
+        raise InputError(f"{target} was being written by {found}, which takes no parts: leave parts= out")
     asked = StoppedJob(
         target=target, content=content, given=source if source is None else _listed(source),
         functions=[] if kernel is None else list(map(imported, _listed(kernel))), trust=trust, place=place,
         scratch=scratch_of(place(settings.setting("scratch")), target), missing=missing,
-        means=partial(_means, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers),
+        parts=parts, means=partial(_means, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers),
     )  # fmt: skip
     return KINDS[found](asked)
 
@@ -205,7 +225,8 @@ def kind_left(target: StoreLike) -> str:
 
 
 def _content(target: StoreLike) -> dict[str, Any]:
-    return journal_of(target, "group" if holds_group(target) else "array")[2]
+    noted = Journal(target).noted() if unfinished_run(target) is None else None
+    return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
 
 
 def _listed(given: Any) -> list[Any]:

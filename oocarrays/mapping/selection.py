@@ -102,6 +102,32 @@ class Selection:
         return cls(axes, (slice(None),) * len(axes), tuple(range(len(axes))))
 
     @property
+    def key(self) -> tuple[int | slice | list[int] | None, ...]:
+        """Return an index that takes the same, in plain values.
+
+        >>> Selection.of(np.s_[10:2:-3, 5, None, [1, 0]], (12, 8, 3)).key
+        (slice(10, 1, -3), None, 5, [1, 0])
+        """
+        entries: list[int | slice | list[int] | None] = []
+        number = 0
+        for axis in (*self.result, len(self.axes)):
+            if axis is None:
+                entries.append(None)
+                continue
+            entries += [int(self.axes[before][0]) for before in range(number, axis)]
+            entries += [self._entry(axis)] if axis < len(self.axes) else []
+            number = axis + 1
+        return tuple(entries)
+
+    def _entry(self, axis: int) -> slice | list[int]:
+        """Return an index that takes what is taken along one axis, as it stands in the result."""
+        stands, taken = self.order[axis], self.axes[axis]
+        if not (isinstance(stands, slice) and isinstance(taken, range)):
+            return list(map(int, np.asarray(taken)[stands]))
+        ordered = taken[stands]
+        return slice(ordered.start, ordered.stop if ordered.stop >= 0 else None, ordered.step)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Extent of each axis of the result."""
         return tuple(1 if axis is None else self._length(axis) for axis in self.result)

@@ -64,6 +64,7 @@ class ResumeKeywords(TypedDict, total=False):
     """Keywords of `oocarrays.resume` beside target, source and kind."""
 
     kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
+    parts: Any
     memory: int | float | str | None
     ranks: int | None
     again: bool

@@ -243,9 +243,9 @@ def pass_seconds(
     writing += waits.writing * costs.remote_request_seconds / ranks
     keeping = traffic.kept_bytes / costs.read_bandwidth + costs.write_seconds(traffic.kept_bytes)
     request = costs.request_seconds if source.local else costs.store_request_seconds
-    bounced = 0 if traffic.mapped_bytes else traffic.read_bytes
+    through = costs.cache_bandwidth if source.local else costs.copy_bandwidth
     gather = (
-        bounced / costs.copy_bandwidth
+        _gathered(traffic, source) / through
         + (traffic.mapped_bytes * costs.page_seconds / PAGE_BYTES if traffic.mapped_bytes else 0)
         + traffic.pieces * costs.piece_seconds
         + traffic.decoded_bytes / speed(costs.decode_bandwidth, source.codec)
@@ -278,6 +278,13 @@ def pass_seconds(
         write=put * crowd + writing + traffic.write_requests * request,
     )
     return max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks, phases
+
+
+def _gathered(traffic: Traffic, source: Stored) -> int:
+    """Bytes that come in calls, or for the first time into the system's cache, from where they are taken as pages."""
+    if not traffic.mapped_bytes:
+        return traffic.read_bytes
+    return 0 if source.cached else source.nbytes
 
 
 def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from oocarrays.errors import InputError, LayoutError
+from oocarrays.errors import InputError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
-from oocarrays.plan.streams.meta import Cells, Meta, described
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
+from oocarrays.storage.files.array_file import StoreLike, open_array
+from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.streams.part import Part
-from oocarrays.storage.streams.stream_file import StreamFile, create_file, open_file
+from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
 from oocarrays.stored.array import placer
 from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.streams import Streams
 
+AXIS = "stream"
+"""The dimension name of the axis that is the streams' in a plain array."""
 BLOCKS = ("cb_block", "ib_block", "ib_pointers", "superblock")
 """Sizes that may be given, for measurements."""
 
@@ -84,9 +87,11 @@ def open_streams(
     budget = settings.budget(memory)
     durable = bool(settings.setting("durable"))
     if mode == "w":
-        file = _created(place, shape, dtype, count, overwrite=flag(overwrite, "overwrite"), durable=durable)
+        meta = _asked(shape, dtype, count)
+        check_budget(meta, meta.cells.count, count, budget, writes=True)
+        file = create_file(place, meta, overwrite=flag(overwrite, "overwrite"), durable=durable)
     else:
-        file = open_file(place, durable=durable)
+        file = _found(place, mode, durable=durable)
         _check_same(file, shape)
     check_layout(layout, len(file.meta.cells.shape))
     return streams_of(file, mode, count, budget, dtype=dtype, blocks=_sizes(blocks))
@@ -99,12 +104,28 @@ def _sizes(blocks: dict[str, int] | None) -> dict[str, int]:
     return dict(blocks or {})
 
 
-def _created(place: StoreLike, shape: Any, dtype: Any, ranks: int, *, overwrite: bool, durable: bool) -> StreamFile:
+def _asked(shape: Any, dtype: Any, ranks: int) -> Meta:
     if shape is None or dtype is None:
         raise InputError("mode='w' makes a new file: give shape= and dtype=")
     item, cells = element_type(dtype), extents(shape)
-    meta = Meta(cells=Cells.of(cells, ranks, item.itemsize), dtype=described(item))
-    return create_file(place, meta, overwrite=overwrite, durable=durable)
+    return Meta(cells=Cells.of(cells, ranks, item.itemsize), dtype=described(item))
+
+
+def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
+    """Open a stream file, or any array as one: an axis named "stream", or the first, is its streams'."""
+    try:
+        return open_file(place, durable=durable)
+    except NotFoundError as no_streams:
+        try:
+            array = open_array(place)
+        except NotFoundError:
+            raise no_streams from None
+    if mode != "r":
+        raise UnsupportedError(f"{place} is a plain Zarr array: its streams are read, not written; take mode='r'")
+    names = dimension_names(array) or ()
+    if not array.ndim:
+        raise UnsupportedError(f"{place} is an array without axes: there is none for streams")
+    return ArrayStreams(array, names.index(AXIS) if AXIS in names else 0)
 
 
 def _check_same(file: StreamFile, shape: Any) -> None:

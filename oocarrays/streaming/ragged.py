@@ -129,14 +129,20 @@ def ragged_of(given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Ragged | N
     """
     if isinstance(given, Ragged):
         return _of_shape(given, shape)
-    if isinstance(given, tuple) and len(given) == 2 and np.shape(given[0]) == shape and np.ndim(given[1]) == 1:
-        if np.asarray(given[0]).dtype.kind in "iu":
-            return _of_shape(Ragged(*given), shape)
+    if _is_pair(given, shape):
+        return Ragged(*given)
     if type(given).__module__.partition(".")[0] == "awkward":
         return _of_awkward(given, shape, dtype)
     if isinstance(given, list) and not _is_regular(given, dtype):
         return _of_lists(given, shape, dtype)
     return None
+
+
+def _is_pair(given: Any, shape: tuple[int, ...]) -> bool:
+    """Whether something is counts of cells, and values."""
+    if not isinstance(given, tuple) or len(given) != 2 or np.shape(given[0]) != shape or np.ndim(given[1]) != 1:
+        return False
+    return np.asarray(given[0]).dtype.kind in "iu"
 
 
 def _of_shape(ragged: Ragged, shape: tuple[int, ...]) -> Ragged:

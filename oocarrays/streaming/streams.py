@@ -9,14 +9,17 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import zarr
 
 from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.plan.streams.calls import Call, Events, Level, Runs
 from oocarrays.plan.streams.meta import Meta
+from oocarrays.plan.streams.modes import Mode
 from oocarrays.plan.streams.units import before
+from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.streams.part import Part, committed
-from oocarrays.storage.streams.stream_file import StreamFile
+from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.cell import Cell, Shared
 from oocarrays.streaming.ragged import Ragged, ragged_of
 from oocarrays.streaming.text import printed, scanned, tokens_of
@@ -180,7 +183,7 @@ class Streams:
                 array = np.broadcast_to(array, self._shape)[mask]
             except ValueError:
                 raise InputError(
-                    f"values of shape {array.shape} fit neither streams of shape {self._shape} nor {count} cells of a mask"
+                    f"values of shape {array.shape} fit neither shape {self._shape} nor {count} cells of a mask"
                 ) from None
         return Events(cells=np.flatnonzero(mask), items=_rows(array, count))
 
@@ -227,11 +230,21 @@ class Streams:
             at_end = part.position is None or part.is_at_end()
             found = part.found(call)
             if at_end and found.mode != part.begun:
-                part.begin(found.mode, found.nbytes, dtype)
+                self._begin(found.mode, found.nbytes, dtype)
             part.write(call, found.mode)
         except OocError as error:
             self._failure = error
             raise
+
+    def _begin(self, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
+        """Go over to another mode: from then on the file says how long the segments before it are."""
+        had_any = self._part.cb_end > 0
+        self._part.begin(mode, nbytes, dtype)
+        if mode != "NB":
+            meta = self._settled()
+            if mode == "IB" and not meta.ib.block:
+                meta = replace(meta, ib=replace(self._part.ib, ranks=self.ranks))
+            self._file.commit(meta, synced=had_any)
 
     # ------------------------------------------------------------------ reading
 
@@ -310,6 +323,29 @@ class Streams:
         counts = ends // self._item_bytes
         data = self._part.read(np.arange(self._cells), np.zeros_like(ends), counts * self._item_bytes)
         return Ragged(counts.reshape(self._shape), data.view(self._item))
+
+    def to_zarr(self, store: StoreLike, *, fill: Any = 0, overwrite: bool = False) -> zarr.Array:
+        """Write all streams as one Zarr array of steps × cells, as a file of NB alone has them; positions stay.
+
+        Parameters
+        ----------
+        store : path, URL or Zarr store
+            Where to write: `open_streams` opens it as a stream file, too.
+        fill : scalar
+            The items that shorter streams end in.
+        """
+        self._check_open()
+        ends = self._part.ends() // self._item_bytes
+        steps = int(ends.max(initial=0))
+        at_once = max(self._part.budget // 8 // max(self._cells * self._item_bytes, 1), 1)
+        array = new_array(store, (steps, *self._shape), self._file.meta.cells.chunk_shape, self._item, overwrite)
+        for start in range(0, steps, at_once):
+            counts = np.clip(ends - start, 0, at_once)
+            cells, offsets = np.arange(self._cells), np.minimum(np.full(self._cells, start), ends) * self._item_bytes
+            data = self._part.read(cells, offsets, counts * self._item_bytes).view(self._item)
+            block = Ragged(counts, data).padded(fill)
+            array[start : start + block.shape[1]] = block.T.reshape(-1, *self._shape)
+        return array
 
     def __getitem__(self, cell: Any) -> np.ndarray:
         """Return all of one cell's stream; its position stays."""

@@ -92,7 +92,8 @@ def scanned(tokens: list[Token], text: str) -> tuple[list[Any], int, bool]:
     >>> scanned(tokens_of("%d %f"), "7  2.5 x"), scanned(tokens_of("%d,%d"), "7;8")
     (([7, 2.5], 6, True), ([7], 1, False))
     """
-    values, place = [], 0
+    values: list[Any] = []
+    place = 0
     for token in tokens:
         match = token.pattern.match(text, place)
         if not match:

@@ -126,10 +126,8 @@ class SlowDisk(WrapperStore[Store]):
         How seconds vary from one request to the next.
     seed : int
         Of what varies.
-    routing : Station, optional
-        What every request passes on its way, and others share it: a network, a bus.
-    routing_seconds : float
-        Of each request there.
+    through : sequence of (Station, float)
+        What every request passes on its way, and other disks' too, with its seconds there: a processor, a network.
     fails_after : int, optional
         Requests until it fails, with an input/output error each time from then on.
 
@@ -154,22 +152,21 @@ class SlowDisk(WrapperStore[Store]):
         seek_seconds: float = 0.0,
         jitter: str = "none",
         seed: int = 0,
-        routing: Station | None = None,
-        routing_seconds: float = 0.0,
+        through: Sequence[tuple[Station, float]] = (),
         fails_after: int | None = None,
     ) -> None:
         there = store_of(place)
         super().__init__(there if isinstance(there, Store) else LocalStore(str(there)))
         if jitter not in JITTERS:
             raise InputError(f"jitter={jitter!r}: it takes {', '.join(map(repr, JITTERS))}")
-        if min(seconds, seek_seconds, routing_seconds) < 0 or not bytes_per_second > 0:
+        if min(seconds, seek_seconds, *(each for _, each in through)) < 0 or not bytes_per_second > 0:
             raise InputError("seconds of a slow disk are not negative, and its bytes_per_second are more than 0")
         self.service = Service(
             seconds=seconds, bytes_per_second=bytes_per_second, seek_seconds=seek_seconds, jitter=jitter
         )
         self.station = Station()
         """What serves its requests: how many, and for how long it was busy."""
-        self.routing, self.routing_seconds = routing, routing_seconds
+        self.through = tuple(through)
         self.fails_after = fails_after
         self._draw = random.Random(seed)
         self._head: tuple[str, int] = ("", 0)
@@ -186,10 +183,12 @@ class SlowDisk(WrapperStore[Store]):
         """
         if self.fails_after is not None and self.station.served >= self.fails_after:
             raise OSError(5, "Input/output error")
-        through = self.routing.reserve(self.routing_seconds) if self.routing is not None else None
+        comes = None
+        for station, each in self.through:
+            comes = station.reserve(each, comes)
         seconds = self.service.of(nbytes, seek=self._head != (name, offset), draw=self._draw)
         self._head = (name, offset + nbytes)
-        return self.station.reserve(seconds, through)
+        return self.station.reserve(seconds, comes)
 
     async def _turn(self, name: str, offset: int, nbytes: int) -> None:
         left = self.begin(name, offset, nbytes) - time.monotonic()
@@ -288,6 +287,12 @@ class SlowPart:
         got = self._part.read(views, offset)
         wait_until(until)
         return got
+
+    def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Return False: nothing is there without a wait."""
+        return False
+
+    write_at_once = read_at_once
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
         """Write views, as slowly as that is written."""

@@ -38,7 +38,7 @@ def test_disks_that_share_nothing(tmp_path: Path, mode: str) -> None:
 
 def test_disks_behind_one_bus_share_it(tmp_path: Path) -> None:
     bus = Station()
-    disks = [SlowDisk(p, seconds=0.002, routing=bus, routing_seconds=0.02) for p in folders(tmp_path, 4)]
+    disks = [SlowDisk(p, seconds=0.002, through=[(bus, 0.02)]) for p in folders(tmp_path, 4)]
     plan = ooc.plan_striping(disks, blocks=[2**14], seconds=0.1, trial=False)
     (seen,) = plan.measured
     assert seen.times.shared > 0.01

@@ -165,10 +165,11 @@ class Trace:
             return array
         if isinstance(array, str | os.PathLike):
             named = next((each for each in self.datasets if each.name == os.fspath(array)), None)
+            told = planned_dataset(os.fspath(array), **about) if about else None
             if named is not None:
-                return named
-            if about:
-                return planned_dataset(os.fspath(array), **about)
+                return _same(named, told) and named if told else named
+            if told:
+                return told
         found: Dataset = shown.by("dataset")(array)
         return next((each for each in self.datasets if each.name == found.name), found)
 

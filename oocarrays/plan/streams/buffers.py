@@ -131,7 +131,10 @@ class Buffers:
         cells = np.flatnonzero(self.fill)
         counts = self.fill[cells].astype(np.int64)
         rows = self.data.reshape(self.cells, self.block)[cells]
-        rows[np.arange(self.block) >= counts[:, None]] = self.padding
+        if len(cells) and bool((counts == counts[0]).all()):
+            rows[:, int(counts[0]) :] = self.padding
+        else:
+            rows[np.arange(self.block) >= counts[:, None]] = self.padding
         self.fill[:] = 0
         self._unit = unit_of(self.block)
         return Run(cells=cells, counts=counts, data=rows.reshape(-1))

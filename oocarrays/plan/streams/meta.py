@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import DescriptorError
+from oocarrays.errors import BudgetError, DescriptorError
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.plan.streams.buffers import Buffers
 
 VERSION = 1
 """Of this description."""
@@ -249,6 +250,22 @@ def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int]
     return Independent(
         block=block, superblock=superblock, pointers=count, entries=max(superblock // (8 * (2 + count)), 1)
     )
+
+
+def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: bool) -> None:
+    """Refuse a budget in which the buffers of all cells of a process do not fit, whatever mode it comes to.
+
+    Raises
+    ------
+    BudgetError
+        It names what is needed.
+    """
+    ib = meta.ib
+    block, pointers = (ib.block, ib.pointers) if ib.block else (LEAST_IB_BLOCK, LEAST_POINTERS)
+    buffers = (Buffers.held_bytes(cells, block) + Buffers.held_bytes(cells, 8 * pointers)) * 3 // 2 if writes else 0
+    least = buffers + 24 * cells + 2 * (ib.superblock or 4096) * ranks + 2**16
+    if least > budget:
+        raise BudgetError(budget, least, f"streams of {cells} cells")
 
 
 def described(item: np.dtype) -> Any:

@@ -76,7 +76,8 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
     unit = unit_of(bits, len(out), len(data))
     target, source = in_units(out, unit), in_units(data, unit)
     units = counts // unit
-    widths = np.unique(units)
+    in_order = np.sort(units)
+    widths = in_order[np.flatnonzero(np.diff(in_order, prepend=0))]
     if len(widths) <= MOST_WIDTHS and int(widths[-1]) > 1:
         for width in widths.tolist():
             same = slice(None) if len(widths) == 1 else np.flatnonzero(units == width)

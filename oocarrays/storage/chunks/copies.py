@@ -25,7 +25,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.files.array_file import PARTIAL, StoreLike, local_folder, store_path
-from oocarrays.storage.journal.journal import FOLDER
+from oocarrays.storage.journal.journal import FOLDER, NOTE
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.durable import written
@@ -94,7 +94,7 @@ def is_in_part(key: str, part: int, parts: int) -> bool:
 
 def _is_of_array(key: str) -> bool:
     """Return whether a key is part of an array, and not of what a run has left there."""
-    return key.partition("/")[0] != FOLDER and not PARTIAL.search(key)
+    return key.partition("/")[0] not in (FOLDER, NOTE) and not PARTIAL.search(key)
 
 
 def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter, receipts: Unkept) -> None:

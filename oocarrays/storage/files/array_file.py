@@ -142,6 +142,21 @@ class ArrayFile:
         """Whether a local directory holds it: told without a look at which that is."""
         return isinstance(self.presence.place, str)
 
+    @property
+    def disk_of(self) -> Callable[[tuple[int, ...]], int] | None:
+        """What tells on which disk a chunk lies, or the shard that it is in; None where there is one disk."""
+        joined = joined_in(self.zarr.store_path.store)
+        if joined is None:
+            return None
+        (store, prefix), path = joined, self.zarr.store_path.path
+        before = f"{prefix}{path}/" if path else prefix
+
+        def disk(index: tuple[int, ...]) -> int:
+            place = self.place_of(index)
+            return store.disk_of(before + (place if isinstance(place, str) else place.shard))
+
+        return disk
+
     def chunk_key(self, index: tuple[int, ...]) -> str:
         """Return the key of a chunk below the array, or of a shard."""
         return self.zarr.metadata.encode_chunk_key(turned_back(index, self.axes))

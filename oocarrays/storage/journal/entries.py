@@ -26,8 +26,8 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 """What file systems say that have no hard links."""
 
 
-def entries_of(store: StoreLike, folder: str) -> LocalEntries | StoreEntries:
-    """The small objects in ``folder`` below an array."""
+def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntries:
+    """The small objects in ``folder`` below an array, or beside its metadata."""
     local = local_folder(store)
     if local is not None:
         return LocalEntries(os.path.join(local, folder))
@@ -146,14 +146,17 @@ class StoreEntries:
 
     def __init__(self, place: StorePath, folder: str) -> None:
         self.store = place.store
-        self.root = f"{place.path}/{folder}" if place.path else folder
+        self.root = "/".join(filter(None, (place.path, folder)))
+
+    def _path(self, key: str) -> str:
+        return f"{self.root}/{key}" if self.root else key
 
     def get(self, key: str) -> bytes | None:
         """Read what is under ``key``; None where there is nothing."""
         return sync(self._get(key))
 
     async def _get(self, key: str) -> bytes | None:
-        buffer = await self.store.get(f"{self.root}/{key}", default_buffer_prototype())
+        buffer = await self.store.get(self._path(key), default_buffer_prototype())
         return None if buffer is None else buffer.to_bytes()
 
     def make_folder(self, key: str) -> None:
@@ -162,7 +165,7 @@ class StoreEntries:
     def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
         """Put ``data`` under ``key`` if nothing is there; of two at once, one remains."""
         buffer = default_buffer_prototype().buffer.from_bytes(data)
-        sync(self.store.set_if_not_exists(f"{self.root}/{key}", buffer))
+        sync(self.store.set_if_not_exists(self._path(key), buffer))
 
     def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
         """Do nothing yet, for an object is whole or not there; what is returned puts ``data`` under ``key``."""
@@ -170,7 +173,7 @@ class StoreEntries:
 
     def replace(self, key: str, data: bytes) -> None:
         """Put ``data`` under ``key``, in the place of what is there."""
-        sync(self.store.set(f"{self.root}/{key}", default_buffer_prototype().buffer.from_bytes(data)))
+        sync(self.store.set(self._path(key), default_buffer_prototype().buffer.from_bytes(data)))
 
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Names and contents of what is below ``key``; None for what has gone meanwhile."""
@@ -184,19 +187,19 @@ class StoreEntries:
         return [name async for name in self.store.list_dir(self.root) if name.startswith(prefix)]
 
     async def _entries(self, key: str) -> dict[str, bytes | None]:
-        listed = [name async for name in self.store.list_dir(f"{self.root}/{key}")]
+        listed = [name async for name in self.store.list_dir(self._path(key))]
         names = [name for name in listed if not PARTIAL.search(name)]
         found = await concurrent_map([(f"{key}/{name}",) for name in names], self._get, _at_once())
         return dict(zip(names, found, strict=True))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove what is under ``keys``, where there is anything."""
-        places = [(f"{self.root}/{key}",) for key in keys]
+        places = [(self._path(key),) for key in keys]
         sync(concurrent_map(places, self.store.delete, _at_once()))
 
     def clear(self, key: str) -> None:
         """Remove all below ``key``."""
-        sync(self.store.delete_dir(f"{self.root}/{key}"))
+        sync(self.store.delete_dir(self._path(key)))
 
     def clear_all(self) -> None:
         """Remove all below the prefix."""

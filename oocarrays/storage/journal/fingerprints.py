@@ -27,14 +27,14 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import JournalError, StoreFailure
 from oocarrays.storage.files.array_file import ATTRIBUTES, PARTIAL, PARTIAL_END, local_folder, place_name
-from oocarrays.storage.journal.journal import FOLDER
+from oocarrays.storage.journal.journal import FOLDER, NOTE
 from oocarrays.storage.stores.remote import RemoteStore
 
 GROUPS = 1024
 """Groups of chunks, at most."""
 AT_ONCE = 10_000
 """Chunks that are held at one time."""
-NO_CHUNKS = frozenset((*ATTRIBUTES, ".zarray", ".zgroup", ".zmetadata", FOLDER))
+NO_CHUNKS = frozenset((*ATTRIBUTES, ".zarray", ".zgroup", ".zmetadata", FOLDER, NOTE))
 """What is beside chunks, and says of itself what it is."""
 KINDS = 3
 """Sums of each group: sizes; and times or ETags; and inodes."""

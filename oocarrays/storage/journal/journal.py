@@ -38,6 +38,8 @@ from oocarrays.storage.stores.refused import write_error
 
 FOLDER = ".oocarrays"
 """Where a journal is, below its target."""
+NOTE = ".oocarrays.json"
+"""The key of a note below an array that is there, of what is being written to it."""
 PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
 Kept = Mapping[str, Mapping[str, Receipt]]
 """Receipts of chunks, by the name of the place where they are."""
@@ -85,6 +87,10 @@ class Journal:
     def _entries(self) -> LocalEntries | StoreEntries:
         return entries_of(self.store, FOLDER)
 
+    @cached_property
+    def _beside(self) -> LocalEntries | StoreEntries:
+        return entries_of(self.store)
+
     def begin(self, run: str, content: dict[str, Any]) -> None:
         """Write down what ``run`` will do; what an earlier journal may have left is cleared first.
 
@@ -127,15 +133,15 @@ class Journal:
         run, content, self._digest, self._folder = self._checked(text)
         return run, content
 
-    def _checked(self, text: bytes) -> tuple[str, dict[str, Any], str, str]:
+    def _checked(self, text: bytes, name: str = PLAN) -> tuple[str, dict[str, Any], str, str]:
         try:
             data = json.loads(text)
             run, content, digest = data["run"], data["content"], data["digest"]
             folder = f"{DONE}-{digest[:12]}" if data.get("replaced") else DONE
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise JournalError(f"{PLAN} in the journal of {self.store} is cut short, or no journal's") from None
+            raise JournalError(f"{name} in the journal of {self.store} is cut short, or no journal's") from None
         if not (isinstance(run, str) and isinstance(content, dict) and digest == _digest(run, content)):
-            raise JournalError(f"{PLAN} in the journal of {self.store} has been changed: its digest does not fit")
+            raise JournalError(f"{name} in the journal of {self.store} has been changed: its digest does not fit")
         return run, content, digest, folder
 
     def _known_digest(self) -> bytes:
@@ -362,6 +368,35 @@ class Journal:
                 self.remove(ended="")
             finally:
                 self.release()
+
+    def note(self, run: str, content: dict[str, Any]) -> None:
+        """Write down that ``run`` writes to what is there, beside it, in the place of what another has noted."""
+        text = json.dumps({"run": run, "content": content, "digest": _digest(run, content)}).encode()
+        with self._writing():
+            self._beside.delete([NOTE])
+            self._beside.create(NOTE, text)
+
+    def noted(self) -> dict[str, Any] | None:
+        """Read what a run that was killed has noted that it writes to what is there; None where none has.
+
+        Raises
+        ------
+        JournalError
+            Where it cannot be read, or has been changed.
+        """
+        text = self._note()
+        return None if text is None else self._checked(text, NOTE)[1]
+
+    def take_note(self, run: str) -> None:
+        """Take back what ``run`` has noted; what another has noted meanwhile stays."""
+        text = self._note()
+        if text and self._checked(text, NOTE)[0] == run:
+            with self._writing():
+                self._beside.delete([NOTE])
+
+    def _note(self) -> bytes | None:
+        with self._reading():
+            return self._beside.get(NOTE)
 
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""

@@ -4,6 +4,7 @@
            .oocarrays-calibrate-…/      calibration      its work folder
            a.zarr/  zarr.json           unfinished       the array or group, where it carries the mark
                     .oocarrays/         journal          where the array does not carry the mark
+                    .oocarrays.json     journal          what was to be written to an array that is there
                     c/0/3.….partial     partial          a chunk that was being written
 
 What a living process holds by its lock is listed as alive and never removed. Where there is no lock to ask, what was
@@ -35,7 +36,7 @@ from oocarrays.storage.files.array_file import (
     unfinished_run,
 )
 from oocarrays.storage.files.chunk_names import mark_of_plan
-from oocarrays.storage.journal.journal import BEGINNING, FOLDER, LOCK, Journal
+from oocarrays.storage.journal.journal import BEGINNING, FOLDER, LOCK, NOTE, Journal
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.scratch import NAME, is_scratch_folder
 from oocarrays.storage.stores.blobs import remove_tree
@@ -60,8 +61,8 @@ class Leftover:
     kind: Kind
     """``"scratch"``: a folder of scratch arrays and kept messages. ``"calibration"``: a folder in which speeds were
     measured. ``"partial"``: a file of an array, the beginning of a chunk. ``"journal"``: what a run had finished, in
-    an array that is finished or was written anew. ``"unfinished"``: a whole array, or group, that lacks parts; its
-    run can be resumed only while it is there."""
+    an array that is finished or was written anew, or what it was to write to one that was there. ``"unfinished"``: a
+    whole array, or group, that lacks parts; its run can be resumed only while it is there."""
     nbytes: int
     """Bytes of all files in it; those of an unfinished array's partial files, which are listed too, are among them."""
     alive: bool
@@ -80,7 +81,7 @@ class Leftover:
         if self.alive:
             raise TargetError(f"{self.path} is not removed: a run is at work on it")
         try:
-            _unlink(self.path) if self.kind == "partial" else self._remove_folder()
+            _unlink(self.path) if _is_file(self.path, self.kind) else self._remove_folder()
         except Busy:
             raise TargetError(f"{self.path} is not removed: a run is at work on it") from None
         except OSError as error:
@@ -173,7 +174,7 @@ def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
         array = array if found is None or (found.group and not found.unfinished) else found
     for entry in entries:
         if not entry.is_dir(follow_symlinks=False):
-            yield from _partial(entry, array)
+            yield from _note(entry) if entry.name == NOTE else _partial(entry, array)
         elif kind := _kind(entry.name):
             if kind != "scratch" or is_scratch_folder(entry.path):
                 yield _folder(entry.path, kind)
@@ -283,6 +284,17 @@ def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover
         dead = array.unfinished and array.held is False
         if dead or not _is_young(status.st_mtime):
             yield Leftover(path=entry.path, kind="partial", nbytes=status.st_size, alive=array.held is True)
+
+
+def _note(entry: os.DirEntry[str]) -> Iterator[Leftover]:
+    """What a run had to write, where it seems to be dead: nothing of it is lost but that one can ask for it again."""
+    with suppress(FileNotFoundError):
+        status = entry.stat(follow_symlinks=False)
+        yield Leftover(path=entry.path, kind="journal", nbytes=status.st_size, alive=_is_young(status.st_mtime))
+
+
+def _is_file(path: str, kind: Kind) -> bool:
+    return kind == "partial" or os.path.basename(path) == NOTE
 
 
 def _tree(folder: str) -> tuple[int, float]:

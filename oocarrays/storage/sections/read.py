@@ -28,6 +28,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.coded import CodedReader
 from oocarrays.storage.sections.sieved import SectionReader
+from oocarrays.storage.watched import watched
 
 KEPT_PLANS = 16
 """Plans of sections that a process keeps, ..."""
@@ -52,6 +53,7 @@ class HowToRead(TypedDict, total=False):
     """What work costs, where holes may be read."""
 
 
+@watched(writes=False)
 def read_section(
     file: ArrayFile,
     axes: Axes,

@@ -24,6 +24,7 @@ from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
 from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.watched import watched
 
 MOST_CHUNKS = 4
 """Of more chunks a plan is made: the device is asked for all of them before any is waited for."""
@@ -44,6 +45,7 @@ class Run(NamedTuple):
     """Where it goes in the result."""
 
 
+@watched(writes=False)
 def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
     """Read a section that is one run of each of a few chunks; None of any other.
 

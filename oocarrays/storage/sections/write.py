@@ -37,6 +37,7 @@ from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view, on_sectors
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.watched import watched
 
 
 class HowToWrite(TypedDict, total=False):
@@ -50,6 +51,7 @@ class HowToWrite(TypedDict, total=False):
     """Chunks to have under way at one time, as far as the buffer goes."""
 
 
+@watched(writes=True)
 def write_section(
     file: ArrayFile,
     axes: Axes,

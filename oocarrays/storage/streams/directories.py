@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError
-from oocarrays.plan.streams.directory import BITS, HEAD, MOST_RUN, NONE, Extents, extents_of, linked
+from oocarrays.plan.streams.directory import HEAD, MOST_RUN, NONE, Extents, extents_of, linked
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.storage.streams.raw import RawChunks
 
@@ -93,16 +93,3 @@ class Directory:
                 chunk.view(np.int64).reshape(-1, HEAD + self.ib.pointers)[: len(new)] = new
                 self.chunks.put(superblock, chunk)
         return head
-
-    def whole(self, data: RawChunks) -> int:
-        """Count the entries of the directory that are whole: of superblocks that are there, and point to such."""
-        there = [number for number in self._all() if self.chunks.exists(number)]
-        stored = {number for number in range(self.ib.superblocks[0]) if data.exists(number)}
-        blocks = self.ib.superblock // self.ib.block
-        count = 0
-        for number in there:
-            words = self.entries(number)
-            pointed = (words[:, HEAD:] >> BITS) // blocks
-            fine = [(set(row[row >= 0].tolist()) <= stored) for row in pointed]
-            count += sum(fine)
-        return count

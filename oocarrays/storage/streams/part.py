@@ -15,16 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import BudgetError
-from oocarrays.plan.streams.buffers import Buffers
 from oocarrays.plan.streams.calls import Call, Events, Level, Runs, of_cells
 from oocarrays.plan.streams.meta import (
     CB_BLOCK,
-    LEAST_IB_BLOCK,
-    LEAST_POINTERS,
     Independent,
     Meta,
     Regular,
+    check_budget,
     independent,
 )
 from oocarrays.plan.streams.modes import Found, Mode, read_mode, write_mode
@@ -33,10 +30,10 @@ from oocarrays.plan.streams.units import UNITS, copy_runs, unit_of
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.independent import RankWriter
-from oocarrays.storage.streams.raw import Cache, RawChunks
+from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
 from oocarrays.storage.streams.reading import Reader
 from oocarrays.storage.streams.rows import Rows
-from oocarrays.storage.streams.stream_file import StreamFile
+from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile
 
 LOG_BYTES = 2**26
 """Bytes that the calls of a process may write in IB before they are sorted, at most."""
@@ -89,7 +86,7 @@ class Part:
         self.count = self.upper - self.lower
         self.asked = asked or {}
         self.ib = meta.ib if meta.ib.block else self._chosen(meta.item.itemsize, budget)
-        self._check(budget)
+        check_budget(meta, self.count, len(ranks), budget, writes=writes)
         self.budget = budget
         self.cb_block = meta.cb.block or self.asked.get("cb_block", CB_BLOCK)
         self.position: int | np.ndarray | None = None if writes else 0
@@ -113,17 +110,6 @@ class Part:
         asked |= {"superblock": self.asked["superblock"]} if "superblock" in self.asked else {}
         return independent(self.count, itemsize, budget, asked)
 
-    def _check(self, budget: int) -> None:
-        ib = self.ib if self.file.meta.ib.block else None
-        block, pointers = (ib.block, ib.pointers) if ib else (LEAST_IB_BLOCK, LEAST_POINTERS)
-        if not self.writes:
-            block = pointers = 0
-        gathered = 2 * (ib.superblock if ib else 4096) * len(self.ranks)
-        least = Buffers.held_bytes(self.count, block) + Buffers.held_bytes(self.count, 8 * pointers)
-        least = 3 * least // 2 + 24 * self.count + gathered + 2**16
-        if least > budget:
-            raise BudgetError(budget, least, f"streams of {self.count} cells")
-
     def _open(self) -> None:
         """Open the segments that are there."""
         meta = self.file.meta
@@ -142,6 +128,10 @@ class Part:
         return Chunking(block, rows, width, max(-(-cells.count // width), 1))
 
     def _rows(self, name: str, block: int, count: int) -> Rows:
+        if isinstance(self.file, ArrayStreams):
+            steps = Steps(self.file.source, self.file.axis, self.meter, self.budget)
+            width = max(self.file.meta.cells.count, 1)
+            return Rows(steps, Chunking(block, 1, width, 1), (self.lower, self.upper), count, writes=False)
         array = self.file.array(name, write=self.writes)
         chunking = self._chunking(block, array.chunks[0])
         index = partial(_row_index, chunking.columns, array.ndim)

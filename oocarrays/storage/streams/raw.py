@@ -172,3 +172,25 @@ class RawChunks:
             copy_runs(chunk, here.place, data, here.into, here.count)
             if not held:
                 self.put(number, chunk)
+
+
+class Steps(RawChunks):
+    """The steps of any Zarr array, each as if it were a chunk: what one read of its chunks brings is kept."""
+
+    def __init__(self, array: zarr.Array, axis: int, meter: Meter, budget: int) -> None:
+        nbytes = array.nbytes // max(array.shape[axis], 1)
+        super().__init__(array, lambda number: (number,), nbytes, meter)
+        self._axis = axis
+        self._at_once = max(min(array.chunks[axis], budget // 4 // max(nbytes, 1)), 1)
+        self._first, self._rows = -1, np.empty((0, 0), np.uint8)
+
+    def read_into(self, number: int, place: int, out: np.ndarray) -> None:
+        """Fill contiguous bytes from those of a step."""
+        first = number // self._at_once * self._at_once
+        if first != self._first:
+            steps = slice(first, first + self._at_once)
+            block = np.moveaxis(np.asarray(self.array[(slice(None),) * self._axis + (steps,)]), self._axis, 0)
+            self._rows = np.ascontiguousarray(block).reshape(-1).view(np.uint8).reshape(len(block), self.nbytes)
+            self._first = first
+            self._meter.add(read_requests=1, read_bytes=self._rows.nbytes)
+        out[:] = self._rows[number - first, place : place + len(out)]

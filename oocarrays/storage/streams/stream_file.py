@@ -24,8 +24,25 @@ from zarr.errors import ContainsArrayError, ContainsGroupError, GroupNotFoundErr
 
 from oocarrays.errors import NotFoundError, TargetError
 from oocarrays.plan.streams.directory import HEAD, NONE
-from oocarrays.plan.streams.meta import KEY, NB_GATHERED, Independent, Meta, ended, meta_from
-from oocarrays.storage.files.array_file import StoreLike, document_store, is_empty, local_folder, store_path
+from oocarrays.plan.streams.meta import (
+    KEY,
+    NB_GATHERED,
+    Cells,
+    Independent,
+    Meta,
+    Regular,
+    described,
+    ended,
+    meta_from,
+)
+from oocarrays.storage.files.array_file import (
+    StoreLike,
+    check_place,
+    document_store,
+    is_empty,
+    local_folder,
+    store_path,
+)
 from oocarrays.storage.journal.lock import Busy, Hold
 from oocarrays.storage.stores.blobs import byte_view
 from oocarrays.storage.stores.durable import Syncer
@@ -191,8 +208,13 @@ class StreamFile:
 
     # ------------------------------------------------------------------ what it says of itself
 
-    def commit(self, meta: Meta) -> None:
+    def commit(self, meta: Meta, *, synced: bool = True) -> None:
         """Put all that was written on its device, and then say so.
+
+        Parameters
+        ----------
+        synced : bool
+            Whether there is anything to put there.
 
         Raises
         ------
@@ -200,7 +222,7 @@ class StreamFile:
             Where that fails: the file is as it was flushed last.
         """
         self._resize(meta)
-        if self._syncer is not None:
+        if self._syncer is not None and synced:
             self._syncer.finish()
         put_attribute(self.store, meta, durable=self.durable)
         self.meta = meta
@@ -236,6 +258,25 @@ def stored_numbers(array: zarr.Array) -> list[int]:
     return sorted({int(match[1]) for match in found if match})
 
 
+class ArrayStreams(StreamFile):
+    """A Zarr array whose first axis is its streams': all of it is NB.
+
+    Parameters
+    ----------
+    axis : int
+        The streams' axis.
+    """
+
+    def __init__(self, array: zarr.Array, axis: int) -> None:
+        shape = array.shape[:axis] + array.shape[axis + 1 :]
+        cells = Cells.of(shape, 1, array.dtype.itemsize)
+        nb = Regular(block=array.dtype.itemsize, nbytes=array.shape[axis] * array.dtype.itemsize)
+        meta = Meta(cells=cells, dtype=described(array.dtype), nb=nb, is_closed=True)
+        super().__init__(array.store_path, meta)
+        self.source = array
+        self.axis = axis
+
+
 def _opened_again(store: StoreLike, meta: Meta, durable: bool) -> StreamFile:
     return StreamFile(store, meta, durable=durable)
 
@@ -264,6 +305,25 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
     except OSError as error:
         raise write_error(file.name, error) from error
     return file
+
+
+def new_array(
+    store: StoreLike, shape: tuple[int, ...], cells: tuple[int, ...], item: np.dtype, overwrite: bool
+) -> zarr.Array:
+    """Make a plain array of steps × cells, a step and some cells in a chunk.
+
+    Raises
+    ------
+    TargetError
+        Where something is there that may not be overwritten.
+    """
+    check_place(store, overwrite=overwrite)
+    try:
+        return zarr.create_array(
+            store_path(store), shape=shape, chunks=(1, *cells), dtype=item, compressors=None, overwrite=overwrite
+        )
+    except OSError as error:
+        raise write_error(str(store), error) from error
 
 
 def stream_attribute(store: StoreLike) -> Any:

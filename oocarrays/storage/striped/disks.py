@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
@@ -10,11 +11,16 @@ from typing import Any, Protocol, runtime_checkable
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure
+from oocarrays.storage.stores.ranges import NOWAIT
 from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.urls import check_path, store_of
 
-JOINED_BYTES = 2**20
+JOINED_BYTES = 2**22
 """Blocks of one disk that follow each other on it go in one request up to so many bytes: a request costs a turn."""
+CACHED_SECONDS, CACHED_RATE = 0.005, 2e8
+"""What a write to the system's cache takes at most, and its bytes a second at least: what takes longer waits."""
+WAITING_SECONDS = 1.0
+"""For how long a device that was waited for is taken to be busy."""
 MOST_VIEWS = 512
 """Blocks of one request; the system takes 1024."""
 
@@ -24,6 +30,12 @@ class Part(Protocol):
 
     def read(self, views: Sequence[memoryview], offset: int) -> int:
         """Fill views from ``offset`` on, in one request: bytes that came, fewer where the part ends."""
+
+    def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Fill views with what needs no wait; whether that is all."""
+
+    def write_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Write views, if it seems that this needs no wait; whether that was done."""
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
         """Write views at ``offset``, in one request."""
@@ -69,7 +81,7 @@ class FolderPart:
     """A part in a local file."""
 
     def __init__(self, path: str, flags: int) -> None:
-        self.path = path
+        self.path, self._waits_until = path, 0.0
         try:
             self._file = os.open(path, flags | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
@@ -90,6 +102,24 @@ class FolderPart:
         except OSError as error:
             raise StoreFailure(f"cannot read {self.path}: {error.strerror}") from error
         return done
+
+    def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Fill views with what the system's cache has; whether that is all."""
+        try:
+            return os.preadv(self._file, views, offset, NOWAIT) == sum(map(len, views)) if NOWAIT else False
+        except OSError:
+            return False
+
+    def write_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
+        """Write views, if the last were written to the system's cache, and not to a device that it waits for."""
+        if time.monotonic() < self._waits_until:
+            return False
+        begun = time.monotonic()
+        self.write(views, offset)
+        seconds = time.monotonic() - begun
+        if seconds > CACHED_SECONDS + sum(map(len, views)) / CACHED_RATE:
+            self._waits_until = begun + seconds + WAITING_SECONDS
+        return True
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
         """Write views at ``offset``."""

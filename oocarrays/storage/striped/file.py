@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from typing import Any
 
 from oocarrays.errors import DescriptorError, InputError, NotFoundError, StoreFailure
@@ -80,7 +81,7 @@ class StripedFile(io.RawIOBase):
 
     def preadinto(self, buffer: Any, offset: int) -> int:
         """Fill ``buffer`` from ``offset`` on: bytes that came."""
-        return self._fill(_bytes_of(buffer), offset).result()
+        return self._fill(_bytes_of(buffer), offset, waits=True).result()
 
     def pwrite(self, data: Any, offset: int) -> int:
         """Write all of ``data`` at ``offset``; the position stays.
@@ -90,7 +91,7 @@ class StripedFile(io.RawIOBase):
         DiskFullError, StoreFailure
             Where a disk does not take it: it is named.
         """
-        return self._put(_bytes_of(data), offset).result()
+        return self._put(_bytes_of(data), offset, waits=True).result()
 
     def readstart(self, nbytes: int, offset: int | None = None) -> Future[bytes]:
         """Begin to read, and go on; without ``offset`` from the position on, which moves at once."""
@@ -99,7 +100,7 @@ class StripedFile(io.RawIOBase):
             room = bytearray(self._there(at, nbytes))
             if offset is None:
                 self._position += len(room)
-        return _then(self._fill(memoryview(room), at), lambda got: bytes(memoryview(room)[:got]))
+        return _then(self._fill(memoryview(room), at, waits=False), lambda got: bytes(memoryview(room)[:got]))
 
     def readend(self, started: Future[bytes]) -> bytes:
         """Wait for what ``readstart`` began: its bytes."""
@@ -112,7 +113,7 @@ class StripedFile(io.RawIOBase):
             at = self._place_to_write() if offset is None else offset
             if offset is None:
                 self._position = at + len(view)
-            return self._put(view, at)
+            return self._put(view, at, waits=False)
 
     def writeend(self, started: Future[int]) -> int:
         """Wait for what ``writestart`` began: bytes written."""
@@ -203,23 +204,23 @@ class StripedFile(io.RawIOBase):
 
     def _read_at(self, offset: int, nbytes: int) -> bytearray:
         room = bytearray(self._there(offset, nbytes))
-        got = self._fill(memoryview(room), offset).result()
+        got = self._fill(memoryview(room), offset, waits=True).result()
         del room[got:]
         return room
 
-    def _fill(self, view: memoryview, offset: int) -> Future[int]:
+    def _fill(self, view: memoryview, offset: int, *, waits: bool) -> Future[int]:
         self._check_open()
         if not self._reads:
             raise io.UnsupportedOperation("not open for reading")
         nbytes = self._there(offset, len(view))
-        return self._start(view[:nbytes], offset, self._read_one)
+        return self._start(view[:nbytes], offset, self._read_one, waits=waits)
 
-    def _put(self, view: memoryview, offset: int) -> Future[int]:
+    def _put(self, view: memoryview, offset: int, *, waits: bool) -> Future[int]:
         self._check_writes()
         whole(offset, "offset", 0)
         if len(view):
             self._begin()
-        started = self._start(view, offset, self._write_one)
+        started = self._start(view, offset, self._write_one, waits=waits)
         end = offset + len(view)
         if not len(view):
             return started
@@ -233,14 +234,27 @@ class StripedFile(io.RawIOBase):
         self._exact = False
         self._table.begin_to_write()
 
-    def _start(self, view: memoryview, offset: int, do: Any) -> Future[int]:
-        """Begin the requests of all disks; what is one request alone is made here."""
+    def _start(self, view: memoryview, offset: int, do: Any, *, waits: bool) -> Future[int]:
+        """Begin the requests of all disks; what is one request alone is made here, and what no disk is waited for."""
         nbytes, disks = len(view), len(self.disks)
         number = offset // self.block % disks
-        if 0 < nbytes <= self.block - offset % self.block or (disks == 1 and nbytes <= self._joined[0] * self.block):
+        alone = self._joined[0] * self.block if disks == 1 else self.block
+        if waits and 0 < nbytes <= alone - offset % self.block:
             return _done(do, number, next(self._requests(view, offset, number)), nbytes)
         work = [self._requests(view, offset, number) for number in range(disks)]
-        return self._transfers.start(work, do, nbytes)
+        return self._transfers.start(self._made_here(work, do) if waits else work, do, nbytes)
+
+    def _made_here(self, work: list[Iterator[Request]], do: Any) -> list[Iterator[Request]]:
+        """Make requests, a disk's after another's, as long as none takes longer than memory does: those that are left.
+
+        A thread costs more than a copy from or to the system's cache.
+        """
+        at_once = (part.read_at_once if do == self._read_one else part.write_at_once for part in self._table.parts)
+        left = []
+        for requests, make in zip(work, at_once, strict=True):
+            undone = next((request for request in requests if not make(request[1], request[0])), None)
+            left.append(requests if undone is None else chain([undone], requests))
+        return left
 
     def _requests(self, view: memoryview, offset: int, number: int) -> Iterator[Request]:
         each = runs(offset, len(view), self.block, len(self.disks), number, self._joined[number])

@@ -48,11 +48,9 @@ def joined_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
     (0, 1, 2, 1, 0, 2)
     """
     disks = len(set(cycle)) + 1
-    length = math.lcm(len(cycle), disks)
-    length = length if length <= LONGEST_CYCLE else len(cycle) * max(LONGEST_CYCLE // len(cycle), 1)
-    turns = [*cycle] * (length // len(cycle))
+    turns = _longer(cycle, disks)
     left = Counter(turns)
-    for start in range(0, length - length % disks, disks):
+    for start in range(0, len(turns) - len(turns) % disks, disks):
         window = range(start, start + disks)
         most = max(window, key=lambda turn: (left[turns[turn]], turn))
         left[turns[most]] -= 1
@@ -60,13 +58,20 @@ def joined_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
     return tuple(turns)
 
 
+def _longer(cycle: Sequence[int], disks: int) -> list[int]:
+    """Return the same cycle several times, so that so many disks can have as many turns each."""
+    length = math.lcm(len(cycle), disks)
+    return [*cycle] * (length // len(cycle) if length <= LONGEST_CYCLE else max(LONGEST_CYCLE // len(cycle), 1))
+
+
 def left_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
     """Return the cycle in which a disk has no turn: its own go to those that have fewest, and none of the others'.
 
     >>> left_by((0, 1, 2), 1), left_by((0, 1, 2, 1, 0, 2), 2)
-    ((0, 0, 2), (0, 1, 0, 1, 0, 1))
+    ((0, 0, 2, 0, 2, 2), (0, 1, 0, 1, 0, 1))
     """
-    turns, counts = [*cycle], Counter(each for each in cycle if each != disk)
+    turns = _longer(cycle, len(set(cycle)) - 1)
+    counts = Counter(each for each in turns if each != disk)
     for turn, each in enumerate(turns):
         if each == disk:
             before, after = turns[turn - 1], turns[(turn + 1) % len(turns)]

@@ -124,6 +124,10 @@ class StripedStore(Joined):
         known = self._layout
         return sync(self._known()) if known is None or not known.made else known
 
+    def layout_is_made(self) -> bool:
+        """Return whether its disks are known to say which they are."""
+        return self._layout is not None and self._layout.made
+
     def disk_of(self, key: str) -> int:
         """Return the number of the disk that has a key."""
         return self.layout().number_of(key)
@@ -469,6 +473,8 @@ class StripedStore(Joined):
         return [each for each in found if _key_of(each[0]) is not None]
 
     async def _open(self) -> None:
+        if self._is_open:
+            raise ValueError("store is already open")
         for part in self._given:
             await part._ensure_open()
         self._is_open = True

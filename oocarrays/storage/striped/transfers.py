@@ -59,13 +59,12 @@ class Transfers:
             What the future tells in the end.
         """
         transfer = _Transfer(work, do, result)
-        first = [list(islice(each, 1)) for each in work]
-        busy = [disk for disk, some in enumerate(first) if some]
-        transfer.begin(busy, first, self.buffers)
-        pools = self._threads() if busy else []
-        for disk in busy:
-            for _ in range(self.buffers):
-                pools[disk].submit(transfer.drain, disk)
+        first = [list(islice(each, self.buffers)) for each in work]
+        threads = [disk for disk, some in enumerate(first) for _ in some]
+        transfer.begin(len(threads), first)
+        pools = self._threads() if threads else []
+        for disk in threads:
+            pools[disk].submit(transfer.drain, disk)
         return transfer.future
 
     def close(self) -> None:
@@ -88,17 +87,17 @@ class _Transfer:
         self._working = 0
         self._first: list[list[R]] = []
 
-    def begin(self, busy: Sequence[int], first: list[list[R]], buffers: int) -> None:
-        """Say who will work at it; the first request of each disk has been taken to see that there is one."""
-        self._first, self._working = first, len(busy) * buffers
+    def begin(self, threads: int, first: list[list[R]]) -> None:
+        """Say how many threads work at it; the first requests of each disk are taken to count them."""
+        self._first, self._working = first, threads
         self.future.set_running_or_notify_cancel()
-        if not busy:
+        if not threads:
             self.future.set_result(self._result)
 
     def _next(self, disk: int) -> list[R]:
         with self._locks[disk]:
-            taken, self._first[disk] = self._first[disk], []
-            return taken or list(islice(self._work[disk], 1))
+            first = self._first[disk]
+            return [first.pop(0)] if first else list(islice(self._work[disk], 1))
 
     def drain(self, disk: int) -> None:
         """Make requests of a disk until there are no more; after a failure none is begun."""

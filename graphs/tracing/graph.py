@@ -1,0 +1,172 @@
+"""The reads and writes that a Dask graph contains, found without running it, as Dask would run it.
+
+    small graphs     optimised by Dask itself, and every task is looked at
+    large ones       layer by layer from the results down: which blocks are needed is a mask, and the reads of a
+                     layer of blocks are found from one of its tasks
+
+Dask joins an index with the read before it where nothing else wants what is read: so does the second way, with Dask's
+own rule. Sections are folded as they are found.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import dask.array as da
+from dask._task_spec import convert_legacy_graph
+from dask.base import is_dask_collection
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias, DataNode
+
+from oocarrays.graphs.tracing import tasks
+from oocarrays.graphs.tracing.layers import Layers
+from oocarrays.graphs.tracing.parts import Part, part_of
+from oocarrays.graphs.tracing.seen import Seen
+
+MOST_TASKS = 100_000
+"""Tasks of graphs that Dask optimises for us, at most: it takes about 70 µs and 2 kB for each."""
+PLAIN = frozenset({int, float, str, bool, bytes, tuple, list, dict, slice, type(None), type, set, frozenset})
+"""Types of arguments that are no arrays: they are not looked at twice."""
+
+
+class Found:
+    """What tasks read and write, told by one task after the other."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self._parts: dict[int, tuple[Any, Part | None]] = {}
+        self._blind: dict[str, str] = {}
+
+    def part(self, source: Any) -> Part | None:
+        """Return what an object has taken of a stored array; each object is looked at once."""
+        if type(source) in PLAIN:
+            return None
+        known = self._parts.get(id(source))
+        if known is None:
+            self._parts[id(source)] = known = (source, part_of(source))
+        return known[1]
+
+    def is_source(self, source: Any) -> bool:
+        """Whether an object is a stored array, or takes its elements from one."""
+        return self.part(source) is not None
+
+    def add_task(self, node: Any, find: tasks.Find) -> None:
+        """Add what a task reads and writes."""
+        for use in tasks.uses(node, find, self.is_source):
+            self.add(use, node)
+
+    def add(self, use: tasks.Use, node: Any) -> None:
+        """Add one read or write."""
+        part = self.part(use.source)
+        if part is None:
+            return
+        if use.key is None:
+            name = part.array.name or str(part.array.store_path)
+            self._blind[name] = str(node.key[0] if isinstance(node.key, tuple) else node.key)
+            return
+        self.seen.add(part.array, part.take(use.key), writes=use.writes, by=part.by)
+
+    def warn(self) -> None:
+        """Warn of arrays that tasks are given whole: what they read of them is seen in a run alone."""
+        for array, task in self._blind.items():
+            warnings.warn(
+                f"{task} is given the stored array {array} itself: what it reads of it is not in the graph; run it "
+                "inside 'with ooc.trace() as t:' to see it",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def trace_collections(collections: Sequence[Any], seen: Seen) -> None:
+    """Add what the graphs of some collections, computed together, read and write.
+
+    >>> import zarr
+    >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
+    >>> seen = Seen()
+    >>> trace_collections([da.from_zarr(z)[3:].sum()], seen)
+    >>> [list(access.sections())[0] for access in seen.accesses("sum")]
+    [Section(lower=(3, 0), upper=(4, 6))]
+    """
+    found = Found(seen)
+    arrays, others = [], []
+    for each in collections:
+        inner = arrays_of(each, found)
+        arrays.extend(inner)
+        if not inner and is_dask_collection(each):
+            others.append(each)
+    if arrays:
+        _trace_arrays(list({array.name: array for array in arrays}.values()), found)
+    for each in others:
+        keys = list(flatten([each.__dask_keys__()]))
+        graph = each.__dask_graph__()
+        optimised = each.__dask_optimize__(graph, keys) if each.__dask_optimize__ else graph
+        _every_task(dict(optimised), found)
+    found.warn()
+
+
+def arrays_of(collection: Any, found: Found) -> list[da.Array]:
+    """Return the Dask arrays that a collection is made of; what xarray reads without Dask is added at once."""
+    if isinstance(collection, da.Array):
+        return [collection]
+    variables = _variables(collection)
+    made = []
+    for variable in variables:
+        data = variable._data
+        if isinstance(data, da.Array):
+            made.append(data)
+        elif (part := found.part(data)) is not None:
+            found.seen.add(part.array, part.take(...), by=part.by)
+    return made
+
+
+def _variables(collection: Any) -> list[Any]:
+    """Return the variables of an object of xarray; nothing where it is none."""
+    if not type(collection).__module__.startswith("xarray."):
+        return []
+    if hasattr(collection, "subtree"):
+        return [v for node in collection.subtree for v in node.to_dataset().variables.values()]
+    if hasattr(collection, "data_vars"):
+        return list(collection.variables.values())
+    if hasattr(collection, "coords"):
+        return [collection.variable, *(c.variable for c in collection.coords.values())]
+    return [collection]
+
+
+def _trace_arrays(arrays: Sequence[da.Array], found: Found) -> None:
+    """Add the reads of arrays that are computed together."""
+    graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in arrays))
+    if sum(len(layer) for layer in graph.layers.values()) > MOST_TASKS:
+        Layers(graph, arrays, found).trace()
+        return
+    keys = list(flatten([array.__dask_keys__() for array in arrays]))
+    _every_task(dict(da.Array.__dask_optimize__(graph, keys)), found)
+
+
+def _every_task(graph: Mapping[Any, Any], found: Found) -> None:
+    """Add the reads of every task of a graph."""
+    nodes = convert_legacy_graph(graph)
+
+    def find(key: Any) -> Any:
+        node = nodes.get(key)
+        while isinstance(node, Alias):
+            node = nodes.get(node.target)
+        return node.value if isinstance(node, DataNode) else tasks.NOTHING
+
+    for node in nodes.values():
+        found.add_task(node, find)
+
+
+def traced_collections(given: Iterable[Any]) -> list[Any]:
+    """Return what there is to trace in lists, tuples and mappings of collections."""
+    flat: list[Any] = []
+    for each in given:
+        if isinstance(each, list | tuple):
+            flat.extend(traced_collections(each))
+        elif isinstance(each, dict):
+            flat.extend(traced_collections(each.values()))
+        else:
+            flat.append(each)
+    return flat

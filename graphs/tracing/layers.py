@@ -1,0 +1,353 @@
+"""The reads of a graph too large to be written out: layer by layer, from the results down.
+
+    needed blocks of a layer     ██·█        a mask, or keys where tasks are written out
+            │ which block needs which is told by the layer's indices
+    needed blocks below          ██
+                                 │
+    reads                        Σ over a mask: along each axis, which ranges; how often each product of them
+
+An index that is the only one to want what is read is joined with the read, as Dask's optimisation does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from itertools import islice, pairwise
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import convert_legacy_task
+from dask.array.optimization import fuse_slice
+from dask.blockwise import Blockwise, blockwise_token, optimize_blockwise
+from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArraySliceDep
+from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+
+from oocarrays.graphs.tracing import tasks
+from oocarrays.plan.advice.patterns import Pattern
+
+AT_ONCE = 10_000
+"""Tasks of a layer of blocks that are written out at one time, where one does not tell of all."""
+
+
+@dataclass
+class _Needs:
+    """What is needed of a layer, and who needs it."""
+
+    counts: np.ndarray | None = None
+    """Of a layer of blocks: how many tasks need each."""
+    keys: Counter[Any] = field(default_factory=Counter)
+    """Of tasks that are written out: how many others need each."""
+    results: set[Any] = field(default_factory=set)
+    """Keys that are results."""
+    alone: set[Any] = field(default_factory=set)
+    """Keys that some task needs and nothing else beside."""
+    indexed: dict[Any, Task] = field(default_factory=dict)
+    """Of keys, a task that takes an index of it and needs nothing else."""
+
+
+class Layers:
+    """A graph of arrays, gone through without writing it out."""
+
+    def __init__(self, graph: HighLevelGraph, arrays: Sequence[da.Array], found: Any) -> None:
+        first = [(array.name, *(0 for _ in array.numblocks)) for array in arrays]
+        self._graph = optimize_blockwise(graph, keys=first)
+        self._layers: Mapping[str, Any] = self._graph.layers
+        self._found = found
+        self._results = {array.name: array.numblocks for array in arrays}
+        self._needs = {name: _Needs() for name in self._layers}
+        self._written: dict[str, Mapping[Any, Any]] = {}
+
+    def trace(self) -> None:
+        """Add all reads."""
+        order = TopologicalSorter({name: set(deps) for name, deps in self._graph.dependencies.items()}).static_order()
+        for name in reversed(list(order)):
+            layer = self._layers.get(name)
+            if isinstance(layer, Blockwise):
+                self._blocks(name, layer)
+            elif layer is not None:
+                self._tasks(name)
+
+    # ------------------------------------------------------------------ layers of blocks
+
+    def _counts(self, name: str, layer: Blockwise) -> np.ndarray:
+        """Return how many tasks need each block of a layer; a result counts as needed."""
+        needs = self._needs[name]
+        if needs.counts is None:
+            shape = tuple(layer.dims[i] for i in layer.output_indices)
+            needs.counts = np.zeros(shape, np.int64)
+        return needs.counts
+
+    def _blocks(self, name: str, layer: Blockwise) -> None:
+        needed = self._counts(name, layer) > 0
+        if name in self._results:
+            needed[...] = True
+        if not needed.any():
+            return
+        arrays = [(d, i) for d, i in layer.indices if i is not None and d not in layer.io_deps]
+        others = [d.key for d, i in layer.indices if i is None and isinstance(d, TaskRef)]
+        only = len(set(arrays)) + len(others) == 1
+        for below, indices in set(arrays):
+            self._need_blocks(below, indices, layer, needed, only)
+        for key in others:
+            self._need(key, int(needed.sum()), only)
+        self._reads_of_blocks(name, layer, needed)
+
+    def _need_blocks(
+        self, below: Any, indices: Sequence[str], layer: Blockwise, needed: np.ndarray, only: bool
+    ) -> None:
+        """Need blocks of another layer, as indices say."""
+        used = _projected(needed, layer, indices, layer.numblocks[below])
+        target = self._layers.get(below)
+        if isinstance(target, Blockwise):
+            counts = self._counts(below, target)
+            counts += used
+            return
+        for index in zip(*np.nonzero(used), strict=True) if used.ndim else [()] * int(used > 0):
+            place = tuple(map(int, index))
+            self._need((below, *place), int(used[place]), only)
+
+    def _need(self, key: Any, times: int = 1, only: bool = False) -> None:
+        """Need the result of a task."""
+        name = self._layer_of(key)
+        if name is None:
+            return
+        layer, needs = self._layers[name], self._needs[name]
+        if isinstance(layer, Blockwise):
+            self._counts(name, layer)[key[1:]] += times
+            return
+        needs.keys[key] += times
+        if only:
+            needs.alone.add(key)
+
+    def _layer_of(self, key: Any) -> str | None:
+        name = key[0] if isinstance(key, tuple) and key else key
+        if isinstance(name, str) and name in self._layers:
+            return name
+        return next((n for n, layer in self._layers.items() if not isinstance(layer, Blockwise) and key in layer), None)
+
+    def _reads_of_blocks(self, name: str, layer: Blockwise, needed: np.ndarray) -> None:
+        """Add what the tasks of a layer of blocks read."""
+        templates = list(self._templates(layer))
+        if any(template is None for template in templates):
+            self._one_by_one(layer, needed)
+            return
+        joined = self._joined(name, layer) if templates else {}
+        if joined:
+            needed = needed.copy()
+            needed[tuple(np.array(list(joined)).T)] = False
+            self._add_joined(layer, joined)
+        for source, dep, indices in filter(None, templates):
+            self._add_blocks(source, dep, _projected(needed, layer, indices, dep.numblocks))
+
+    def _templates(self, layer: Blockwise) -> Iterator[tuple[Any, ArraySliceDep, Sequence[str]] | None]:
+        """Yield the reads of one task of a layer: source, slices, and indices; None for one that tells not of all."""
+        tokens: dict[Any, Any] = {blockwise_token(i): each for i, each in enumerate(layer.indices)}
+
+        def find(key: Any) -> Any:
+            if key not in tokens:
+                return self._object(key)
+            dep, indices = tokens[key]
+            if indices is None:
+                return self._object(dep.key) if isinstance(dep, TaskRef) else dep
+            slot = layer.io_deps.get(dep)
+            return tasks.NOTHING if slot is None else (_Slot(slot, indices),)
+
+        for use in tasks.uses(layer.task, find, self._found.is_source):
+            slot = use.key[0] if isinstance(use.key, tuple) and len(use.key) == 1 else None
+            regular = isinstance(slot, _Slot) and isinstance(slot.dep, ArraySliceDep) and not use.writes
+            if isinstance(slot, _Slot) and regular and set(slot.indices) <= set(layer.output_indices):
+                yield use.source, slot.dep, slot.indices
+            else:
+                yield None
+
+    def _add_blocks(self, source: Any, dep: ArraySliceDep, times: np.ndarray) -> None:
+        """Add the sections of blocks, each so many times."""
+        part = self._found.part(source)
+        along = [[range(int(a), int(b)) for a, b in pairwise(starts)] for starts in dep.starts]
+        plain = part.points is None and all(isinstance(part.axes[axis], range) for axis in part.kept)
+        often = int(times.max(initial=0))
+        if plain and bool((times == often).all()):
+            taken: list[Any] = [(axis,) if isinstance(axis, range) else axis for axis in part.axes]
+            for axis, blocks in zip(part.kept, along, strict=True):
+                mine = part.axes[axis]
+                taken[axis] = [r for r in (mine[b.start : b.stop] for b in blocks) if len(r)]
+            fold = self._found.seen.fold(part.array, by=part.by)
+            fold.add_all([Pattern.of(taken, often)] if often else [])
+            return
+        for index in zip(*np.nonzero(times), strict=True):
+            key = tuple(slice(along[axis][i].start, along[axis][i].stop) for axis, i in enumerate(index))
+            for _ in range(int(times[index])):
+                self._found.add(tasks.Use(source, key), None)
+
+    def _one_by_one(self, layer: Blockwise, needed: np.ndarray) -> None:
+        """Add what tasks read, written out some at a time."""
+        blocks = (tuple(map(int, index)) for index in zip(*np.nonzero(needed), strict=True))
+        while some := list(islice(blocks, AT_ONCE)):
+            for node in _written_out(layer, some).values():
+                self._found.add_task(node, self._object)
+
+    # ------------------------------------------------------------------ indices that are joined with reads
+
+    def _joined(self, name: str, layer: Blockwise) -> dict[tuple[int, ...], Task]:
+        """Return the blocks that are read and at once indexed, by one task that needs nothing else."""
+        needs = self._needs[name]
+        if name in self._results or layer.task.func not in tasks.GETTERS:
+            return {}
+        counts = self._counts(name, layer)
+        return {key[1:]: task for key, task in needs.indexed.items() if counts[key[1:]] == 1 and self._joins(task)}
+
+    def _joins(self, task: Task) -> bool:
+        """Return whether an index is not made a task of its own by who needs it."""
+        name = self._layer_of(task.key)
+        if name is None:
+            return False
+        needs = self._needs[name]
+        once = needs.keys[task.key] == 1 and task.key not in needs.results
+        return once or task.key not in needs.alone
+
+    def _add_joined(self, layer: Blockwise, joined: Mapping[tuple[int, ...], Task]) -> None:
+        """Add what blocks are read for, each with its index: by Dask's rule, or else the whole block."""
+        for template in self._templates(layer):
+            assert template is not None
+            source, dep, indices = template
+            places = [layer.output_indices.index(index) for index in indices]
+            for block, task in joined.items():
+                read = dep[tuple(block[place] for place in places)]
+                self._found.add(tasks.Use(source, _fused(read, tasks.known(task.args[1], self._object))), task)
+
+    # ------------------------------------------------------------------ tasks that are written out
+
+    def _object(self, key: Any) -> Any:
+        """Return the object that a key stands for."""
+        name = self._layer_of(key)
+        if name is None or isinstance(self._layers[name], Blockwise):
+            return tasks.NOTHING
+        node = self._written_tasks(name).get(key)
+        if isinstance(node, Alias):
+            return self._object(node.target)
+        if isinstance(node, GraphNode):
+            return node.value if isinstance(node, DataNode) else tasks.NOTHING
+        if isinstance(node, tuple | list):
+            return tasks.NOTHING
+        return self._object(node) if isinstance(node, str) and self._layer_of(node) else node
+
+    def _written_tasks(self, name: str) -> Mapping[Any, Any]:
+        if name not in self._written:
+            layer = self._layers[name]
+            self._written[name] = getattr(layer, "mapping", None) or dict(layer)
+        return self._written[name]
+
+    def _node(self, key: Any, node: Any) -> tuple[Any, Any]:
+        """Return a task as Dask has them today, and what it needs; None and the latter, where it reads nothing."""
+        if isinstance(node, GraphNode):
+            return node, node.dependencies
+        below: set[Any] = set()
+        if not self._look(node, below):
+            return None, below
+        made = convert_legacy_task(key, node, _Keys(self))
+        return made, below
+
+    def _look(self, value: Any, below: set[Any]) -> bool:
+        """Add the keys that are named in a task of the older kind; says whether it may read anything."""
+        kind = type(value)
+        if kind is str or (kind is tuple and value and type(value[0]) is str):
+            if self._layer_of(value) is not None:
+                below.add(value)
+                return False
+            if kind is str:
+                return False
+        if kind is list or kind is tuple:
+            reads = [self._look(each, below) for each in value]
+            return any(reads)
+        if kind is dict:
+            return self._look(list(value.values()), below)
+        return value in tasks.READERS if callable(value) else self._found.is_source(value)
+
+    def _tasks(self, name: str) -> None:
+        """Go through the tasks of a layer that are needed."""
+        needs = self._needs[name]
+        if name in self._results:
+            grid = self._results[name]
+            needs.results = {(name, *map(int, index)) for index in np.ndindex(*grid)}
+        written = self._written_tasks(name)
+        stack, known = [*needs.keys, *(needs.results - needs.keys.keys())], set()
+        while stack:
+            key = stack.pop()
+            if key in known:
+                continue
+            known.add(key)
+            node, below = self._node(key, written.get(key))
+            for each in below:
+                if each in written:
+                    needs.keys[each] += 1
+                    stack.append(each)
+                    if len(below) == 1:
+                        needs.alone.add(each)
+                else:
+                    self._need(each, 1, len(below) == 1)
+            if len(below) == 1 and isinstance(node, Task) and node.func in tasks.GETTERS:
+                self._note_index(node)
+            self._found.add_task(node, self._object)
+
+    def _note_index(self, node: Task) -> None:
+        (below,) = node.dependencies
+        name = self._layer_of(below)
+        if name is not None and isinstance(self._layers[name], Blockwise):
+            self._needs[name].indexed[below] = node
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Stands for the slices of each block."""
+
+    dep: Any
+    indices: Sequence[str]
+
+
+class _Keys:
+    """The keys of a graph, asked for one by one."""
+
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
+
+    def __contains__(self, key: object) -> bool:
+        name = key[0] if isinstance(key, tuple) and key else key
+        return isinstance(name, str) and self._layers._layer_of(key) is not None
+
+
+def _projected(needed: np.ndarray, layer: Blockwise, indices: Sequence[str], numblocks: Sequence[int]) -> np.ndarray:
+    """Return how many needed tasks of a layer take each block of what has other indices."""
+    mine = list(layer.output_indices)
+    lost = tuple(axis for axis, index in enumerate(mine) if index not in indices)
+    counts = needed.sum(axis=lost, dtype=np.int64)
+    left = [index for index in mine if index in indices]
+    order = [left.index(index) for index in indices if index in left]
+    counts = counts.transpose(order)
+    for axis, (index, blocks) in enumerate(zip(indices, numblocks, strict=True)):
+        if index not in left:
+            counts = np.expand_dims(counts, axis).repeat(blocks, axis=axis)
+        elif blocks == 1:
+            counts = counts.sum(axis=axis, keepdims=True)
+    return np.asarray(counts)
+
+
+def _fused(read: Any, index: Any) -> Any:
+    """Return the index of a read that is indexed at once, where Dask makes one of both; else that of the read."""
+    if not (isinstance(read, tuple) and isinstance(index, tuple)):
+        return read
+    if len(read) != len(index) and any(each is None for each in (*read, *index)):
+        return read
+    try:
+        return fuse_slice(read, index)
+    except NotImplementedError:
+        return read
+
+
+def _written_out(layer: Blockwise, blocks: Iterable[tuple[int, ...]]) -> dict[Any, Any]:
+    """Return the tasks of some blocks of a layer."""
+    return dict(layer._cull(set(blocks)))

@@ -1,0 +1,153 @@
+"""What was seen of stored arrays, folded at once: one fold for each array, and for reads and writes of each kind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import zarr
+
+from oocarrays.errors import OocError
+from oocarrays.graphs.tracing.parts import Product
+from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.advice.access import Access, Dataset
+from oocarrays.plan.advice.patterns import Fold, Pattern
+from oocarrays.storage.files.array_file import describe, location
+from oocarrays.storage.files.formats import dimension_names
+from oocarrays.storage.stores.remote import is_remote
+
+Kind = tuple[str, bool, str]
+"""Name of the array, whether it is written, and by whom."""
+
+
+def dataset_of(array: zarr.Array) -> Dataset:
+    """Return a stored array as a trace has it.
+
+    >>> dataset_of(zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))).chunks
+    (2, 6)
+    """
+    shards = getattr(array, "shards", None)
+    return Dataset(
+        name=location(array),
+        dtype=array.dtype.str,
+        stored=_stored(array),
+        shards=None if shards is None else tuple(shards),
+        dims=dimension_names(array),
+    )
+
+
+def _stored(array: zarr.Array) -> Stored:
+    """Return what a planner may know of it, also where its elements have no fixed size."""
+    try:
+        return describe(array).stored
+    except OocError:
+        itemsize = max(array.dtype.itemsize, 1)
+        grid = ChunkGrid.of(tuple(array.shape), tuple(array.chunks))
+        return Stored(
+            grid=grid, itemsize=itemsize, local=False, codec="other", remote=is_remote(array.store_path.store)
+        )
+
+
+@dataclass
+class _One:
+    """What was seen of an array in one way."""
+
+    fold: Fold
+    seconds: float = 0.0
+    threads: set[Any] = field(default_factory=set)
+
+
+class Seen:
+    """Sections of stored arrays, as they are found; threads may add to it at one time.
+
+    >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
+    >>> seen = Seen()
+    >>> seen.add(z, [((range(2),), (range(6),))])
+    >>> [access.tasks for access in seen.accesses("a block")]
+    [1]
+    """
+
+    def __init__(self) -> None:
+        self.datasets: dict[str, Dataset] = {}
+        """Arrays of which any was seen, by name."""
+        self._kinds: dict[Kind, _One] = {}
+        self._names: dict[int, tuple[Any, str]] = {}
+        self._lock = threading.Lock()
+
+    def _name(self, array: zarr.Array) -> str:
+        """Return the name of an array; each object is looked at once."""
+        known = self._names.get(id(array))
+        if known is None:
+            found = dataset_of(array)
+            self.datasets.setdefault(found.name, found)
+            self._names[id(array)] = known = (array, found.name)  # it is held, so that no other one gets its id
+            if len(self._names) > MOST_NAMES:
+                self._names = {id(array): known}
+        return known[1]
+
+    def fold(self, array: zarr.Array, *, writes: bool = False, by: str = "zarr") -> Fold:
+        """Return the fold of an array, for one thread that adds many sections."""
+        return self._one(array, writes, by).fold
+
+    def _one(self, array: zarr.Array, writes: bool, by: str) -> _One:
+        kind = self._name(array), writes, by
+        if kind not in self._kinds:
+            self._kinds[kind] = _One(Fold(array.ndim))
+        return self._kinds[kind]
+
+    def add(
+        self,
+        array: zarr.Array,
+        taken: Iterable[Product],
+        *,
+        writes: bool = False,
+        by: str = "zarr",
+        seconds: float = 0.0,
+        thread: Any = None,
+    ) -> None:
+        """Add what was read or written of an array."""
+        with self._lock:
+            one = self._one(array, writes, by)
+            for each in taken:
+                if all(len(along) == 1 for along in each):
+                    one.fold.add(tuple(along[0] for along in each))
+                else:
+                    one.fold.add_all([Pattern.of(each)])
+            one.seconds += seconds
+            if thread is not None:
+                one.threads.add(thread)
+
+    def take(self) -> list[tuple[Dataset, Kind, tuple[Pattern, ...], float, list[Any]]]:
+        """Return what was seen, to be sent to where `put` takes it."""
+        with self._lock:
+            return [
+                (self.datasets[kind[0]], kind, one.fold.patterns(), one.seconds, list(one.threads))
+                for kind, one in self._kinds.items()
+            ]
+
+    def put(self, told: Iterable[tuple[Dataset, Kind, tuple[Pattern, ...], float, list[Any]]], worker: Any) -> None:
+        """Add what was seen elsewhere."""
+        with self._lock:
+            for dataset, kind, patterns, seconds, threads in told:
+                self.datasets.setdefault(dataset.name, dataset)
+                one = self._kinds.setdefault(kind, _One(Fold(len(dataset.shape))))
+                one.fold.add_all(patterns)
+                one.seconds += seconds
+                one.threads |= {(worker, thread) for thread in threads}
+
+    def accesses(self, block: str, weight: float = 1.0) -> list[Access]:
+        """Return what was seen as the accesses of a block."""
+        found = []
+        for _, (name, writes, by), patterns, seconds, threads in self.take():
+            access = Access(block=block, dataset=name, patterns=patterns, writes=writes, weight=weight, by=by)
+            if threads:
+                access = replace(access, seconds=seconds, threads=len(threads))
+            if patterns:
+                found.append(access)
+        return found
+
+
+MOST_NAMES = 2**12
+"""Array objects of which the names are kept, at most."""

@@ -1,0 +1,1 @@
+"""What a program reads and writes of stored arrays: asked by a person."""

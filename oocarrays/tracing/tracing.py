@@ -1,0 +1,260 @@
+"""Traces, asked for by a person: of collections, of a run, of a store.
+
+ooc.trace(x, y)             ─┐
+with ooc.trace() as t:      ─┼─►  Trace  ─►  t.advise(memory="1GiB")
+ooc.traced(store).trace()   ─┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from dask.base import is_dask_collection
+from dask.utils import key_split
+from zarr.abc.store import Store
+from zarr.storage import LocalStore
+
+from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.run.job import GraphJob
+from oocarrays.graphs.tracing.recording import Recording
+from oocarrays.graphs.tracing.seen import Seen, dataset_of
+from oocarrays.graphs.tracing.store import TracedStore
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.plan.advice.access import Access
+from oocarrays.plan.advice.trace import Trace, checked_weight
+from oocarrays.plan.shown import lend
+from oocarrays.storage.files import array_file
+from oocarrays.storage.stores.urls import store_of
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class Tracing:
+    """A trace that is being recorded: a context manager, and all that a `Trace` is, of what was seen so far."""
+
+    def __init__(self, block: str, weight: float, client: Client | None) -> None:
+        self._block, self._weight = block, weight
+        self._recording = Recording(client)
+
+    @property
+    def trace(self) -> Trace:
+        """What was seen so far; of workers, when the ``with`` block has ended."""
+        return _trace_of(self._recording.seen, self._block, self._weight)
+
+    def __enter__(self) -> Self:
+        self._recording.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._recording.stop()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.trace, name)
+
+    def __add__(self, other: Any) -> Trace:
+        return self.trace + (other.trace if isinstance(other, Tracing) else other)
+
+    def __radd__(self, other: Any) -> Trace:
+        return other + self.trace if isinstance(other, Trace) else NotImplemented
+
+    def __str__(self) -> str:
+        return str(self.trace)
+
+    def __repr__(self) -> str:
+        return repr(self.trace)
+
+    def _repr_html_(self) -> str:
+        return self.trace._repr_html_()
+
+
+@overload
+def trace(*, block: str = ..., weight: float = ..., scheduler: Client | str | None = ...) -> Tracing: ...
+@overload
+def trace(
+    first: Any, /, *collections: Any, weights: Mapping[str, float] | Sequence[float] | float | None = ..., **named: Any
+) -> Trace: ...
+@overload
+def trace(*, weights: Mapping[str, float] | Sequence[float] | float | None = ..., **named: Any) -> Trace: ...
+def trace(*collections: Any, weights: Any = None, **named: Any) -> Trace | Tracing:
+    """Find out which sections of stored arrays are read and written: in graphs, without running them; or in a run.
+
+    Parameters
+    ----------
+    *collections, **named : Dask collections, xarray objects, jobs, lazy arrays
+        Each is a block of its own, called by its name; a list or tuple is one block, computed together.
+        Graphs are culled and optimised as Dask does before it runs them.
+    weights : float, sequence of float or mapping, optional
+        How often each block is run: in order, or by name. By default each is run once.
+    block, weight, scheduler
+        Of a run, where no collection is given: the name of the block, how often it is run, and the cluster whose
+        workers are recorded, too; by default that of the current client, where there is one.
+
+    Returns
+    -------
+    Trace
+        Of collections. Without any, a context manager that records what arrays of Zarr, and ours, are asked for while
+        it is entered, by whomever: all that a `Trace` has, it has.
+
+    Raises
+    ------
+    InputError
+        Where nothing that is stored is read or written, or for a weight that is negative or not finite.
+
+    Examples
+    --------
+    >>> import dask.array as da, oocarrays as ooc, zarr
+    >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
+    >>> found = ooc.trace(means=da.from_zarr(z).mean(axis=0), weights=3)
+    >>> [(access.block, access.tasks, access.largest, access.weight) for access in found.accesses]
+    [('means', 4, (2, 6), 3.0)]
+    >>> with ooc.trace() as seen:
+    ...     row = z[3]
+    >>> seen.accesses[0].largest
+    (1, 6)
+    """
+    if not collections and not (named.keys() - {"block", "weight", "scheduler"}):
+        if weights is not None:
+            raise InputError("weights= are those of collections; the weight of a run is weight=")
+        return _tracing(**named)
+    blocks = {**_named(collections), **named}
+    each = _weights(weights, list(blocks))
+    found = [_trace_block(name, given, each[name]) for name, given in blocks.items()]
+    return sum(found[1:], found[0])
+
+
+def _tracing(block: str = "run", weight: float = 1.0, scheduler: Client | str | None = None) -> Tracing:
+    return Tracing(str(block), checked_weight(weight, f"the weight of {block!r}"), client_of(scheduler))
+
+
+def _named(collections: Sequence[Any]) -> dict[str, Any]:
+    """Return collections by their names, which are made unlike."""
+    found: dict[str, Any] = {}
+    for given in collections:
+        name = _name(given)
+        number = 1 + sum(known == name or known.startswith(f"{name} ") for known in found)
+        found[name if number == 1 else f"{name} {number}"] = given
+    return found
+
+
+def _name(given: Any) -> str:
+    if isinstance(given, list | tuple) and given:
+        return _name(given[0])
+    if isinstance(given, GraphJob):
+        return type(given).__name__.removesuffix("Job").lower()
+    name = getattr(given, "name", None)
+    if isinstance(name, str) and type(given).__module__.startswith("xarray."):
+        return name
+    return key_split(name) if isinstance(name, str) else type(given).__name__.lower()
+
+
+def _weights(given: Any, names: Sequence[str]) -> dict[str, float]:
+    """Return the weight of each block."""
+    if given is None or isinstance(given, int | float):
+        one = checked_weight(1.0 if given is None else given, "weights")
+        return dict.fromkeys(names, one)
+    if isinstance(given, Mapping):
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise InputError(f"weights={dict(given)!r} names {unknown[0]!r}, which is no block: {', '.join(names)}")
+        return {name: checked_weight(given.get(name, 1.0), f"the weight of {name!r}") for name in names}
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        listed = list(given)
+        if len(listed) == len(names):
+            return {n: checked_weight(w, f"the weight of {n!r}") for n, w in zip(names, listed, strict=True)}
+    raise InputError(f"weights={given!r} are not a number, one for each of {len(names)} blocks, or by name")
+
+
+def _trace_block(name: str, given: Any, weight: float) -> Trace:
+    """Return the trace of one block."""
+    from oocarrays.graphs.tracing.graph import trace_collections, traced_collections  # Dask's arrays take a second
+
+    seen = Seen()
+    flat = traced_collections([given])
+    for each in flat:
+        if isinstance(each, GraphJob):
+            _add_job(each, seen)
+        elif not (is_dask_collection(each) or type(each).__module__.startswith("xarray.")):
+            raise UnsupportedError(
+                f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor a job of ours: "
+                "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
+            )
+    trace_collections([each for each in flat if not isinstance(each, GraphJob)], seen)
+    found = _trace_of(seen, name, weight)
+    if not found.accesses:
+        raise InputError(f"{name!r} reads no stored array: there is no Zarr array in its graph")
+    return found
+
+
+def _add_job(job: Any, seen: Seen) -> None:
+    """Add what a job reads: each chunk of its sources once, and what the graph of a lazy source reads."""
+    from oocarrays.graphs.tracing.graph import Found
+
+    run = job._run
+    for array in run.read_from:
+        grid = ChunkGrid.of(tuple(array.shape), tuple(array.chunks))
+        along = [
+            tuple(range(i, min(i + c, n)) for i in range(0, n, c)) for n, c in zip(grid.shape, grid.chunks, strict=True)
+        ]
+        seen.add(array, [tuple(along)] if all(along) else [], by="oocarrays")
+    found = Found(seen)
+    for node in dict(job.__dask_graph__()).values():
+        found.add_task(node, lambda key: None)
+
+
+def _trace_of(seen: Seen, block: str, weight: float) -> Trace:
+    accesses: list[Access] = seen.accesses(block, weight)
+    used = {access.dataset for access in accesses}
+    return Trace.of([each for each in seen.datasets.values() if each.name in used], accesses)
+
+
+class Traced(TracedStore):
+    """A store that remembers what is asked of it."""
+
+    def trace(self, block: str = "program", weight: float = 1.0) -> Trace:
+        """Return the chunks that were read and written since it was made, as the trace of a block."""
+        return _trace_of(self.seen(), block, checked_weight(weight, f"the weight of {block!r}"))
+
+
+def traced(store: Any) -> Traced:
+    """Wrap a store, so that it remembers what is read from it and written to it, by a program that cannot be changed.
+
+    Parameters
+    ----------
+    store : path, URL or Zarr store
+        What the program is to open.
+
+    Returns
+    -------
+    Traced
+        A Zarr store: hand it to the program in place of the other one; ``.trace()`` is a `Trace` of what it asked for,
+        in whole chunks.
+
+    Examples
+    --------
+    >>> import oocarrays as ooc, zarr
+    >>> store = ooc.traced(zarr.storage.MemoryStore())
+    >>> z = zarr.create_array(store, shape=(8, 6), dtype="f4", chunks=(2, 6))
+    >>> z[:4] = 1
+    >>> [(access.tasks, access.writes) for access in store.trace().accesses]
+    [(2, True)]
+    """
+    opened = store_of(store)
+    return Traced(opened if isinstance(opened, Store) else LocalStore(opened))
+
+
+def _dataset(given: Any) -> Any:
+    """Return the stored array that a person names in words."""
+    opened = getattr(given, "zarr", given)
+    return dataset_of(array_file.open_array(opened))
+
+
+lend("dataset", _dataset)
+__all__ = ["Trace", "Traced", "Tracing", "trace", "traced"]

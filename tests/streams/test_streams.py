@@ -1,0 +1,365 @@
+"""Stream files byte by byte, as other readers see them, after a crash, and with wrong input."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.cli.main import main
+from oocarrays.errors import (
+    BudgetError,
+    CorruptChunkError,
+    InputError,
+    LayoutError,
+    NotFoundError,
+    SelectionError,
+    TargetError,
+    UnsupportedError,
+)
+from oocarrays.plan.streams.directory import BITS, MOST_RUN
+from oocarrays.plan.streams.places import Chunking, segments
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Any:
+    with dask.config.set({"oocarrays.durable": False}):
+        yield
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "s.zarr"
+
+
+def strided(values: np.ndarray) -> np.ndarray:
+    return np.repeat(values, 2, axis=-1)[..., ::2]
+
+
+def test_figure_3_two_values_of_8_bytes_in_buffers_of_10(place: Path) -> None:
+    one, two = np.arange(4, dtype="f8"), np.arange(4, 8, dtype="f8")
+    with ooc.open_streams(place, "w", shape=4, dtype="f8", blocks={"cb_block": 10}) as s:
+        s.write(strided(one))
+        part = s._part
+        assert s.mode == "CB"
+        assert part.cb_bytes == 8
+        assert part._buffer[:, :8].tobytes() == one.tobytes()
+        s.write(strided(two))
+        assert part.cb_bytes == 16
+        assert part._cb is not None
+        assert part._cb.count == 1
+        assert part._buffer[:, :6].tobytes() == two.view("u1").reshape(4, 8)[:, 2:].tobytes()
+    rows = np.asarray(zarr.open_array(place / "cb", mode="r")[...])
+    streams = np.stack((one, two), 1).view("u1").reshape(4, 16)
+    assert rows.shape == (2, 4, 10)
+    np.testing.assert_array_equal(rows[0], streams[:, :10])
+    np.testing.assert_array_equal(rows[1, :, :6], streams[:, 10:])
+    assert ooc.open_streams(place)._file.meta.cb.nbytes == 16
+
+
+def test_figure_4_three_segments(place: Path) -> None:
+    """NB, then CB, then blocks of IB in the order in which they came, which the directory tells apart."""
+    steps = np.arange(12, dtype="i4").reshape(3, 4)
+    blocks = {"cb_block": 8, "ib_block": 8, "ib_pointers": 2, "superblock": 32}
+    with ooc.open_streams(place, "w", shape=4, dtype="i4", blocks=blocks, ranks=2) as s:
+        modes = []
+        for values, where in [
+            (steps[0], None),
+            (steps[1], None),
+            (strided(steps[2]), None),
+            (strided(steps[2] + 1), None),
+            (steps[0] + 100, [True, False, True, True]),
+        ]:
+            s.write(values, where=where)
+            modes.append(s.mode)
+        s.write(np.array([7, 8, 9], "i4"), at=np.array([3, 0, 3]))
+        assert modes == ["NB", "NB", "CB", "CB", "IB"]
+        assert s.segments["NB"] == {"block": 4, "bytes": 32}
+        assert s.segments["IB"]["bytes"] == 24
+    np.testing.assert_array_equal(zarr.open_array(place / "nb", mode="r")[...], steps[:2])
+    np.testing.assert_array_equal(zarr.open_array(place / "cb", mode="r")[...], [np.stack((steps[2], steps[2] + 1), 1)])
+    data = np.asarray(zarr.open_array(place / "ib", mode="r")[...]).reshape(-1)
+    first, length = (np.asarray(zarr.open_array(place / name, mode="r")[...]) for name in ("first", "length"))
+    directory = np.asarray(zarr.open_array(place / "directory", mode="r")[...]).reshape(-1, 4)
+    found = {}
+    for cell in range(4):
+        entry, stream = int(first[cell]), b""
+        while entry >= 0:
+            assert directory[entry, 0] == cell
+            for pointer in directory[entry, 2:][directory[entry, 2:] >= 0].tolist():
+                start = (pointer >> BITS) * 8
+                stream += data[start : start + (pointer & (MOST_RUN - 1))].tobytes()
+            entry = int(directory[entry, 1])
+        assert len(stream) == length[cell]
+        found[cell] = np.frombuffer(stream, "i4").tolist()
+    assert found == {0: [100, 8], 1: [], 2: [102], 3: [103, 7, 9]}
+
+
+def test_directories_are_dealt_to_ranks_and_linked_over_many_superblocks(place: Path) -> None:
+    rng = np.random.default_rng(0)
+    blocks = {"ib_block": 8, "ib_pointers": 1, "superblock": 64}
+    want: list[list[int]] = [[] for _ in range(40)]
+    with ooc.open_streams(place, "w", shape=(8, 5), dtype="i8", blocks=blocks, ranks=3) as s:
+        for turn in range(12):
+            cells = rng.integers(0, 40, 50)
+            s.write(np.arange(50) + 1000 * turn, at=cells)
+            s.flush()
+            for cell, value in zip(cells, np.arange(50) + 1000 * turn, strict=True):
+                want[cell].append(int(value))
+    with ooc.open_streams(place) as s:
+        assert s[7, 4].tolist() == want[39]
+        assert s[0, 0].tolist() == want[0]
+        assert s.to_ragged().to_list() == [want[k : k + 5] for k in range(0, 40, 5)]
+
+
+def test_a_cell_at_random_takes_one_request_a_superblock(place: Path) -> None:
+    rng = np.random.default_rng(0)
+    with ooc.open_streams(place, "w", shape=5000, dtype="f8", blocks={"superblock": 4096}) as s:
+        for _ in range(4):
+            s.write(rng.random(20000), at=rng.integers(0, 5000, 20000))
+            s.flush()
+    for cell in (3, 4999, 1234):
+        with ooc.open_streams(place) as s:
+            before = s.meter.read_requests
+            extents = s._part.reader.directory.scan(np.array([cell]))
+            with ooc.open_streams(place) as other:
+                assert len(other[cell]) * 8 == s.lengths[cell]
+                touched = len(set((extents.place // 4096).tolist()))
+                entries = {int(extents.owner.size)}
+                assert entries
+                assert other.meter.read_requests - before <= 2 * touched + 8
+
+
+def test_text_is_printed_and_scanned_cell_by_cell(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=(2, 2), dtype="u1") as s:
+        s.printf("cell %d is %.2f\n", np.arange(4).reshape(2, 2), 0.5)
+        s.printf("odd %d", np.arange(4).reshape(2, 2), where=np.array([[False, True], [False, True]]))
+        assert s.mode == "IB"
+    with ooc.open_streams(place) as s:
+        counts, (numbers, values) = s.scanf("cell %d is %f")
+        assert counts.tolist() == [[2, 2], [2, 2]]
+        assert numbers.tolist() == [[0, 1], [2, 3]]
+        assert (values == 0.5).all()
+        counts, (odd,) = s.scanf(" odd %d")
+        assert counts.tolist() == [[0, 1], [0, 1]]
+        assert odd.tolist() == [[0, 1], [0, 3]]
+    lines = ooc.open_streams(place).each(lambda cell: cell.readline() + cell.readline())
+    assert lines is not None
+    assert lines[1, 1] == "cell 3 is 0.50\nodd 3"
+    assert lines[0, 0] == "cell 0 is 0.50\n"
+
+
+def test_elemental_functions_read_what_they_wrote(place: Path) -> None:
+    def count_up(cell: Any, times: int) -> int:
+        for number in range(times):
+            cell.write([number])
+        cell.seek(0)
+        return int(cell.read(-1).sum())
+
+    with ooc.open_streams(place, "w", shape=3, dtype="i4") as s:
+        s.write(np.array([10, 20, 30], "i4"))
+        totals = s.each(count_up, [1, 3, 5])
+        assert totals is not None
+        assert totals.tolist() == [10, 23, 40]
+        assert s.mode == "IB"
+        assert s.to_ragged().to_list() == [[10, 0], [20, 0, 1, 2], [30, 0, 1, 2, 3, 4]]
+
+
+def test_counts_are_short_at_the_end(place: Path) -> None:
+    ooc.streams_from_ragged(place, [3, 1], np.arange(4.0))
+    with ooc.open_streams(place) as s:
+        assert s.read().tolist() == [0, 3]
+        got = s.read(2)
+        assert isinstance(got, ooc.Ragged)
+        assert got.to_list() == [[1, 2], []]
+        assert s.eof().all()
+        assert s.tell().tolist() == [24, 8]
+        s.seek([8, 0])
+        assert s.read(1).tolist() == [[1], [3]]
+
+
+def test_items_of_several_fields_and_of_mixed_types(place: Path, tmp_path: Path) -> None:
+    event = np.dtype([("t", "f8"), ("charge", "i4"), ("xy", "u2", (2,))])
+    events = np.zeros(5, event)
+    events["t"], events["charge"] = np.arange(5), 7
+    with ooc.open_streams(place, "w", shape=3, dtype=event) as s:
+        s.write(events, at=[0, 2, 2, 0, 2])
+    assert ooc.open_streams(place)[2]["t"].tolist() == [1, 2, 4]
+    with ooc.open_streams(tmp_path / "m.zarr", "w", shape=2, dtype="u1") as s:
+        s.write(np.array([1.5, 2.5]))
+        s.write(np.array([3, 4], "i2"))
+    with ooc.open_streams(tmp_path / "m.zarr") as s:
+        assert s.read(dtype="f8").tolist() == [1.5, 2.5]
+        assert s.read(dtype="i2").tolist() == [3, 4]
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "m.zarr" / "nb", mode="r")[...], [[1.5, 2.5]])
+
+
+def test_any_array_is_a_stream_file_and_streams_become_one(place: Path, tmp_path: Path) -> None:
+    values = np.arange(60, dtype="i4").reshape(10, 3, 2)
+    coded = zarr.create_array(tmp_path / "a.zarr", shape=(10, 3, 2), chunks=(4, 2, 2), dtype="i4")
+    coded[...] = values
+    with ooc.open_streams(tmp_path / "a.zarr") as s:
+        assert s.shape == (3, 2)
+        np.testing.assert_array_equal(s.read(), values[0])
+        np.testing.assert_array_equal(s.read(4), np.moveaxis(values[1:5], 0, -1))
+        np.testing.assert_array_equal(s[2, 1], values[:, 2, 1])
+    named = zarr.create_array(tmp_path / "n.zarr", shape=(3, 5), dtype="i4", dimension_names=("x", "stream"))
+    named[...] = values[:5, :, 0].T
+    np.testing.assert_array_equal(ooc.open_streams(tmp_path / "n.zarr")[1], values[:5, 1, 0])
+    ooc.streams_from_ragged(place, np.array([[2, 0], [1, 3]]), np.arange(6.0))
+    with ooc.open_streams(place) as s:
+        array = s.to_zarr(tmp_path / "z.zarr", fill=-1)
+    np.testing.assert_array_equal(array[:, 0, 0], [0, 1, -1])
+    np.testing.assert_array_equal(array[:, 1, 1], [3, 4, 5])
+    np.testing.assert_array_equal(ooc.open_streams(tmp_path / "z.zarr")[0, 1], [-1, -1, -1])
+
+
+def test_beyond_2_to_the_31_by_arithmetic() -> None:
+    far = 2**40 + 3
+    pieces = Chunking(8, 1, 1000, 2).pieces(*(np.array([n]) for n in (1500, far, 10, 0)))
+    assert (pieces.chunk == [far // 8 * 2 + 1, (far // 8 + 1) * 2 + 1]).all()
+    assert pieces.count.sum() == 10
+    assert pieces.place[0] == 500 * 8 + 3
+    parts = segments(np.array([2**33]), np.array([16]), 2**33 + 4, 2**33 + 8, np.array([2**34]))
+    assert [int(part[1][0]) for part in parts] == [4, 4, 8, 0]
+    assert parts.ib[0][0] == 0
+
+
+def test_two_writers_are_refused_and_readers_are_not(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=2, dtype="f4") as s:
+        s.write(np.ones(2, "f4"))
+        with pytest.raises(TargetError, match="open for writing elsewhere"):
+            ooc.open_streams(place, "a")
+        with pytest.raises(TargetError, match="open for writing elsewhere"):
+            ooc.open_streams(place, "w", shape=2, dtype="f4", overwrite=True)
+        assert len(ooc.open_streams(place)[0]) == 0
+    assert ooc.open_streams(place)[0].tolist() == [1]
+    with pytest.raises(TargetError, match="exists"):
+        ooc.open_streams(place, "w", shape=2, dtype="f4")
+
+
+WRITER = """
+    import sys, numpy as np, oocarrays as ooc
+    blocks = {"ib_block": 16, "ib_pointers": 2, "superblock": 256}
+    s = ooc.open_streams(sys.argv[1], "w", shape=50, dtype="i8", ranks=2, blocks=blocks)
+    s.write(np.full(50, -1))
+    turn = 0
+    while True:
+        s.write(np.arange(100) + 100 * turn, at=np.arange(100) * 7 % 50)
+        s._part._each_writer(lambda writer: writer.drain())
+        turn += 1
+        if turn % 5 == 0:
+            s.flush()
+            print(turn, flush=True)
+"""
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_file_whose_writer_was_killed(place: Path, turns: int, capsys: pytest.CaptureFixture[str]) -> None:
+    code = textwrap.dedent(WRITER)
+    with subprocess.Popen([sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        flushed = 0
+        for _ in range(turns):
+            flushed = int(child.stdout.readline())
+        os.kill(child.pid, signal.SIGKILL)
+
+    def check(least: int) -> int:
+        with ooc.open_streams(place) as s:
+            lists = s.to_ragged().to_list()
+        total = 0
+        for cell, stream in enumerate(lists):
+            mine = [event for event in range(100) if event * 7 % 50 == cell]
+            want = [-1, *(event + 100 * turn for turn in range(len(stream)) for event in mine)]
+            assert stream == want[: len(stream)]
+            assert len(stream) >= 1 + 2 * least
+            total += len(stream)
+        return total
+
+    had = check(flushed)
+    main(["info", str(place)])
+    assert "no: somebody writes it, or died" in capsys.readouterr().out
+    assert main(["resume", str(place)]) == 0
+    assert "is whole" in capsys.readouterr().out
+    assert check(flushed) >= had
+    with ooc.open_streams(place, "a", ranks=3) as s:
+        s.write(np.full(50, 10**6))
+    assert all(stream[-1] == 10**6 for stream in ooc.open_streams(place).to_ragged().to_list())
+    main(["info", str(place)])
+    assert "superblocks" in capsys.readouterr().out
+
+
+def test_a_damaged_directory_is_told_and_rebuilt_as_far_as_it_goes(place: Path) -> None:
+    blocks = {"ib_block": 8, "ib_pointers": 1, "superblock": 96}
+    with ooc.open_streams(place, "w", shape=20, dtype="i8", blocks=blocks) as s:
+        for turn in range(5):
+            s.write(np.full(20, turn), at=np.arange(20))
+            s.flush()
+    (last := sorted((place / "directory").glob("c.*"), key=lambda path: int(path.name.split(".")[1]))[-1]).unlink()
+    assert last.name
+    with pytest.raises(CorruptChunkError, match=r"directory|missing"):
+        ooc.open_streams(place).to_ragged()
+    assert main(["resume", str(place)]) == 0
+    for stream in ooc.open_streams(place).to_ragged().to_list():
+        assert stream == list(range(len(stream)))
+        assert len(stream) >= 4
+
+
+WRONG: dict[str, tuple[type[Exception], str, Any]] = {
+    "values of another shape": (InputError, "do not fit streams of shape", lambda s: s.write(np.ones((3, 3)))),
+    "another type": (InputError, "no items of dtype", lambda s: s.write(np.array(["a", "b"]))),
+    "a mask of another shape": (InputError, "no mask of shape", lambda s: s.write(1.0, where=[True])),
+    "a mask of numbers": (InputError, "no mask of shape", lambda s: s.write(1.0, where=[1, 0])),
+    "cells that are not there": (SelectionError, "there are 2", lambda s: s.write([1.0], at=[2])),
+    "fewer values than cells": (InputError, "names 2 cells", lambda s: s.write([1.0], at=[0, 1])),
+    "where and at": (InputError, "one of them", lambda s: s.write([1.0], at=[0], where=[True, False])),
+    "counts that do not add up": (InputError, "add up to 3", lambda s: s.write(([1, 2], [1.0]))),
+    "ragged of another shape": (InputError, "do not fit", lambda s: s.write(ooc.Ragged([1], [1.0]))),
+    "before the beginning": (SelectionError, "before the beginning", lambda s: s.seek(-1)),
+    "a wrong whence": (InputError, "whence=7", lambda s: s.seek(0, 7)),
+    "no number": (InputError, "no whole number", lambda s: s.seek(0.5)),
+    "text in numbers": (UnsupportedError, "dtype='u1'", lambda s: s.printf("%d", 1)),
+    "a negative count": (InputError, "n=-2", lambda s: s.read(-2)),
+    "no cell": (SelectionError, "no cell of shape", lambda s: s[2]),
+}
+
+
+@pytest.mark.parametrize(("kind", "words", "call"), WRONG.values(), ids=WRONG)
+def test_wrong_input_gets_one_line_and_nothing_is_written(place: Path, kind: Any, words: str, call: Any) -> None:
+    with ooc.open_streams(place, "w", shape=2, dtype="f8") as s:
+        with pytest.raises(kind, match=words):
+            call(s)
+        assert s.lengths.tolist() == [0, 0]
+        s.write(np.ones(2))
+        assert s.mode == "NB"
+
+
+def test_wrong_openings(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no streams"):
+        ooc.open_streams(place)
+    with pytest.raises(InputError, match="give shape= and dtype="):
+        ooc.open_streams(place, "w")
+    with pytest.raises(InputError, match="mode='x'"):
+        ooc.open_streams(place, "x")  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="streams of 1000000 cells"):
+        ooc.open_streams(place, "w", shape=10**6, dtype="f8", memory="16MiB")
+    with ooc.open_streams(place, "w", shape=2, dtype="u1") as s, pytest.raises(InputError, match="does not fit"):
+        s.printf("%d", "text")
+    with pytest.raises(UnsupportedError, match="open for reading"):
+        ooc.open_streams(place).write(np.ones(2, "u1"))
+    with pytest.raises(InputError, match="has streams of shape"):
+        ooc.open_streams(place, shape=3)
+    with pytest.raises(LayoutError, match="blocks along the first axis"):
+        ooc.open_streams(place, layout="(cyclic)")
+    with pytest.raises(UnsupportedError, match="is closed"):
+        s.read()
