@@ -17,7 +17,8 @@ import numpy as np
 from report import row
 
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan.layouts import redistribution, transfer
+from oocarrays.plan.layouts import assembly, transfer
+from oocarrays.plan.layouts.methods import ways_between
 from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
 from oocarrays.storage.sections import packing
 from oocarrays.storage.sections.packing import pack_all, unpack, unpack_all
@@ -47,7 +48,7 @@ class Figure:
 
 def forget() -> None:
     """Drop everything that plans and copies keep."""
-    kept = transfer._axes, transfer._runs, transfer._work, redistribution._ways, packing._recipes
+    kept = transfer._axes, transfer._runs, transfer._work, ways_between, assembly.order_of, packing._recipes
     for cache in kept:
         cache.cache_clear()
 

@@ -73,3 +73,10 @@ def test_what_is_shared_makes_the_model_s_rate_the_measured_one() -> None:
     assert seen.times.shared > 0
     assert striped_rate(seen.times, 1).rate == pytest.approx(150e3, rel=1e-6)
     assert plan.unsure == 0
+
+
+def test_disks_that_are_faster_together_were_kept_waiting_while_they_were_alone() -> None:
+    seen = Measured(block=1000, cpu=1e-4, alone=(0.01,) * 4, spread=(0.0,) * 4, together=600e3)
+    assert seen.times.shared == 0
+    assert max(seen.times.disks) < 0.01
+    assert striped_rate(seen.times, 1).rate == pytest.approx(600e3, rel=1e-6)

@@ -6,13 +6,15 @@
     1 MiB    0.3 ms  5 ms         9 ms         disks together                them a trial was
 
 Disks that are slower together than each alone share something: a device, a bus. How much a block takes there is what
-makes the model's rate for all together the measured one.
+makes the model's rate for all together the measured one. Where they are faster together, something else was at work
+while they were measured alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from oocarrays.errors import InputError
 from oocarrays.plan.queueing.striping import (
@@ -39,7 +41,7 @@ class Measured:
     cpu: float
     """Seconds of the processor for a block, in a striped transfer."""
     alone: tuple[float, ...]
-    """Seconds of a block at each disk while nobody else asks, without the processor's; the median of some."""
+    """Seconds of a block at each disk while nobody else asks, without the processor's; the mean."""
     spread: tuple[float, ...]
     """How far the middle half of them lie apart, over the median, of each disk."""
     together: float
@@ -49,15 +51,26 @@ class Measured:
     def times(self) -> BlockTimes:
         """Seconds of a block at each stage, what is shared among them."""
         alone = BlockTimes(block=self.block, cpu=self.cpu, disks=self.alone)
-        if striped_rate(alone, 1).rate * NOTICED <= self.together or len(self.alone) < 2:
+        rate = striped_rate(alone, 1).rate
+        if len(self.alone) < 2 or NOTICED * rate <= self.together <= rate / NOTICED:
             return alone
-        low, high = 0.0, self.block / self.together
+        if self.together < rate:
+            return self._fitted(partial(_sharing, alone), self.block / self.together)
+        return self._fitted(partial(_faster, alone), 1.0)
+
+    def _fitted(self, changed: Callable[[float], BlockTimes], most: float) -> BlockTimes:
+        """Return what makes the model's rate the measured one: the more is changed, the lower the rate."""
+        low, high = 0.0, most
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            low, high = (
-                (low, middle) if striped_rate(_sharing(alone, middle), 1).rate < self.together else (middle, high)
-            )
-        return _sharing(alone, low)
+            slow = striped_rate(changed(middle), 1).rate < self.together
+            low, high = (low, middle) if slow else (middle, high)
+        return changed(high)
+
+
+def _faster(alone: BlockTimes, share: float) -> BlockTimes:
+    """Take a share of what a block took at each disk: while it was measured alone, others kept it waiting."""
+    return replace(alone, disks=tuple(share * each for each in alone.disks))
 
 
 def _sharing(alone: BlockTimes, shared: float) -> BlockTimes:
