@@ -17,7 +17,8 @@ from oocarrays.errors import InputError
 from oocarrays.graphs.rechunk import graph as graph_module
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.files import scatter as files
-from oocarrays.plan.sections.read import SectionPlan, gap_bytes
+from oocarrays.plan.sections.batches import gap_bytes
+from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import plan_section_write
 
 N = 10**15

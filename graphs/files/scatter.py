@@ -22,8 +22,9 @@ from oocarrays.graphs.run.remains import Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
-from oocarrays.plan.files.scatter import REQUESTS, FileBlock, FilesPlan, message_size, views
-from oocarrays.plan.sections.read import BUFFER_BYTES
+from oocarrays.plan.files.blocks import FileBlock, message_size, views
+from oocarrays.plan.files.scatter import REQUESTS, FilesPlan
+from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike

@@ -12,7 +12,8 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.plan.sections.read import READ_BUFFER_BYTES, SectionPlan
+from oocarrays.plan.sections.batches import READ_BUFFER_BYTES
+from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import METHODS, Method
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter

@@ -16,7 +16,8 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.sections.read import IN_FLIGHT, MOST_RANGES, RANGE_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections.batches import IN_FLIGHT, gap_bytes
+from oocarrays.plan.sections.read import MOST_RANGES, RANGE_BYTES, SectionPlan
 from oocarrays.plan.sections.sieve import Sieve, cuts
 
 TABLE = Path(__file__).parents[1] / "data" / "thesis_table5_3.csv"

@@ -29,8 +29,9 @@ from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.memory import Memory
 from oocarrays.plan.resources import Resources
-from oocarrays.plan.sections.read import BUFFER_BYTES as SECTION_BYTES
-from oocarrays.plan.sections.read import IN_FLIGHT, STORE_BUFFER_BYTES, SectionPlan, decoding_bytes, gap_bytes
+from oocarrays.plan.sections.batches import BUFFER_BYTES as SECTION_BYTES
+from oocarrays.plan.sections.batches import IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes, gap_bytes
+from oocarrays.plan.sections.read import SectionPlan
 
 SMALL_TASK_SECONDS = 1e-4
 """Of a task between threads that only makes a part or hands it on: 0.08 to 0.13 ms here."""

@@ -25,17 +25,19 @@ from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, LocalPart
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Taken, lengths, within
+from oocarrays.mapping.selection import Taken, within
 from oocarrays.plan.collective.domains import file_domains
 from oocarrays.plan.cost import Costs, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.files.blocks import FileBlock, alike_spans, before, chunk_count
 from oocarrays.plan.files.partitions import Partitions, partitions
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.resources import Resources
-from oocarrays.plan.sections.read import BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
+from oocarrays.plan.sections.read import SectionPlan
 
 Way = Literal["scatter", "gather"]
 REQUESTS = 16
@@ -44,21 +46,6 @@ ROUND_BYTES = 2**26
 """Bytes of a round, at most, where a chunk is no larger: more would only be more memory that is touched first."""
 UNDER_WAY = 2
 """Rounds that are in memory at one time: one is read while the one before is written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileBlock:
-    """Block that one rank has of one box of a file domain: one part of a message."""
-
-    axes: Axes
-    """Its elements, along each axis of the array."""
-    place: Section
-    """Where they are in the rank's file."""
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return self.place.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +171,7 @@ class FilesPlan(Holding):
         """
         edges = [[*self.rounds.edges(axis), extent] for axis, extent in enumerate(self.layout.shape)]
         return [
-            [_before(taken, np.array(bounds)) for taken in along]
+            [before(taken, np.array(bounds)) for taken in along]
             for along, bounds in zip(self._taken, edges, strict=True)
         ]
 
@@ -202,7 +189,9 @@ class FilesPlan(Holding):
         """Chunks of each rank's file that are written, or read, in all rounds together."""
         if not self.rounds.box.count:
             return (0,) * self.ranks
-        return tuple(math.prod(map(_chunks, self._spans(rank), self.grids[rank].chunks)) for rank in range(self.ranks))
+        return tuple(
+            math.prod(map(chunk_count, self._spans(rank), self.grids[rank].chunks)) for rank in range(self.ranks)
+        )
 
     @cached_property
     def changed(self) -> tuple[int, ...]:
@@ -222,7 +211,7 @@ class FilesPlan(Holding):
         """How ranks read their own in a gather, where byte ranges can be read: one of those alike, and how many."""
         found = []
         for rank, grid in enumerate(self.grids if self.rounds.box.count else ()):
-            along = map(_alike, self._spans(rank), grid.chunks, grid.shape)
+            along = map(alike_spans, self._spans(rank), grid.chunks, grid.shape)
             stored = replace(self.local, grid=grid)
             for kinds in product(*along):
                 plan = SectionPlan(
@@ -370,59 +359,3 @@ def plan_files(
 def _tasks(rounds: int, ranks: int) -> int:
     """Tasks of a graph, where messages are not tasks."""
     return (2 * rounds + 2) * ranks + 2
-
-
-def _before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
-    """How many of what is taken, ascending, lie before each of some bounds.
-
-    >>> _before(range(1, 20, 4), np.array([0, 5, 12])), _before(np.array([2, 3, 7]), np.array([3, 8]))
-    (array([0, 1, 3]), array([1, 3]))
-    """
-    if isinstance(taken, np.ndarray):
-        return np.searchsorted(taken, bounds)
-    counts: np.ndarray = np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
-    return counts
-
-
-def _chunks(spans: tuple[np.ndarray, np.ndarray], chunk: int) -> int:
-    """Chunks that some spans touch along an axis, those of two spans twice.
-
-    >>> _chunks((np.array([0, 5]), np.array([5, 8])), 4)
-    3
-    """
-    lower, upper = spans
-    return int((-(-upper // chunk) - lower // chunk).sum())
-
-
-def _alike(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -> list[tuple[range, int]]:
-    """Of spans that lie alike in chunks, and alike before the end of a file, one and how many they are.
-
-    >>> _alike((np.array([0, 5, 10]), np.array([5, 10, 15])), 5, 20)
-    [(range(0, 5), 3)]
-    """
-    lower, upper = spans
-    key = np.stack([lower % chunk, upper - lower, upper > extent // chunk * chunk], axis=1)
-    _, first, times = np.unique(key, axis=0, return_index=True, return_counts=True)
-    return [(range(int(lower[i]), int(upper[i])), int(n)) for i, n in zip(first, times, strict=True)]
-
-
-def message_size(blocks: Sequence[FileBlock | None]) -> int:
-    """Elements of a message.
-
-    >>> message_size([None, FileBlock(axes=(range(3),), place=Section((1,), (4,)))])
-    3
-    """
-    return sum(block.size for block in blocks if block)
-
-
-def views(message: np.ndarray | None, blocks: Sequence[FileBlock | None]) -> list[np.ndarray | None]:
-    """The elements of each block, in a message that has them one behind the other."""
-    found: list[np.ndarray | None] = []
-    start = 0
-    for block in blocks:
-        if block is None or message is None:
-            found.append(None)
-            continue
-        found.append(message[start : start + block.size].reshape(lengths(block.axes)))
-        start += block.size
-    return found

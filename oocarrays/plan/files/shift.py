@@ -27,7 +27,8 @@ from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
 from oocarrays.plan.memory import Holding, Memory
-from oocarrays.plan.sections.read import BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
+from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
 
 REQUESTS = 16

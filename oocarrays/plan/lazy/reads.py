@@ -31,7 +31,7 @@ from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.grouping import Grouping, grouping, groupings, singly
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.resources import Resources
-from oocarrays.plan.sections.read import BUFFER_BYTES, IN_FLIGHT
+from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT
 from oocarrays.plan.sections.requests import Line
 
 Method = Literal["blocks", "groups", "scratch"]

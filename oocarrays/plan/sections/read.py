@@ -11,132 +11,26 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, product
-from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, boxes, ceil_div
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.cost import Costs, speed
-from oocarrays.plan.sections.sieve import METHODS, MOST_RANGES, RANGE_BYTES, AxisCut, Method, Sieve, cuts
+from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT, READ_AHEAD_BYTES, Batch, Part, held_by_parts
+from oocarrays.plan.sections.sieve import MOST_RANGES, RANGE_BYTES, AxisCut, Sieve, cuts
 
-BUFFER_BYTES = 2**20
-"""Bytes of one buffer, by default: what is read into it is still in a core's second cache when it is sieved."""
-READ_BUFFER_BYTES = 2**22
-"""The same for one read at a time, which has the caches for itself: rounds are fewer."""
 FEW_BYTES = 2**18
 """Bytes that one core decodes before another would have begun."""
-ONE_BY_ONE = 1
-"""Of coded chunks, none is held but the one that is decoded; the coded bytes of local files are mapped."""
-STORE_BUFFER_BYTES = 2**23
-"""The same, where requests go to a store."""
-IN_FLIGHT = 4
-"""Buffers that are filled or being sieved at one time, at most."""
-READ_AHEAD_BYTES = 2**17
-"""Bytes that Linux reads where a part of them is asked for, if nobody tells it not to."""
 LISTED = 2**10
 """Batches of one kind that are gone through to see which hold most; of more, the largest are taken to be alike."""
 MOST_FILES = 64
 """Files of one batch, about, which are open meanwhile: each has one chunk, or as many as it has on the average."""
-
-
-class Part(NamedTuple):
-    """The elements taken of a chunk, or of a part of it that a buffer holds."""
-
-    sieve: Sieve
-    """What is asked for."""
-    at: tuple[int, ...]
-    """Its first element among all that are taken of the chunk, along each axis."""
-    straight: bool
-    """Whether ranges are read to their places in the result, without a buffer."""
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of a buffer that one chunk takes."""
-        return 0 if self.straight else self.sieve.held_bytes
-
-
-class Batch(NamedTuple):
-    """Chunks that are read together, the same of each."""
-
-    chunks: tuple[range, ...]
-    """Their indices along each axis."""
-    first: tuple[int, ...]
-    """The place of the first element in the result, along each axis."""
-    parts: tuple[Part, ...]
-    """What is taken of each, one round after the other."""
-
-    @property
-    def size(self) -> int:
-        """Chunks."""
-        return math.prod(map(len, self.chunks))
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of its buffer."""
-        return self.size * max(part.buffer_bytes for part in self.parts)
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of its buffer, of what is picked from it, and of the ranges themselves."""
-        return self.size * _held_bytes(self.parts)
-
-
-def _held_bytes(parts: Sequence[Part]) -> int:
-    """Bytes that are held for one chunk of a batch."""
-    most = max(part.sieve.requests for part in parts)
-    picked = max(part.sieve.picked_bytes for part in parts)
-    return max(part.buffer_bytes for part in parts) + picked + most * RANGE_BYTES
-
-
-def decoding_bytes(stored: Stored) -> int:
-    """Bytes that a thread holds beside the result, at most, while it reads coded chunks with buffers of `BUFFER_BYTES`.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> grid = ChunkGrid.of((2**30,), (2**16,))
-    >>> [decoding_bytes(Stored(grid=grid, itemsize=1, local=local, codec="zstd")) for local in (True, False)]
-    [5242880, 65536]
-    """
-    if not stored.local:
-        return stored.chunk_bytes + stored.decode_workspace
-    batch = max(min(BUFFER_BYTES, stored.grid.count * stored.chunk_bytes), stored.chunk_bytes)
-    return batch + stored.decode_workspace + IN_FLIGHT * min(2 * batch, BUFFER_BYTES)
-
-
-def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -> float:
-    """Bytes that are read in the time of a request: a shorter hole is read.
-
-    Parameters
-    ----------
-    requests : int
-        Requests that are under way at one time to a store that is not on this machine.
-
-    Raises
-    ------
-    InputError
-        Where there is no such method.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> stored = Stored(grid=ChunkGrid.of((4,), (4,)), itemsize=1, local=True)
-    >>> [gap_bytes(method, stored, Costs()) for method in ("direct", "auto", "sieve")]
-    [0.0, 8000.0, inf]
-    """
-    chosen(method, "method", METHODS)
-    if method != "auto":
-        return 0.0 if method == "direct" else math.inf
-    if stored.local:
-        return costs.range_seconds * costs.copy_bandwidth
-    if not stored.remote:
-        return costs.store_request_seconds * costs.copy_bandwidth
-    return (costs.store_request_seconds + costs.remote_request_seconds / requests) * costs.remote_bandwidth
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -415,7 +309,7 @@ class Kind:
         """Bytes that the largest batches hold; none is larger than the first one, and of many some are as large."""
         sizes = [math.prod(b - a for a, b in zip(*box, strict=True)) for box in islice(self._boxes(), LISTED + 1)]
         sizes = sizes[:1] * batches if len(sizes) > LISTED else heapq.nlargest(batches, sizes)
-        return [size * _held_bytes([part for part, _ in self.alike]) for size in sizes]
+        return [size * held_by_parts([part for part, _ in self.alike]) for size in sizes]
 
     @cached_property
     def at_once(self) -> int:

@@ -7,7 +7,8 @@ import math
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.cost import Costs
-from oocarrays.plan.sections.read import BUFFER_BYTES, STORE_BUFFER_BYTES, SectionPlan, gap_bytes
+from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, gap_bytes
+from oocarrays.plan.sections.read import SectionPlan
 
 REQUESTS = 16
 """Requests under way at one time to a store that is not on this machine."""

@@ -32,7 +32,7 @@ def sections_again(kept: Any, shape: Sequence[int]) -> Any:
     >>> sections_again(kept_sections(None, [Selection.of(key, (4, 6))]), (4, 6)) == [key]
     True
     >>> print(sections_again(kept_sections(Layout.of((4, 6), "(block, *)", ranks=2), []), (4, 6)))
-    (block, *) on 2 x 1
+    (block, *) on 2 × 1
 
     Raises
     ------

@@ -20,7 +20,8 @@ import numpy as np
 from zarr.abc.store import RangeByteRequest
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.plan.sections.read import IN_FLIGHT, Batch, Part, SectionPlan
+from oocarrays.plan.sections.batches import IN_FLIGHT, Batch, Part
+from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import Sieve
 from oocarrays.storage.chunks.blocked import copy
 from oocarrays.storage.chunks.places import Places
