@@ -16,17 +16,15 @@ again, after a worker was lost or in another run, and makes the same. Thakur 199
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocarrays.errors import RunError, UnsupportedError
+from oocarrays.errors import RunError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
-from oocarrays.graphs.rechunk.run import ONE_PROCESS
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.in_place import NotedRun
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
@@ -64,6 +62,9 @@ class WritingRun(Messages, NotedRun):
         What was asked for, as `NotedRun` leaves it.
     """
 
+    travels = "plan selections"
+    sealed = "_file"
+    stays = True
     plan: CollectiveWritePlan
 
     def __init__(
@@ -75,23 +76,14 @@ class WritingRun(Messages, NotedRun):
     ) -> None:
         self.plan = plan
         self.selections = tuple(selections)
-        self._file: ArrayFile | bytes = file
+        self._file = file
         super().__init__(file.folder or file.zarr.store_path, plan.processes, dict(note))
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
-        file = self._file if isinstance(self._file, bytes) else pickle.dumps(self._file)
-        names = ("plan", "selections", "note", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names} | {"_file": file}
 
     @property
     def file(self) -> ArrayFile:
-        """The array that is written; on a cluster opened when it is used, for the scheduler may not see it."""
-        if isinstance(self._file, bytes):
-            self._file = pickle.loads(self._file)  # our own bytes
-        assert isinstance(self._file, ArrayFile), "it was one that was pickled"
-        return self._file
+        """The array that is written; on a cluster opened when it is used."""
+        found: ArrayFile = self.unsealed("_file")
+        return found
 
     def begin_anew(self) -> None:
         """Forget what an earlier time in this process counted, and what failed in it."""

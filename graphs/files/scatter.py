@@ -6,7 +6,6 @@ came for it. Where a worker is lost, what it had written and recorded is not don
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
@@ -50,6 +49,8 @@ class FilesRun(Messages, JournaledRun):
         What the journal keeps of it.
     """
 
+    travels = "plan local destination content resumes remains"
+    sealed = "_source"
     plan: FilesPlan
     destination: TargetSpec
 
@@ -63,15 +64,10 @@ class FilesRun(Messages, JournaledRun):
     ) -> None:
         self.plan = plan
         self.content = content
-        self._source = pickle.dumps(source) if plan.processes and source else source
+        self._source = source
         self.local = local
         self.destination = destination
         super().__init__(destination.store, plan.processes, None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "_source", "local", "destination", "content", "resumes", "remains", "id")
-        both = (*names, "processes", "journal")
-        return {name: getattr(self, name) for name in both}
 
     def go_on(self, remains: Remains) -> None:
         """Go on with what another process has left."""
@@ -129,10 +125,9 @@ class FilesRun(Messages, JournaledRun):
     # ------------------------------------------------------------------ files, opened once in each process
 
     def _read_whole(self) -> ArrayFile:
-        if isinstance(self._source, bytes):
-            self._source = pickle.loads(self._source)  # our own bytes
-        assert isinstance(self._source, ArrayFile), "a gather writes the whole array"
-        return self._source
+        source = self.unsealed("_source")
+        assert isinstance(source, ArrayFile), "a gather writes the whole array"
+        return source
 
     def _opened(self, what: Any, opens: Callable[[], ArrayFile]) -> ArrayFile:
         with self._opening:

@@ -41,16 +41,13 @@ from oocarrays.storage.sections.write import write_section
 class ShiftRun(Messages, NotedRun):
     """One shift, shared by its tasks."""
 
+    travels = "plan files destination"
     plan: ShiftPlan
 
     def __init__(self, plan: ShiftPlan, files: LocalFiles, note: Mapping[str, Any]) -> None:
         self.plan = plan
         self.files = files
         super().__init__(files.store, plan.processes, note)
-
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "files", "destination", "note", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names}
 
     @property
     def leaves(self) -> str:

@@ -14,7 +14,6 @@ is to be replaced stays what it is until then, for it may be what the blocks are
 from __future__ import annotations
 
 import os
-import pickle
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -26,10 +25,10 @@ import zarr
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 
-from oocarrays.errors import DiskFullError, NotFoundError, RunError, UnsupportedError
+from oocarrays.errors import DiskFullError, NotFoundError, RunError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.resume import journal_content
-from oocarrays.graphs.rechunk.run import ONE_PROCESS, Destination, discard
+from oocarrays.graphs.rechunk.run import Destination, discard
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.steps import Key
@@ -76,6 +75,7 @@ class LazyRun(RechunkRun):
     """
 
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "put": "write"}
+    travels = "blocks _topic"
 
     def __init__(
         self, blocks: BlocksPlan, destination: Destination, content: dict[str, Any], topic: str | None = None
@@ -83,9 +83,6 @@ class LazyRun(RechunkRun):
         super().__init__(blocks.rechunk, None, destination, content)
         self.blocks = blocks
         self._topic = topic or super().topic
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"blocks": self.blocks, "_topic": self._topic}
 
     @property
     def topic(self) -> str:
@@ -119,6 +116,8 @@ class LazyRun(RechunkRun):
 class AlignedRun(LazyRun):
     """A run whose blocks are whole target chunks: each is written by the task that has it."""
 
+    travels = "dtype"
+
     def __init__(self, blocks: BlocksPlan, dtype: np.dtype, destination: Destination, topic: str | None = None) -> None:
         nowhere = {"source": None, "source_metadata": "", "scratch": ""}
         super().__init__(blocks, destination, {"plan": to_json(blocks.rechunk), "blocks": True} | nowhere, topic)
@@ -127,9 +126,6 @@ class AlignedRun(LazyRun):
     def _here(self) -> None:
         super()._here()
         self._writer: Writer | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"dtype": self.dtype}
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -185,9 +181,13 @@ class ScratchWork(Work):
         What goes on.
     """
 
+    travels = "blocks scratch run_topic"
+    sealed = "_like"
+    stays = True
+
     def __init__(self, blocks: BlocksPlan, like: ArrayFile, run: RechunkRun) -> None:
         self.blocks = blocks
-        self.like = like
+        self._like = like
         self.scratch = str(run.scratch)
         self.run_topic = run.topic
         super().__init__(run.destination.store, run.processes, f"{run.id}-blocks")
@@ -199,16 +199,10 @@ class ScratchWork(Work):
         self._hold: Hold | None = None
         self._discard: weakref.finalize | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
-        names = ("blocks", "scratch", "run_topic", "id", "processes", "journal")
-        return {name: getattr(self, name) for name in names} | {"like": pickle.dumps(self.like)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        like = pickle.loads(state["like"])  # our own bytes
-        self.__dict__.update(state | {"like": like})
-        self._here()
+    @property
+    def like(self) -> Any:
+        """What scratch is made like."""
+        return self.unsealed("_like")
 
     @property
     def topic(self) -> str:

@@ -10,7 +10,6 @@ before the first rechunk begins, so that blocks and rechunks are not held at one
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -48,21 +47,16 @@ class DatasetRun(EndingRun):
     phases: ClassVar[Mapping[str, str]] = LazyRun.phases
     plan: DatasetPlan
 
+    travels = "plan destination"
+    sealed = "frame"
+    runs: tuple[LazyRun, ...] = ()
+    """Those of its arrays, in the process that planned it."""
+
     def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
         self.plan = plan
         self.destination = TargetSpec(store=store)
-        self.frame: bytes | Callable[[dict[str, Any], bool], None] = frame
-        self.runs: tuple[LazyRun, ...] = ()
+        self.frame = frame
         super().__init__(store, plan.processes, id)
-
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "destination", "id", "processes", "journal")
-        frame = self.frame if isinstance(self.frame, bytes) else pickle.dumps(self.frame)
-        return {name: getattr(self, name) for name in names} | {"frame": frame}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state | {"runs": ()})
-        self._here()
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -104,7 +98,7 @@ class DatasetRun(EndingRun):
             return
         if mark != begun and not array_file.is_empty(self.destination.store):
             raise TargetError(f"the target {self.destination.store} has appeared meanwhile")
-        write = pickle.loads(self.frame) if isinstance(self.frame, bytes) else self.frame  # our own bytes
+        write = self.unsealed("frame")
         write({MARK: begun}, mark == begun)
         for folder, _, names in os.walk(self.destination.store):
             for name in names:

@@ -6,15 +6,14 @@ made at the beginning, so that whatever stops later leaves arrays of which each 
 
 from __future__ import annotations
 
-import pickle
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, RunError, UnsupportedError
-from oocarrays.graphs.rechunk.run import ONE_PROCESS, Part
+from oocarrays.errors import DiskFullError, JournalError, RunError
+from oocarrays.graphs.rechunk.run import Part
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.journaled import KeptRun
@@ -34,14 +33,12 @@ from oocarrays.storage.meter import Meter
 class MemberRun(RechunkRun):
     """The run of one array of a group, whose target is made when the group's is."""
 
+    travels = "reopens"
     group: weakref.ref[GroupRun] | None = None
     """The group's run, in the process that planned it."""
     reopens = False
     """Whether the array is written again though it was finished: what it was read from may have changed since."""
     _finished = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"reopens": self.reopens}
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:
@@ -111,6 +108,9 @@ class GroupRun(KeptRun):
     """
 
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
+    travels = "destination content remains made"
+    sealed = "_source"
+    stays = True
     plan: GroupPlan
     destination: TargetSpec
 
@@ -132,23 +132,15 @@ class GroupRun(KeptRun):
         self.content = content
         self.remains = remains
         self.finished_bytes = finished_bytes
-        self._source: GroupFile | bytes = source
+        self._source = source
         super().__init__(destination.store, plan.processes, id)
         for member in self.members.values():
             member.group = weakref.ref(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Members travel by themselves."""
-        if self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
-        names = ("destination", "content", "id", "processes", "journal", "remains", "made")
-        source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
         copies = GroupPlan(members=(), copies=self.copies, budget=self.plan.budget, processes=self.processes)
-        return {name: getattr(self, name) for name in names} | {"_source": source, "plan": copies, "members": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
+        return super().__getstate__() | {"plan": copies, "members": {}}
 
     @property
     def resumes(self) -> bool:  # type: ignore[override]
@@ -172,10 +164,8 @@ class GroupRun(KeptRun):
     @property
     def source(self) -> GroupFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
-        if isinstance(self._source, bytes):
-            source: GroupFile = pickle.loads(self._source)  # our own bytes
-            self._source = source
-        return self._source
+        found: GroupFile = self.unsealed("_source")
+        return found
 
     @property
     def copies(self) -> CopyPlan:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.errors import RunError, UnsupportedError
+from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
@@ -45,7 +44,6 @@ from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.pool import Pool, shaped
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
-ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 MOST_PASSES = STAGES.stop - 1
 """Of any plan."""
 Part = tuple[int, ...]
@@ -85,6 +83,9 @@ class RechunkState(JournaledRun):
         The id of a run that has not begun, where others have the same.
     """
 
+    travels = "plan destination content remains made scratch"
+    sealed = "_source"
+    stays = True
     plan: RechunkPlan
     destination: Destination
 
@@ -99,7 +100,7 @@ class RechunkState(JournaledRun):
         id: str | None = None,
     ) -> None:
         self.plan = plan
-        self._source: ArrayFile | bytes | None = source
+        self._source = source
         self.destination = destination
         self.content = content
         self.remains = remains
@@ -119,24 +120,12 @@ class RechunkState(JournaledRun):
         self._uses_scratch = False
         self._remove_scratch: weakref.finalize | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
-        names = ("plan", "destination", "content", "remains", "made", "id", "processes", "journal", "scratch")
-        source = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
-        return {name: getattr(self, name) for name in names} | {"_source": source}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
-
     @property
     def source(self) -> ArrayFile:
         """The source; on a cluster opened when it is used, for the scheduler may not see it."""
         with self._opening:
-            source = pickle.loads(self._source) if isinstance(self._source, bytes) else self._source  # our own bytes
+            source = self.unsealed("_source")
             assert isinstance(source, ArrayFile), "what has no source yet opens it itself"
-            self._source = source
             return source
 
     @property

@@ -40,6 +40,7 @@ class NotedRun(Work):
         What was asked for; nothing, where nobody could ask for it again.
     """
 
+    travels = "note"
     note: Mapping[str, Any]
 
     def __init__(self, store: StoreLike, processes: int | None, note: Mapping[str, Any]) -> None:

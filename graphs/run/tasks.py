@@ -8,13 +8,16 @@ Between threads they share it; on a cluster it travels once to each worker, and 
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 import weakref
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
-from oocarrays.errors import RunError
+import cloudpickle
+
+from oocarrays.errors import RunError, UnsupportedError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.run.telling import tell, this_worker, topic_of
 from oocarrays.storage.meter import Meter
@@ -25,6 +28,7 @@ LIVE: weakref.WeakValueDictionary[str, Tasks] = weakref.WeakValueDictionary()
 """What does tasks in this process, by its id."""
 GIVEN_UP: set[str] = set()
 """Suffixes of the keys of graphs that this worker has been told to do no more of."""
+ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 OF_PROCESS = ("meter", "rooms", "failure", "_running", "_idle")
 """What does not travel: another process counts for itself."""
 
@@ -32,6 +36,12 @@ OF_PROCESS = ("meter", "rooms", "failure", "_running", "_idle")
 class Tasks:
     """State that the tasks of one graph share: each of them is a method, named by its verb."""
 
+    travels: ClassVar[str] = ""
+    """Names of what other processes get of it, with those that the classes above say; all, where none says any."""
+    sealed: ClassVar[str] = ""
+    """Of those that travel as bytes, for `unsealed`: the scheduler, which cannot use them, may not even see them."""
+    stays: ClassVar[bool] = False
+    """Whether nothing travels of what was planned for threads of one process."""
     id: str
     """What its topic is called by, and what is in the keys of its graph where it has only one."""
 
@@ -45,11 +55,30 @@ class Tasks:
         LIVE[self.id] = self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in OF_PROCESS}
+        if self.stays and not self.on_workers:
+            raise UnsupportedError(ONE_PROCESS)
+        names, sealed = self._said("travels"), self._said("sealed")
+        if not names:
+            return {name: value for name, value in self.__dict__.items() if name not in OF_PROCESS}
+        sent = {name: getattr(self, name) for name in (*names, *sealed)}
+        return sent | {name: cloudpickle.dumps(sent[name]) for name in sealed if not isinstance(sent[name], bytes)}
+
+    @classmethod
+    def _said(cls, what: str) -> list[str]:
+        """All names that this class and those above say."""
+        return [name for each in cls.__mro__ for name in vars(each).get(what, "").split()]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._here()
+
+    def unsealed(self, name: str) -> Any:
+        """Return something that is sealed where it has travelled, opened once in each process."""
+        value = getattr(self, name)
+        if isinstance(value, bytes):
+            value = pickle.loads(value)  # our own bytes
+            setattr(self, name, value)
+        return value
 
     @property
     def on_workers(self) -> bool:

@@ -48,6 +48,7 @@ class Work(Tasks):
 
     phases: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
     """The phase of a plan in which the seconds of each verb count; others count as beginning and end."""
+    travels = "id processes journal"
     plan: Any
     """What it will do: frozen data."""
     destination: Any

@@ -255,6 +255,8 @@ class SweepRun(SlabRun):
         Whether it is the first pass of a run that goes on with what another process has left.
     """
 
+    travels = "number sweeps scratch stored last before gone room"
+
     def __init__(self, course: Course, progress: Progress, *, resumes: bool = False) -> None:
         step, self.last = course.step(progress.residuals)
         self.number, self.sweeps, self.scratch = len(progress.residuals), step.sweeps.count, course.scratch
@@ -276,10 +278,6 @@ class SweepRun(SlabRun):
     def _here(self) -> None:
         super()._here()
         self._hold: Hold | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("number", "sweeps", "scratch", "stored", "last", "before", "gone", "room")
-        return super().__getstate__() | {name: getattr(self, name) for name in names}
 
     @property
     def given(self) -> tuple[Any, tuple[ArrayFile, ...]]:

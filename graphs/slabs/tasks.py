@@ -13,7 +13,6 @@ from contextlib import nullcontext, suppress
 from itertools import chain
 from typing import Any, ClassVar
 
-import cloudpickle
 import numpy as np
 import zarr
 
@@ -59,6 +58,8 @@ class SlabRun(JournaledRun):
     """
 
     phases: ClassVar[Mapping[str, str]] = {verb: verb for verb in ("read", "fetch", "give", "compute", "write")}
+    travels = "plan targets destination content resumes remains"
+    sealed = "_given"
     plan: SlabPlan
     destination: TargetSpec
 
@@ -90,22 +91,12 @@ class SlabRun(JournaledRun):
         self._threads: dict[tuple[str, int], ThreadPoolExecutor] = {}
         self._written: list[Any] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("plan", "targets", "destination", "content", "resumes", "remains", "id", "processes", "journal")
-        given = self._given if isinstance(self._given, bytes) else cloudpickle.dumps(self._given)
-        return {name: getattr(self, name) for name in names} | {"_given": given}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._here()
-
     @property
     def given(self) -> tuple[Kernel, tuple[Any, ...]]:
         """The kernel and the sources; on a cluster opened when they are used, for the scheduler may not see them."""
         with self._opening:
-            if isinstance(self._given, bytes):
-                self._given = cloudpickle.loads(self._given)  # our own bytes
-            return self._given  # type: ignore[no-any-return]
+            found: tuple[Kernel, tuple[Any, ...]] = self.unsealed("_given")
+            return found
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
