@@ -119,7 +119,8 @@ def test_scratch_without_its_target_goes(place: Path, runs: Server, method: str,
 @leaves_scratch
 def test_a_run_that_died_when_all_was_done_leaves_nothing_of_use(place: Path, runs: Server, method: str) -> None:
     target = kill(runs, place, method, "finished", 1)
-    assert kinds(ooc.clean(place)) == ["journal", "scratch"]
+    in_cache = method == "staged"  # goes before all that was written is synced
+    assert kinds(ooc.clean(place)) == (["journal"] if in_cache else ["journal", "scratch"])
     check_finished(target)
 
 

@@ -179,7 +179,9 @@ def test_what_is_noted_is_no_hindrance(half: Path, kind: str, capsys: pytest.Cap
     assert left(half.parent / "o") == []
     os.utime(half / NOTE, (1, 1))  # what is young may be at work
     assert main(["clean", str(half.parent)]) == 0
-    assert left(half) == []
+    assert (half / NOTE).exists(), "without it nobody would know that a part has been written"
+    assert main(["clean", str(half.parent), "--unfinished"]) == 0
+    assert not (half / NOTE).exists()
     assert ooc.open_array(half)[...].shape == DATA.shape
 
 

@@ -307,7 +307,8 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     Parameters
     ----------
     unfinished : bool
-        Whether unfinished targets go too, and the scratch that their runs could go on with.
+        Whether unfinished targets go too, and the scratch that their runs could go on with, and notes of what was to be
+        written to arrays that are there.
     dry_run : bool
         Whether to remove nothing.
 
@@ -324,7 +325,8 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     unfinished, dry_run = flag(unfinished, "unfinished"), flag(dry_run, "dry_run")
     found = [leftover for leftover in find_leftovers(path) if not leftover.alive]
     resumable = {array_file.unfinished_run(each.path) for each in found if each.kind == "unfinished"}
-    useful = [each for each in found if each.kind == "unfinished" or each.path.rpartition("-")[2] in resumable]
+    wanted = ("note", "unfinished")
+    useful = [each for each in found if each.kind in wanted or each.path.rpartition("-")[2] in resumable]
     removed = found if unfinished else [each for each in found if each not in useful]
     for leftover in () if dry_run else removed:
         leftover.remove()

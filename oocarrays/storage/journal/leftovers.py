@@ -43,7 +43,7 @@ from oocarrays.storage.stores.blobs import remove_tree
 from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.urls import check_path
 
-Kind = Literal["scratch", "calibration", "partial", "journal", "unfinished"]
+Kind = Literal["scratch", "calibration", "partial", "journal", "note", "unfinished"]
 CHUNKS = "c"
 FORMAT_2 = {".zarray": "array", ".zgroup": "group"}
 """The documents that make a folder an array or a group in Zarr format 2, which keeps attributes in another one."""
@@ -61,8 +61,9 @@ class Leftover:
     kind: Kind
     """``"scratch"``: a folder of scratch arrays and kept messages. ``"calibration"``: a folder in which speeds were
     measured. ``"partial"``: a file of an array, the beginning of a chunk. ``"journal"``: what a run had finished, in
-    an array that is finished or was written anew, or what it was to write to one that was there. ``"unfinished"``: a
-    whole array, or group, that lacks parts; its run can be resumed only while it is there."""
+    an array that is finished or was written anew. ``"note"``: what it was to write to an array that was there, and
+    has written in part. ``"unfinished"``: a whole array, or group, that lacks parts. Runs of the last two can be
+    resumed only while these are there."""
     nbytes: int
     """Bytes of all files in it; those of an unfinished array's partial files, which are listed too, are among them."""
     alive: bool
@@ -81,7 +82,7 @@ class Leftover:
         if self.alive:
             raise TargetError(f"{self.path} is not removed: a run is at work on it")
         try:
-            _unlink(self.path) if _is_file(self.path, self.kind) else self._remove_folder()
+            _unlink(self.path) if self.kind in ("partial", "note") else self._remove_folder()
         except Busy:
             raise TargetError(f"{self.path} is not removed: a run is at work on it") from None
         except OSError as error:
@@ -287,14 +288,10 @@ def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover
 
 
 def _note(entry: os.DirEntry[str]) -> Iterator[Leftover]:
-    """What a run had to write, where it seems to be dead: nothing of it is lost but that one can ask for it again."""
+    """What a run had to write, where it seems to be dead: without it nobody would know that it has written a part."""
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)
-        yield Leftover(path=entry.path, kind="journal", nbytes=status.st_size, alive=_is_young(status.st_mtime))
-
-
-def _is_file(path: str, kind: Kind) -> bool:
-    return kind == "partial" or os.path.basename(path) == NOTE
+        yield Leftover(path=entry.path, kind="note", nbytes=status.st_size, alive=_is_young(status.st_mtime))
 
 
 def _tree(folder: str) -> tuple[int, float]:
