@@ -12,7 +12,7 @@ looked at: a schedule is its name and its ranks. Thakur 1995, sections 4.2 and 4
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
@@ -109,7 +109,7 @@ class Schedule:
     """Ranks."""
     columns: int
     """Columns of the mesh on which ranks stand row by row (IPEX; REX, which halves columns first); 1 for no mesh."""
-    listed: tuple[tuple[int, ...], ...] = ()
+    listed: tuple[tuple[int, ...], ...] = field(default=(), metadata={"gained": True})
     """Of ``COLORING``, the destination of each rank in each step, or ``IDLE``."""
 
     @classmethod
