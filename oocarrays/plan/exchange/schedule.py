@@ -103,7 +103,7 @@ class Schedule:
     [(0, 2), (0, 3)]
     """
 
-    name: Name | Literal["COLORING"]
+    name: Literal[Name, "COLORING"]
     """One of ``NAMES``, or ``COLORING``."""
     ranks: int
     """Ranks."""
