@@ -60,7 +60,7 @@ FUNCTIONS = {
 WRONG = {
     'ooc.rechunk("rows.zarr", "columns.zarr", chunk=4)': "Unexpected keyword argument",
     'ooc.rechunk("rows.zarr", "columns.zarr", chunks=4).run().nothing': "has no attribute",
-    'ooc.resume("rows.zarr", kind="shift")': "No overload variant",
+    'ooc.resume("rows.zarr", kind="redistribute")': "No overload variant",
     'ooc.resume("rows.zarr", kind="gather_files").run().nothing': "has no attribute",
     'ooc.map_slabs(abs, "rows.zarr", "b.zarr").run().nothing': "has no attribute",
 }

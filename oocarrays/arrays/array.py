@@ -132,7 +132,7 @@ class OutOfCoreArray(StoredArray):
         ranks: int | None = None,
         grid: Sequence[int] | None = None,
         memory: int | float | str | None = None,
-        scratch: str | os.PathLike[str] | None = None,
+        scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     ) -> LazyArray:
         """A lazy Dask array of any blocks, its name always the same for the same array, blocks and memory.
 

@@ -222,7 +222,7 @@ def iterate(
     ranks: int | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
-    scratch: str | os.PathLike[str] | None = None,
+    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,

@@ -107,7 +107,7 @@ def from_dask(
     attributes: Mapping[str, Any] | None = None,
     dimension_names: Sequence[str | None] | None = None,
     overwrite: bool = False,
-    scratch: str | os.PathLike[str] | None = None,
+    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -207,7 +207,7 @@ def planned(
     *,
     overwrite: bool,
     straight: bool,
-    scratch: str | os.PathLike[str] | None,
+    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     topic: str | None = None,
     **choices: Any,
 ) -> LazyRun:

@@ -113,7 +113,7 @@ def dataset_job(
     zarr_format: int | None = None,
     memory: int | float | str | None = None,
     overwrite: bool = False,
-    scratch: str | os.PathLike[str] | None = None,
+    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> DatasetJob:

@@ -178,7 +178,7 @@ def rechunk(
     filters: Any = None,
     zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
-    scratch: str | os.PathLike[str] | None = None,
+    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,

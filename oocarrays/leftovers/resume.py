@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.arrays.local_array import LocalArrays
-from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, PlacementError
 from oocarrays.graphs import settings
 from oocarrays.graphs.run.looking import Trust
@@ -112,7 +111,7 @@ def resume(
     source: Any = None,
     kind: Kind | None = None,
     kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None = None,
-    parts: RankArrays[Any] | Sequence[Any] | None = None,
+    parts: Any = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
     again: bool = False,
