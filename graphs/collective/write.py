@@ -64,6 +64,7 @@ class WritingRun(Messages, NotedRun):
     """
 
     unsent: ClassVar[tuple[str, ...]] = ("destination",)
+    threads_stay: ClassVar[bool] = True
     plan: CollectiveWritePlan
 
     def __init__(

@@ -179,6 +179,8 @@ class ScratchWork(Work):
         What goes on.
     """
 
+    threads_stay: ClassVar[bool] = True
+
     def __init__(self, blocks: BlocksPlan, like: ArrayFile, run: RechunkRun) -> None:
         self.blocks = blocks
         self._like = Sealed(like)

@@ -109,6 +109,7 @@ class GroupRun(KeptRun):
     """
 
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
+    threads_stay: ClassVar[bool] = True
     plan: GroupPlan
     destination: TargetSpec
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product, repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import zarr
@@ -85,6 +85,7 @@ class RechunkState(JournaledRun):
         The id of a run that has not begun, where others have the same.
     """
 
+    threads_stay: ClassVar[bool] = True
     plan: RechunkPlan
     destination: Destination
 

@@ -50,6 +50,8 @@ class Work(Tasks):
 
     phases: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
     """The phase of a plan in which the seconds of each verb count; others count as beginning and end."""
+    threads_stay: ClassVar[bool] = False
+    """Whether a run that was planned for threads cannot leave its process."""
     plan: Any
     """What it will do: frozen data."""
     destination: Any
@@ -62,7 +64,7 @@ class Work(Tasks):
         self._arrive()
 
     def __getstate__(self) -> dict[str, Any]:
-        if self.processes is None:
+        if self.threads_stay and self.processes is None:
             raise UnsupportedError(ONE_PROCESS)
         return super().__getstate__()
 

@@ -152,6 +152,7 @@ class RechunkPlan(Holding):
     def __repr__(self) -> str:
         """One line: all fields together would be pages.
 
+        >>> from oocarrays.mapping.grid import ChunkGrid
         >>> grid = ChunkGrid.of((8, 6), (2, 6))
         >>> rows = Stored(grid=grid, itemsize=4, local=True)
         >>> plan_rechunk(rows, rows, Resources(budget=2**26, ranks=1))
@@ -197,6 +198,7 @@ def plan_rechunk(
 
     Examples
     --------
+    >>> from oocarrays.mapping.grid import ChunkGrid
     >>> rows = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=4, local=True)
     >>> columns = Stored(grid=ChunkGrid.of((4096, 4096), (4096, 64)), itemsize=4, local=True)
     >>> plan = plan_rechunk(rows, columns, Resources(budget=2**26, ranks=2))

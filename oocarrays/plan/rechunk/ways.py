@@ -24,8 +24,6 @@ STAGES = range(2, 5)
 """Passes of a staged plan."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
 """How each of them may be done."""
-STEPS = 16
-"""Budgets that are tried at most to find the least to the byte."""
 WORTH_A_PASS = 1.1
 """Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
 ALIKE = 1.05
@@ -92,22 +90,20 @@ def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
 
 
 def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[Way]) -> int:
-    """A budget that has been tried and is enough, where a byte less is not: what the smallest way needs."""
+    """A budget that has been tried and is enough, where a byte less is not: what the smallest way needs.
+
+    Fewer ranks mostly need less, and are looked at first.
+    """
     few = min(problem.ranks for problem in problems)
     fewest = [each for each in problems if each.ranks == few or each.resources.on_workers]
     too_little = problems[0].resources.budget
     enough = min(way.least for way in found)
     while not _fits(fewest, strategies, enough):
         too_little, enough = enough, enough + enough // 8
-    if not _fits(fewest, strategies, enough - 1):
+    if not _fits(problems, strategies, enough - 1):
         return enough
-    while enough - too_little > MIB:
-        middle = (too_little + enough) // 2
-        if _fits(fewest, strategies, middle):
-            enough = middle
-        else:
-            too_little = middle
-    return _to_the_byte(fewest, strategies, enough)
+    enough = _least_between(fewest, strategies, too_little, enough, to=MIB)
+    return _to_the_byte(problems, strategies, enough)
 
 
 def _to_the_byte(problems: Sequence[Problem], strategies: Sequence[Strategy], enough: int) -> int:
@@ -115,11 +111,24 @@ def _to_the_byte(problems: Sequence[Problem], strategies: Sequence[Strategy], en
 
     What is looked at depends on the budget: in one that a way has had to spare there may be none that fits.
     """
-    for _ in range(STEPS):
-        needed = _needed(problems, strategies, enough - 1)
-        if needed >= enough:
-            break
-        enough = next(each for each in (needed, enough - 1) if _fits(problems, strategies, each))
+    needed = _needed(problems, strategies, enough - 1)
+    while needed < enough and _fits(problems, strategies, needed):
+        enough, needed = needed, _needed(problems, strategies, needed - 1)
+    if needed >= enough:
+        return enough
+    return _least_between(problems, strategies, needed, enough, to=1)
+
+
+def _least_between(
+    problems: Sequence[Problem], strategies: Sequence[Strategy], too_little: int, enough: int, to: int
+) -> int:
+    """A budget that is enough, where one that is less by ``to`` bytes, or by less than that, is not."""
+    while enough - too_little > to:
+        middle = (too_little + enough) // 2
+        if _fits(problems, strategies, middle):
+            enough = middle
+        else:
+            too_little = middle
     return enough
 
 
