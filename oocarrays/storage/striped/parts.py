@@ -37,6 +37,12 @@ class FolderStore(LocalStore):
         """Open it as it is: what is not there is made when something is written."""
         self._is_open = True
 
+    async def _ensure_open(self) -> None:
+        self._is_open = True
+
+    def _ensure_open_sync(self) -> None:
+        self._is_open = True
+
     async def set(self, key: str, value: Buffer) -> None:
         """Replace what is under ``key``."""
         self._check_writable()

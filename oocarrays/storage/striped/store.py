@@ -188,19 +188,13 @@ class StripedStore(Joined):
     async def _read_layout(self) -> Layout:
         if not self._is_open:
             await self._open()
-        texts = await asyncio.gather(*(part.get(DOCUMENT, PROTOTYPE) for part in self._given))
-        labels = self.disks
-        found = [
-            Found(label=label, descriptor=None if text is None else _descriptor(text.to_bytes(), label))
-            for label, text in zip(labels, texts, strict=True)
-        ]
-        what = f"striped store {self.url}"
+        what, found, order = f"striped store {self.url}", await self._found(), None
         try:
             order = in_order(what, found)
         except DescriptorError:
-            if not await self._is_bare(found):
-                raise
-            order = None
+            if not await self._is_bare(found):  # unless another has made it, and written, since it was looked at
+                found = await self._found()
+                order = in_order(what, found)
         if order is None:
             members = tuple(range(len(self._given)))
             return Layout(parts=dict(enumerate(self._given)), cycle=members, before=(), block=self._asked, made=False)
@@ -209,6 +203,14 @@ class StripedStore(Joined):
             raise InputError(f"block={self._asked}: {what} has {said.block or 'chunks that are not split'}")
         numbered = [(d.number, self._given[place]) for place in order if (d := found[place].descriptor) is not None]
         return Layout(parts=dict(numbered), cycle=said.cycle, before=said.before, block=said.block, made=True)
+
+    async def _found(self) -> list[Found]:
+        """Read the descriptors of all disks."""
+        texts = await asyncio.gather(*(part.get(DOCUMENT, PROTOTYPE) for part in self._given))
+        return [
+            Found(label=label, descriptor=None if text is None else _descriptor(text.to_bytes(), label))
+            for label, text in zip(self.disks, texts, strict=True)
+        ]
 
     async def _is_bare(self, found: Sequence[Found]) -> bool:
         """Return whether there is nothing but some descriptors: of one that was being made, or removed, by who died."""
