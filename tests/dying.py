@@ -36,7 +36,7 @@ from oocarrays.storage.chunks import copies
 from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.shard_writes import Sharded
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
-from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files import creating, group_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.sections.write import InWindows
@@ -58,8 +58,8 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "unrecorded": (Journal, "prepare", "before"),
     "entry": (Journal, "_publish", "after"),
     "message": (KeptMessages, "_write", "after"),
-    "mark": (array_file, "take_mark_away", "before"),
-    "finished": (array_file, "take_mark_away", "after"),
+    "mark": (creating, "take_mark_away", "before"),
+    "finished": (creating, "take_mark_away", "after"),
     "copied": (copies, "_copy_file", "after"),  # an object of a group's other arrays
     "consolidated": (group_file, "_take_mark_away", "before"),
     "group": (group_file, "finish_group", "after"),

@@ -16,7 +16,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, TargetError, UnfinishedError
 from oocarrays.graphs.run import journaled
-from oocarrays.storage.files.array_file import is_finished
+from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.journal import FOLDER
 from oocarrays.storage.journal.leftovers import find_leftovers
 from tests.dying import Server

@@ -16,6 +16,7 @@ import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.journal import journal
 from oocarrays.storage.journal.journal import FOLDER
 
@@ -122,7 +123,7 @@ def test_a_scatter_or_gather_is_written_again(tmp_path: Path, kind: str) -> None
     target = left(kind, tmp_path)
     with pytest.raises(NotFoundError, match="has no journal"):
         ooc.resume(target)
-    journal.Journal(target).begin(array_file.unfinished_run(target) or "", {"files": kind.partition("_")[0]})
+    journal.Journal(target).begin(unfinished_run(target) or "", {"files": kind.partition("_")[0]})
     with pytest.raises(JournalError, match=f"was being written by {kind}: write it again with overwrite"):
         ooc.resume(target)
     again = (ooc.gather_files if kind == "gather_files" else ooc.scatter_files)(

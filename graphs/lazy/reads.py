@@ -39,6 +39,7 @@ from oocarrays.plan.sections.batches import BUFFER_BYTES, ONE_BY_ONE
 from oocarrays.storage.chunks.pieces import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import create_scratch
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
@@ -194,7 +195,7 @@ class PlainCopy:
         held = hold(copy.folder)
         weakref.finalize(copy, discard, copy.folder, held)
         stored = scratch_of(plan.blocks, part.shape, part.dtype.itemsize)
-        array_file.create_scratch(os.path.join(copy.folder, COPY), part.file, stored)
+        create_scratch(os.path.join(copy.folder, COPY), part.file, stored)
         return copy
 
     def __reduce__(self) -> Any:

@@ -22,7 +22,7 @@ from oocarrays.plan.rechunk.assembled import stage_of
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.access import cut, scatter
 from oocarrays.storage.chunks.assembling import Take
-from oocarrays.storage.files.array_file import is_finished
+from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.stores.pages import allocate
 

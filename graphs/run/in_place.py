@@ -15,7 +15,7 @@ from typing import Any
 
 from oocarrays.errors import JournalError
 from oocarrays.graphs.run.work import Work
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.places import StoreLike
 
 PARTS = "parts"
 """Where a note keeps checksums of what is to be written, in order; None for what has none."""

@@ -36,7 +36,7 @@ from oocarrays.graphs.settings import costs, setting
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.limits import check_count
-from oocarrays.storage.files import array_file
+from oocarrays.storage.files.documents import remove_partials
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter
@@ -239,7 +239,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
                 client.unsubscribe_topic(self._run.topic)
         forget(self._run.ends)
         if self.moves:  # a worker that died in the middle of a chunk has left its beginning
-            array_file.remove_partials(self._run.destination.store)
+            remove_partials(self._run.destination.store)
         return name
 
     def _awaited(self, cluster: Cluster, future: Any) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from oocarrays.graphs.run.looking import Found, Part, Stored, Trust, at_least, look
 from oocarrays.graphs.run.remains import Remains, check_known, remaining, whole_chunks, with_kept
 from oocarrays.mapping.section import Section
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.journal import Kept
 from oocarrays.storage.journal.receipts import Receipt
 

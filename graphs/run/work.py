@@ -18,7 +18,8 @@ from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.graphs.settings import setting
-from oocarrays.storage.files.array_file import StoreLike, folders_of, unfinished_run
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.places import StoreLike, folders_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt

@@ -47,7 +47,7 @@ from oocarrays.options.group_chunks import read_chunks
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
 from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
-from oocarrays.storage.files.array_file import unfinished_run
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers

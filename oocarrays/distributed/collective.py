@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-    from oocarrays.storage.files.array_file import StoreLike
+    from oocarrays.storage.files.places import StoreLike
 
 SectionsLike = LayoutLike | Sequence[Any]
 """A layout, or one section a rank."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-    from oocarrays.storage.files.array_file import StoreLike
+    from oocarrays.storage.files.places import StoreLike
 
 
 METADATA = "target_metadata"

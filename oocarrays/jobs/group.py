@@ -28,8 +28,9 @@ from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.show.planned import rows
 from oocarrays.storage.files import group_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, local_folder
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.remote import RemoteStore

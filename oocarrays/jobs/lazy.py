@@ -28,8 +28,9 @@ from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
 from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.creating import check_place, is_empty
 from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
@@ -44,7 +45,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
 
     def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
-        folder = array_file.local_folder(target)
+        folder = local_folder(target)
         super().__init__(run, open_array if folder else lambda name: open_array(target), cluster)
 
     @property
@@ -193,9 +194,9 @@ def written(
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
     check_replaces(target)
-    array_file.check_place(target, overwrite=options["overwrite"])
+    check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
-    run = planned(x, target, made, resources_of(cluster, memory), straight=array_file.is_empty(target), **options)
+    run = planned(x, target, made, resources_of(cluster, memory), straight=is_empty(target), **options)
     return FromDaskJob(x, run, target, cluster)
 
 

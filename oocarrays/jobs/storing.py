@@ -20,6 +20,7 @@ from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.files.places import location
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
 
@@ -115,7 +116,7 @@ def _storing(x: Any, target: Any, region: Any) -> Storing:
 def _opened(target: Any) -> ArrayFile:
     array = array_file.open_array(placer(None)(target), mode="r+")
     if array.read_only:
-        raise TargetError(f"{array_file.location(array)} is opened for reading: open it with mode='r+'")
+        raise TargetError(f"{location(array)} is opened for reading: open it with mode='r+'")
     check_replaces(array.store_path)
     return describe(array, written=True)
 

@@ -13,12 +13,13 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from oocarrays.graphs.rechunk import run
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.files import array_file
+from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.durable import Syncer
 from tests.dying import Server
@@ -74,13 +75,13 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
     target = tmp_path / "target.zarr"
     monkeypatch.setattr(counting, "BATCH_BYTES", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array_file, "remove_scratch", lambda folder: None)  # as of a run that is killed
+        patch.setattr(run, "remove_scratch", lambda folder: None)  # as of a run that is killed
         fail(ooc.rechunk(coded, target, scheduler="threads", **options(coded)), 260)
     assert [part for part in recorded(target) if part[0] == 0]
     (scratch,) = tmp_path.glob(".oocarrays-*")
-    assert array_file.is_scratch(str(scratch / "0"))
+    assert is_scratch(str(scratch / "0"))
     monkeypatch.setattr(durable, "boot", lambda: "the next one")
-    assert not array_file.is_scratch(str(scratch / "0"))
+    assert not is_scratch(str(scratch / "0"))
     for chunk in scratch.rglob("c/*/*"):
         chunk.write_bytes(bytes(chunk.stat().st_size))  # as a file may be that was never written out
     again = ooc.resume(target)

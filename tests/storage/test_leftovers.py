@@ -20,7 +20,7 @@ import zarr
 from zarr.storage import LocalStore, _local
 
 from oocarrays.errors import DiskFullError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.files.documents import MARK
 from oocarrays.storage.journal import leftovers, lock
 from oocarrays.storage.journal.journal import FOLDER, Journal
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers, hold

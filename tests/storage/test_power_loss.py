@@ -18,7 +18,7 @@ import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.files.array_file import is_finished
+from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.durable import Syncer
 from tests.power import Disk, watched

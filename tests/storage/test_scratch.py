@@ -12,7 +12,8 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError
-from oocarrays.storage.files.array_file import remove_scratch, unfinished_run
+from oocarrays.storage.files.creating import remove_scratch
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.journal.journal import FOLDER, PLAN, Journal, _digest
 from oocarrays.storage.journal.leftovers import find_leftovers
 from oocarrays.storage.stores import durable

@@ -24,7 +24,8 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.files.array_file import PARTIAL, StoreLike, local_folder, store_path
+from oocarrays.storage.files.documents import PARTIAL
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.journal import FOLDER, NOTE
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.meter import Meter

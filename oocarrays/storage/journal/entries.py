@@ -18,7 +18,8 @@ from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from oocarrays.storage.files.array_file import PARTIAL, StoreLike, local_folder, store_path
+from oocarrays.storage.files.documents import PARTIAL
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.stores.blobs import remove_tree, write_all
 from oocarrays.storage.stores.durable import replace, sync_path, written
 

@@ -30,7 +30,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from oocarrays.errors import JournalError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.files.array_file import StoreLike, local_folder
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.entries import LocalEntries, StoreEntries, entries_of
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.receipts import Receipt

@@ -26,16 +26,9 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError
 from oocarrays.plan.rechunk.ways import STAGES
-from oocarrays.storage.files.array_file import (
-    METADATA,
-    PARTIAL,
-    StoreLike,
-    documents,
-    local_folder,
-    store_path,
-    unfinished_run,
-)
 from oocarrays.storage.files.chunk_names import mark_of_plan
+from oocarrays.storage.files.documents import METADATA, PARTIAL, documents, unfinished_run
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.journal import BEGINNING, FOLDER, LOCK, NOTE, Journal
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.scratch import NAME, is_scratch_folder

@@ -35,16 +35,9 @@ from oocarrays.plan.streams.meta import (
     ended,
     meta_from,
 )
-from oocarrays.storage.files.array_file import (
-    METADATA,
-    StoreLike,
-    check_place,
-    document_store,
-    documents,
-    is_empty,
-    local_folder,
-    store_path,
-)
+from oocarrays.storage.files.creating import check_place, is_empty
+from oocarrays.storage.files.documents import METADATA, document_store, documents
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
 from oocarrays.storage.stores.blobs import byte_view
 from oocarrays.storage.stores.durable import Syncer
