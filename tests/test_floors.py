@@ -169,7 +169,7 @@ PLANTED = {
     "up": ("oocarrays/mapping/bad.py", "from oocarrays.plan.cost import Costs"),
     "up by name of the room": ("oocarrays/storage/bad.py", "from oocarrays import show"),
     "up by name of the module": ("oocarrays/storage/bad.py", "from oocarrays.jobs import job"),
-    "up within a floor": ("oocarrays/storage/stores/bad.py", "from oocarrays.storage.chunks.access import ChunkReader"),
+    "up within a floor": ("oocarrays/storage/stores/bad.py", "from oocarrays.storage.chunks.reader import ChunkReader"),
     "along to another room": ("oocarrays/kernels/bad.py", "from oocarrays.mapping.layouts.axis import BlockAxis"),
     "for types alone": (
         "oocarrays/plan/bad.py",

@@ -31,8 +31,8 @@ from oocarrays.errors import InputError
 from oocarrays.graphs.settings import costs, local_cores
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OTHER, PAGE_BYTES
-from oocarrays.storage.chunks.access import scatter
 from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.meter import Meter

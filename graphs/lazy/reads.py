@@ -30,7 +30,7 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.rechunk.run import discard
 from oocarrays.graphs.run.missing import warn_of_missing
-from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within
 from oocarrays.plan.lazy.blocks import scratch_of
@@ -44,7 +44,6 @@ from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
-Index = tuple[int, ...]
 Tasks = dict[Any, Any]
 Spans = tuple[tuple[int, int], ...]
 """First element along each axis, and one past the last."""

@@ -13,7 +13,7 @@ import numpy as np
 from oocarrays.graphs.rechunk.run import RechunkState
 from oocarrays.graphs.run.buffers import ReadSlab
 from oocarrays.plan.rechunk.passes import Part, Pass
-from oocarrays.storage.chunks.access import common, scatter
+from oocarrays.storage.chunks.elements import common, scatter
 from oocarrays.storage.chunks.kept import Reader
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.pool import shaped

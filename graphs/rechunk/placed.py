@@ -16,6 +16,7 @@ import numpy as np
 
 from oocarrays.graphs.rechunk.assembly import MOST_SUM
 from oocarrays.graphs.run.looking import Part, Stored
+from oocarrays.mapping.grid import Index
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.assembling import Assembler
@@ -25,7 +26,6 @@ from oocarrays.storage.journal.receipts import Receipt, checksum
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.blobs import byte_view
 
-Index = tuple[int, ...]
 Recorded = Mapping[Part, Stored | None]
 ODD = -1
 """A checksum that nothing has."""

@@ -29,8 +29,8 @@ from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.ways import STAGES
-from oocarrays.storage.chunks.access import common
 from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.chunks.elements import common
 from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.turned import Reader, Writer, chunk_major, chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file

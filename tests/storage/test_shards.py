@@ -15,7 +15,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError
-from oocarrays.storage.chunks.access import ChunkReader
+from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.codecs import shards
 from oocarrays.storage.codecs.shards import ShardLayout, layout_of, pack_shard
 from oocarrays.storage.files.array_file import describe

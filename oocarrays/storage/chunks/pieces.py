@@ -15,7 +15,7 @@ import numpy as np
 
 from oocarrays.errors import RunError
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.access import element_runs
+from oocarrays.storage.chunks.elements import element_runs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.blobs import byte_view

@@ -17,8 +17,8 @@ import numpy as np
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.access import fill_bits, is_fill
 from oocarrays.storage.chunks.chunk_locks import ChunkLocks
+from oocarrays.storage.chunks.elements import fill_bits, is_fill
 from oocarrays.storage.chunks.write_units import Unit
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
