@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from oocarrays.storage.journal.journal import FOLDER
+from oocarrays.storage.journal.texts import FOLDER
 from oocarrays.storage.stores import durable
 
 CHANGES = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")

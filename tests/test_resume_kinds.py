@@ -21,7 +21,8 @@ from oocarrays.errors import DiskFullError, InputError, JournalError, NotFoundEr
 from oocarrays.plan.files import scatter
 from oocarrays.storage.files import local_files
 from oocarrays.storage.journal.calls import CALL
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
 from oocarrays.storage.stores import durable
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within

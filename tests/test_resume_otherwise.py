@@ -15,7 +15,8 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, DiskFullError, JournalError, RunError
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 from tests.small import each_method

@@ -16,9 +16,10 @@ from oocarrays.errors import JournalError, NotFoundError, RunError, TargetError,
 from oocarrays.plan.rechunk.as_json import to_json
 from oocarrays.show.contents import array_facts
 from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
-from oocarrays.storage.journal import journal
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal import texts
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import find_leftovers
+from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of
 
@@ -78,7 +79,7 @@ def test_a_source_that_has_gone_is_missed(field: Path, target: Path, runs: Serve
 
 def sealed(run: str, content: dict[str, Any]) -> str:
     """A journal's plan with the digest that belongs to it."""
-    return json.dumps({"run": run, "content": content, "digest": journal._digest(run, content)})
+    return json.dumps({"run": run, "content": content, "digest": texts.digest_of(run, content)})
 
 
 def of_other_chunks(target: Path, run: str, content: dict[str, Any]) -> str:

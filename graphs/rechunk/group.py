@@ -32,8 +32,8 @@ from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.places import StoreLike, place_name
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.journal import Kept
 from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.stores.remote import RemoteStore
 
 

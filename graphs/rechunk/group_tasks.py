@@ -18,7 +18,7 @@ from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.journaled import KeptRun
 from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
-from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
 from oocarrays.storage.chunks.copies import copy_part
@@ -31,6 +31,7 @@ from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.journal.texts import BEGINNING
 from oocarrays.storage.meter import Meter
 
 

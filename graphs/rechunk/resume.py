@@ -34,7 +34,6 @@ from oocarrays.graphs.run.looking import (
     metadata_digest,
 )
 from oocarrays.graphs.run.remains import (
-    BEGINNING,
     KEPT,
     Remains,
     check_known,
@@ -57,6 +56,7 @@ from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.scratch import scratch_below, trusted_scratch
+from oocarrays.storage.journal.texts import BEGINNING
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import scratch_place
 

@@ -63,9 +63,9 @@ class NotedRun(Work):
                 "computed of what that run has written to, it cannot be made again: as_is=True writes what is given"
             )
         if self.note:
-            self.journal.note(self.id, {**self.note, PARTS: parts})
+            self.journal.notes.note(self.id, {**self.note, PARTS: parts})
 
     def _say_done(self) -> None:
         """Take the note away."""
         if self.note:
-            self.journal.take_note(self.id)
+            self.journal.notes.take(self.id)

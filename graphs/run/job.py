@@ -332,7 +332,7 @@ def forget(ends: Sequence[tuple[Journal, str]]) -> None:
     """Take away that runs have ended: it has been heard."""
     for journal, id in ends:
         with suppress(OocError):  # it is small, and nobody's but its run's
-            journal.was_heard(id)
+            journal.notes.was_heard(id)
 
 
 def _hear(

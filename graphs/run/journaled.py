@@ -19,12 +19,13 @@ import zarr
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError, StoreFailure
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
 from oocarrays.graphs.run.missing import warn_person
-from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.work import Work, was_ended
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.remote import RemoteStore
@@ -50,12 +51,12 @@ class EndingRun(Work):
         """Whether this very run has finished its target, and its last task is to be done again."""
         if self.processes is None or not is_finished(self.destination.store):
             return False
-        return self.journal.ended(self.id) is not None or was_ended()
+        return self.journal.notes.ended(self.id) is not None or was_ended()
 
     def _end(self, gives: Any) -> Any:
         """End the run, once: the mark goes, and the journal but for the word that it has ended; returns ``gives``."""
         if self.has_ended():
-            (gives,) = self.journal.ended(self.id) or (gives,)
+            (gives,) = self.journal.notes.ended(self.id) or (gives,)
         else:
             self._check_read()
             finish_targets = self._finishing()
@@ -63,7 +64,7 @@ class EndingRun(Work):
             if self.failure:  # while that took its time
                 raise self.failure
             if self.ends:
-                self.journal.say_ended(self.id, gives)
+                self.journal.notes.say_ended(self.id, gives)
             finish_targets()
         self.syncer.drop()
         self._remove_journal()

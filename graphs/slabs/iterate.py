@@ -19,7 +19,7 @@ import zarr
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.looking import Part, Stored, at_least, look
-from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
+from oocarrays.graphs.run.remains import KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
@@ -36,9 +36,10 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.journal import Journal, Kept
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
+from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.sections.windows import Blocks
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 

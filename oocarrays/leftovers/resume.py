@@ -225,7 +225,7 @@ def kind_left(target: StoreLike) -> str:
 
 
 def _content(target: StoreLike) -> dict[str, Any]:
-    noted = Journal(target).noted() if unfinished_run(target) is None else None
+    noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
     return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
 
 

@@ -14,8 +14,9 @@ import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError
 from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.journal.journal import FOLDER, PLAN, Journal, _digest
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import find_leftovers
+from oocarrays.storage.journal.texts import FOLDER, PLAN, digest_of
 from oocarrays.storage.stores import durable
 
 ID = "0123456789ab"
@@ -66,7 +67,7 @@ def changed(target: Path, **others: str) -> None:
     """Write a journal's plan anew, with a digest that fits."""
     data = json.loads((target / FOLDER / PLAN).read_text())
     run, content = others.pop("run", data["run"]), data["content"] | others
-    digest = _digest(run, content)
+    digest = digest_of(run, content)
     (target / FOLDER / PLAN).write_text(json.dumps({"run": run, "content": content, "digest": digest}))
     for entry in (target / FOLDER / "done").iterdir():
         entry.write_text(digest)

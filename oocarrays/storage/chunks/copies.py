@@ -26,8 +26,8 @@ from zarr.storage import StorePath
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.files.documents import PARTIAL
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.journal.journal import FOLDER, NOTE
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.journal.texts import FOLDER, NOTE
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.durable import written
 from oocarrays.storage.stores.refused import write_error

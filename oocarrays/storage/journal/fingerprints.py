@@ -28,7 +28,7 @@ from zarr.core.sync import sync
 from oocarrays.errors import JournalError, StoreFailure
 from oocarrays.storage.files.documents import ATTRIBUTES, PARTIAL, PARTIAL_END
 from oocarrays.storage.files.places import local_folder, place_name
-from oocarrays.storage.journal.journal import FOLDER, NOTE
+from oocarrays.storage.journal.texts import FOLDER, NOTE
 from oocarrays.storage.stores.remote import RemoteStore
 
 GROUPS = 1024
