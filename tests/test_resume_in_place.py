@@ -53,7 +53,7 @@ ON_WORKERS = """
 import os, signal
 from distributed import Client, LocalCluster
 import oocarrays as ooc
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from tests.test_resume_in_place import TILES, PARTS
 
 def deadly():

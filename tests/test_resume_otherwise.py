@@ -42,7 +42,7 @@ def fail_on(client: Client, job: Any, after: int, method: str = "put") -> None:
         from itertools import count
 
         from oocarrays.errors import DiskFullError
-        from oocarrays.storage.stores.blobs import LocalBlobs
+        from oocarrays.storage.local.blobs import LocalBlobs
 
         calls, before = count(), getattr(LocalBlobs, method)
         LocalBlobs.put_before = before  # type: ignore[attr-defined]
@@ -55,7 +55,7 @@ def fail_on(client: Client, job: Any, after: int, method: str = "put") -> None:
         setattr(LocalBlobs, method, put)
 
     def mend() -> None:
-        from oocarrays.storage.stores.blobs import LocalBlobs
+        from oocarrays.storage.local.blobs import LocalBlobs
 
         setattr(LocalBlobs, method, LocalBlobs.put_before)  # type: ignore[attr-defined]
 

@@ -18,7 +18,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import FOLDER
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.store_blobs import StoreBlobs
 from oocarrays.storage.stores.underway import Putting
 from tests.small import make

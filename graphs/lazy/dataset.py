@@ -31,8 +31,8 @@ from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import MARK, document_store, unfinished_run
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores import durable
 
 
 class DatasetRun(EndingRun):
@@ -100,7 +100,7 @@ class DatasetRun(EndingRun):
         self.frame.value({MARK: begun}, mark == begun)
         for folder, _, names in os.walk(self.destination.store):
             for name in names:
-                durable.written(os.path.join(folder, name))  # by xarray
+                written(os.path.join(folder, name))  # by xarray
         place: Any = document_store(self.destination.store, durable=self.durable)
         zarr.open_group(place, mode="r+", use_consolidated=False).attrs[MARK] = self.id
         if self.processes is not None:

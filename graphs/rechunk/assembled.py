@@ -24,7 +24,7 @@ from oocarrays.storage.chunks.assembling import Take
 from oocarrays.storage.chunks.elements import cut, scatter
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.receipts import Receipts
-from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.local.pages import allocate
 
 
 def go_on(run: RechunkState, number: int) -> None:

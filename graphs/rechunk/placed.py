@@ -23,8 +23,8 @@ from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.journal.receipts import Receipt, checksum
+from oocarrays.storage.local.blobs import byte_view
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import byte_view
 
 Recorded = Mapping[Part, Stored | None]
 ODD = -1

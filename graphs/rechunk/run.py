@@ -45,8 +45,8 @@ from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.storage.local import devices
 from oocarrays.storage.pool import Pool, shaped
-from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 MOST_PASSES = STAGES.stop - 1
@@ -143,7 +143,7 @@ class RechunkState(JournaledRun):
     @property
     def caches_scratch(self) -> bool:
         """Whether scratch stays in the system's cache: who looks at it later can tell whether it has."""
-        return self.plan.scratch_is_cached and bool(durable.boot())
+        return self.plan.scratch_is_cached and bool(devices.boot())
 
     @property
     def cached_places(self) -> list[StoreLike]:
@@ -245,7 +245,7 @@ class RechunkState(JournaledRun):
                 self.source,
                 self.plan.passes[number].target,
                 durable=self.durable and not self.caches_scratch,
-                boot=durable.boot() if self.caches_scratch else "",
+                boot=devices.boot() if self.caches_scratch else "",
             )
 
     def _hold_scratch(self) -> None:

@@ -16,9 +16,9 @@ from oocarrays.graphs import settings
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sections.sieve import METHODS
 from oocarrays.show import report
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import metered
-from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.reading import plan
 

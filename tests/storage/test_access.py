@@ -15,8 +15,8 @@ from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import describe
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlobs
 from oocarrays.storage.stores.opening import open_ahead
 from tests.strategies import grids
 

@@ -16,7 +16,7 @@ import oocarrays as ooc
 from oocarrays.errors import UnfinishedError
 from oocarrays.storage.files import making_room
 from oocarrays.storage.files.documents import MARK, is_finished
-from oocarrays.storage.stores import blobs
+from oocarrays.storage.local import blobs
 
 OLD, NEW = np.arange(24.0).reshape(4, 6), np.arange(100.0, 124.0).reshape(4, 6)
 

@@ -17,7 +17,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import find_leftovers
 from oocarrays.storage.journal.texts import FOLDER, PLAN, digest_of
-from oocarrays.storage.stores import durable
+from oocarrays.storage.local import syncing
 
 ID = "0123456789ab"
 SCRATCH = f".oocarrays-{ID}"
@@ -56,7 +56,7 @@ def left_unfinished(folder: Path) -> Path:
     source, target = folder / "source.zarr", folder / "target.zarr"
     ooc.create_array(source, shape=(64, 64), dtype="f4", chunks=(1, 64))[...] = np.ones((64, 64), "f4")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "GROUP_SECONDS", 0.0)
+        patch.setattr(syncing, "GROUP_SECONDS", 0.0)
         patch.setattr(Journal, "_publish", stop)
         with pytest.raises(KeyboardInterrupt):
             ooc.rechunk(source, target, chunks=(64, 1)).run()

@@ -23,9 +23,9 @@ from oocarrays.storage.chunks.turned import chunk_major, turned_section
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import checksum
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
-from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
 from oocarrays.storage.stores.opening import blobs_of
 
 MOST_KEYS = 2**13

@@ -24,10 +24,10 @@ from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.codecs.shards import PartBlob, ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
+from oocarrays.storage.local.blobs import LocalBlob, MissingBlob, byte_view
+from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlob, MissingBlob, byte_view
 from oocarrays.storage.stores.opening import blobs_of, open_ahead
-from oocarrays.storage.stores.pages import can_map
 from oocarrays.storage.stores.store_blobs import StoreBlob, StoreBlobs
 
 Blob = LocalBlob | StoreBlob | PartBlob

@@ -25,11 +25,11 @@ from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.pages import can_map
 
 
 class Sharded:

@@ -20,10 +20,10 @@ from oocarrays.storage.codecs.codec import encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import pack_shard
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view
+from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool
-from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
-from oocarrays.storage.stores.durable import written
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.store_blobs import StoreBlobs
 

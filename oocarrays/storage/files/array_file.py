@@ -39,9 +39,9 @@ from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.files.documents import MARK, WRECKED, said
 from oocarrays.storage.files.places import Place, StoreLike, in_files, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
-from oocarrays.storage.stores.blobs import STAGING_BYTES
+from oocarrays.storage.local.blobs import STAGING_BYTES
+from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
-from oocarrays.storage.stores.pages import can_map
 from oocarrays.storage.stores.remote import is_remote
 
 ZARRS = "zarrs.ZarrsCodecPipeline"

@@ -30,10 +30,10 @@ from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.files.documents import MARK, METADATA, NODES, PARTIAL, document_store, unfinished_run
 from oocarrays.storage.files.making_room import put_new, replace_local
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, parts_of, place_name, store_path
-from oocarrays.storage.stores import durable as on_device
-from oocarrays.storage.stores.durable import PreparedStore
+from oocarrays.storage.local import devices
+from oocarrays.storage.local.durable import PreparedStore
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.nested import lie_together
-from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import check_replaces, opened
 
@@ -188,7 +188,7 @@ def is_scratch(folder: str | RemoteStore) -> bool:
         return sync(folder.exists(METADATA))
     try:
         metadata = json.loads(Path(folder, METADATA).read_bytes())
-        return metadata.get("attributes", {}).get(BOOT) in (None, on_device.boot())
+        return metadata.get("attributes", {}).get(BOOT) in (None, devices.boot())
     except (OSError, ValueError, AttributeError):
         return False
 

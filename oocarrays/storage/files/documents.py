@@ -19,7 +19,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import StoreFailure
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.stores.durable import DocumentStore
+from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.stores.remote import is_remote
 
 WRECKED = (

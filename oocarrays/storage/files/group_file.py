@@ -29,8 +29,8 @@ from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKE
 from oocarrays.storage.files.making_room import replace_group
 from oocarrays.storage.files.places import StoreLike, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.nested import lie_together
-from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.urls import check_replaces
 
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)

@@ -29,7 +29,7 @@ from oocarrays.storage.files.documents import MARK, document_store
 from oocarrays.storage.files.group_file import NO_GROUP
 from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.refused import write_error
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""

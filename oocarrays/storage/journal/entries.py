@@ -21,9 +21,12 @@ from zarr.storage import StorePath
 from oocarrays.errors import StoreFailure
 from oocarrays.storage.files.documents import PARTIAL
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.stores.blobs import remove_tree, write_all
-from oocarrays.storage.stores.durable import replace, sync_path, written
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.blobs import remove_tree
+from oocarrays.storage.local.devices import sync_path
+from oocarrays.storage.local.durable import replace
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.sectors import write_all
+from oocarrays.storage.local.syncing import written
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""

@@ -33,8 +33,8 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.scratch import NAME, is_scratch_folder
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE
-from oocarrays.storage.stores.blobs import remove_tree
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.blobs import remove_tree
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.urls import check_path
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "note", "unfinished"]

@@ -35,11 +35,12 @@ from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, open_array
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.pages import allocate
+from oocarrays.storage.local.sectors import Piece, on_sectors
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view, on_sectors
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.pages import allocate
 from oocarrays.storage.watched import watched
 
 
