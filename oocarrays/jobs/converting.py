@@ -17,10 +17,11 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.graph import build_graph
 from oocarrays.graphs.files.resume import FilesLeft, files_content, made_like
 from oocarrays.graphs.files.scatter import FilesRun
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored

@@ -20,7 +20,8 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
 from oocarrays.graphs.slabs.resume import kernel_name

@@ -13,10 +13,11 @@ from dask.utils import ensure_dict, format_bytes
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid

@@ -18,8 +18,9 @@ from dask.utils import ensure_dict
 
 from oocarrays.errors import ChunksError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.dataset import DatasetBuilder, DatasetRun
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid

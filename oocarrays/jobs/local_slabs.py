@@ -13,8 +13,8 @@ import numpy as np
 from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.layouts.parts import is_block
-from oocarrays.graphs.run.job import Cluster
 from oocarrays.graphs.slabs.local import LocalSlabRun, LocalStopped, LocalTarget
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import Layout

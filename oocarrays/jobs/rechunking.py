@@ -14,10 +14,11 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.resume import journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.group import GroupJob, group_job
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob

@@ -15,7 +15,8 @@ from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.disks import Disks
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.slabs.graph import build_graph
 from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.tasks import Kernel, SlabRun

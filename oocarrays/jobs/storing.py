@@ -10,12 +10,12 @@ import numpy as np
 from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
+from oocarrays.graphs.cluster.workers import is_here
 from oocarrays.graphs.lazy.in_time import in_time
 from oocarrays.graphs.lazy.kept import kept_blocks, with_kept_noted, without_kept
 from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.job import is_here
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.storage.files import array_file

@@ -15,7 +15,7 @@ from zarr.storage import StorePath
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of
-from oocarrays.graphs.run.job import Cluster
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.mapping.given import element_type, listed, whole
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
