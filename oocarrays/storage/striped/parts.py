@@ -14,8 +14,8 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError
-from oocarrays.storage.stores.blobs import LocalBlobs
-from oocarrays.storage.stores.durable import replace
+from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.durable import replace
 from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.layout import turn_of

@@ -28,7 +28,7 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import CorruptChunkError, DescriptorError, InputError, OocError
 from oocarrays.mapping.given import whole
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.joined import OPENERS, Joined
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import Ways, joined_url
