@@ -101,7 +101,7 @@ def digest():
 before, told = digest(), {}
 try:
     ooc.rechunk(
-        f"{folder}/source.zarr", small / "target.zarr", chunks=(1024, 64), memory="64MiB", method=method,
+        f"{folder}/source.zarr", small / "target.zarr", chunks=(1024, 64), memory="64MiB", method=method, ranks=2,
         compressors=() if codec == "none" else None, scratch=f"{folder}/{scratch}",
     ).run()
 except Exception as error:
