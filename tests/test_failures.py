@@ -449,7 +449,7 @@ def test_an_interrupted_command_line_says_so(
 KILLED = """
 import itertools, os, signal, sys
 import oocarrays as ooc
-from oocarrays.storage.chunks.reader import ChunkWriter
+from oocarrays.storage.chunks.writer import ChunkWriter
 
 write_all, calls = ChunkWriter.write_all, itertools.count()
 
