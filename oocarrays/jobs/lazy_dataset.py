@@ -7,9 +7,10 @@ it runs.
 
 from __future__ import annotations
 
+import inspect
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -172,15 +173,22 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str,
     import dask.array
     from xarray.backends.zarr import encode_zarr_variable
 
+    encode: Callable = encode_zarr_variable
+    as_stored = partial(encode, **_format_of(encode, zarr_format))
     found = {}
     for name in lazy:
         variable = ds.variables[name]
         if variable.dtype.hasobject:
             raise UnsupportedError(f"variable {name!r} has dtype {variable.dtype}: its elements have no fixed size")
-        data = encode_zarr_variable(variable, name=name, zarr_format=2 if zarr_format == 2 else 3).data
+        data = as_stored(variable, name=name).data
         found[str(name)] = dask.array.asarray(data)
         check_lazy(found[str(name)])
     return found
+
+
+def _format_of(encode: Callable, zarr_format: int) -> dict[str, int]:
+    """The format as xarray's encoder takes it; before 2026.9 it took none."""
+    return {"zarr_format": zarr_format} if "zarr_format" in inspect.signature(encode).parameters else {}
 
 
 def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -> xr.Dataset:
