@@ -331,7 +331,7 @@ def test_a_store_that_another_is_making_is_not_taken_for_one_that_lacks_disks(di
     for disk in disks[1:]:
         Path(disk, ".striped.json").rename(
             Path(disk, f".striped.{32 * 'f'}.partial")
-        )  # as it is before it has its name
+        )  # as it is at first
     Path(disks[0], "zarr.json").unlink()
     store = StripedStore(disks)
     assert not store.layout().made
