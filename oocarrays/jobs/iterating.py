@@ -23,7 +23,9 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.slabs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
+from oocarrays.graphs.slabs.course import Course, Progress
+from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
+from oocarrays.graphs.slabs.residuals import Residual, change
 from oocarrays.graphs.slabs.resume import kernel_name
 from oocarrays.graphs.slabs.sweeps import unlike
 from oocarrays.jobs.job import Job
@@ -101,7 +103,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     def _execute(self) -> Any:
         """Run pass after pass: the next one is begun when it is known that it is needed."""
-        self._course = self._course.looked_back()
+        self._course = looked_back(self._course)
         progress: Progress | None = self._started()
         start, moves = time.perf_counter(), []
         try:

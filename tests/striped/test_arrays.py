@@ -17,7 +17,7 @@ from oocarrays.errors import InputError, RunError, TargetError
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.striped.store import StripedBlobs
+from oocarrays.storage.striped.disk_layout import StripedBlobs
 from oocarrays.testing import SlowDisk
 
 DATA = np.arange(96 * 80, dtype="f4").reshape(96, 80)

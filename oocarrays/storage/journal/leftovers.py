@@ -27,6 +27,7 @@ from zarr.core.sync import sync
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.chunk_names import mark_of_plan
+from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import METADATA, PARTIAL, documents, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.journal import Journal
@@ -143,6 +144,16 @@ def hold(folder: str) -> Hold:
     except OSError as error:
         raise write_error(folder, error) from error
     return held
+
+
+def discard(scratch: str, held: Hold) -> None:
+    """Remove the scratch of a run that nobody waits for, unless another goes on with it."""
+    held.close()
+    with suppress(Busy):
+        lock = try_lock(held.path, fcntl.LOCK_EX)
+        remove_scratch(scratch)
+        if lock is not None:
+            os.close(lock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
