@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import dask
 import zarr
 from dask.utils import ensure_dict
 
@@ -34,6 +35,11 @@ from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.meter import Meter
+
+BLOCK = "16MiB"
+"""Blocks in which variables that are in memory are written."""
+NUMBERS = "biufcmM"
+"""Kinds of dtypes whose elements have a fixed size, times among them."""
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -124,7 +130,7 @@ def dataset_job(
     store = _place(target, overwrite)
     single = not hasattr(source, "data_vars")
     zarr_format = zarr_format or 3
-    ds: Any = _as_dataset(source) if single else source.copy()
+    ds: Any = _in_blocks(_as_dataset(source) if single else source)
     lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
     encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)
@@ -166,6 +172,16 @@ def _as_dataset(array: Any) -> xr.Dataset:
         raise UnsupportedError(f"the array and one of its coordinates are both named {name!r}: rename one")
     made: xr.Dataset = array.to_dataset(name=name)
     return made
+
+
+def _in_blocks(ds: xr.Dataset) -> xr.Dataset:
+    """The dataset with its variables that are in memory as Dask arrays, too: they get the chunks that are asked for."""
+    found = ds.copy()
+    with dask.config.set({"array.chunk-size": BLOCK}):
+        for name, variable in ds.data_vars.items():
+            if variable.chunks is None and variable.size and variable.ndim and variable.dtype.kind in NUMBERS:
+                found[name] = variable.chunk("auto")
+    return found
 
 
 def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:

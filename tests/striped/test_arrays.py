@@ -144,7 +144,7 @@ def test_resume_goes_on_with_a_striped_target(disks: list[str], rows: str, monke
 def test_disks_that_are_not_there_are_named_before_a_run(disks: list[str], tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "x.zarr", data=DATA, chunks=(8, 80))
     gone = [*disks[:1], str(tmp_path / "not mounted")]
-    with pytest.raises(NotFoundError, match="no such disk: .*not mounted is not a folder"):
+    with pytest.raises(NotFoundError, match=r"no such disk: .*not mounted is not a folder"):
         ooc.rechunk(tmp_path / "x.zarr", url(gone, "y.zarr"), chunks=(96, 5))
 
 
