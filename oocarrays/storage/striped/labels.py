@@ -40,7 +40,7 @@ class Labels:
 
     @property
     def url(self) -> str:
-        """What opens the store again."""
+        """The URL that opens the store again."""
         return joined_url([part if isinstance(part, RemoteStore) else label_of(part) for part in self.parts])
 
     @property
