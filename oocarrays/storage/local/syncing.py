@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from oocarrays.storage.local import devices
 from oocarrays.storage.local.refused import write_error
@@ -202,12 +202,21 @@ class Syncer:
                 with self._changed:
                     taken, self._waiting = self._waiting, []
                 try:
-                    prepared = [prepare() for prepare in taken]
-                    self._sync()
-                    for say in prepared:
-                        say()
+                    self._say_all(taken)
                 except BaseException as error:  # noqa: BLE001  whoever waits is told
                     self._failure = self._failure or error
+
+    def _say_all(self, taken: Sequence[Prepare]) -> None:
+        """Sync, and say what could be prepared, also where some could not: nothing that is prepared stays behind."""
+        prepared: list[Say] = []
+        try:
+            for prepare in taken:
+                prepared.append(prepare())
+        finally:
+            self._sync()
+            with ExitStack() as each:
+                for say in reversed(prepared):
+                    each.callback(say)
 
     def _has_more(self) -> bool:
         """Wait for as much as can be said at once; whether there is anything."""

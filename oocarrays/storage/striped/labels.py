@@ -17,7 +17,7 @@ from oocarrays.storage.stores.urls import joined_url
 from oocarrays.storage.striped.descriptor import Descriptor, Found, in_order, newest_of
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import PARTIAL
-from oocarrays.storage.striped.parts import DOCUMENT, label_of
+from oocarrays.storage.striped.parts import DOCUMENT, FolderStore, label_of
 from oocarrays.storage.striped.split import PROTOTYPE
 
 
@@ -67,6 +67,9 @@ class Labels:
                 found = await self._found()
                 order = in_order(what, found)
         if order is None:
+            for part in self.parts:
+                if isinstance(part, FolderStore):
+                    part.check_disk()
             members = tuple(range(len(self.parts)))
             return DiskLayout(
                 parts=dict(enumerate(self.parts)), cycle=members, before=(), block=self._block, made=False
@@ -91,7 +94,7 @@ class Labels:
             return False
         for part in self.parts:
             async for key in part.list():
-                if key != DOCUMENT and not PARTIAL.search(key):  # others make it now: what they write has no name yet
+                if key != DOCUMENT and not PARTIAL.search(key):  # of what another writes just now there is no more yet
                     return False
         return True
 

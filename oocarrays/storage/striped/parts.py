@@ -65,9 +65,19 @@ class FolderStore(LocalStore):
         """Make the folder, in one that is there: of a disk that is not mounted none is."""
         root = str(self.root)
         if not os.path.isdir(root):
-            if not os.path.isdir(self.base):
-                raise NotFoundError(f"no such disk: {self.base} is not a folder")
+            self.check_disk()
             os.makedirs(root, exist_ok=True)
+
+    def check_disk(self) -> None:
+        """Refuse a disk that is not there.
+
+        Raises
+        ------
+        NotFoundError
+            Where its folder is none: of a disk that is not mounted, say.
+        """
+        if not os.path.isdir(self.base):
+            raise NotFoundError(f"no such disk: {self.base} is not a folder")
 
     def clear_folders(self) -> None:
         """Remove the folders of which all has been removed, and its own."""
