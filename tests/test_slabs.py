@@ -78,7 +78,7 @@ def passes(draw: st.DrawFn) -> tuple[Any, ...]:
     return whole, draw(st.tuples(*cut)), storing, options
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(passes())
 def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple) -> None:
     whole, chunks, storing, options = case

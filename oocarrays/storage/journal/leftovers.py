@@ -293,7 +293,7 @@ def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover
 
 
 def _note(entry: os.DirEntry[str]) -> Iterator[Leftover]:
-    """What a run had to write, where it seems to be dead: without it nobody would know that it has written a part."""
+    """Find the note of a run that seems to be dead: without it nobody would know that it has written a part."""
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)
         yield Leftover(path=entry.path, kind="note", nbytes=status.st_size, alive=_is_young(status.st_mtime))

@@ -272,7 +272,7 @@ class StripedFile(io.RawIOBase):
             self._read_hole(number, views, got)
 
     def _read_hole(self, number: int, views: Sequence[memoryview], got: int) -> None:
-        """What a part has not is zeros, while somebody writes; else it has lost something."""
+        """Read zeros for what a part has not, while somebody writes; else it has lost something."""
         if self._exact and self._table.length() >= self._length:
             raise StoreFailure(
                 f"disk {self.disks[number]} has fewer bytes of striped file {self.name!r} than when it was opened"

@@ -40,7 +40,7 @@ class Labels:
 
     @property
     def url(self) -> str:
-        """What opens the store again."""
+        """The URL that opens the store again."""
         return joined_url([part if isinstance(part, RemoteStore) else label_of(part) for part in self.parts])
 
     @property
@@ -94,7 +94,7 @@ class Labels:
             return False
         for part in self.parts:
             async for key in part.list():
-                if key != DOCUMENT and not PARTIAL.search(key):  # others make it now: what they write has no name yet
+                if key != DOCUMENT and not PARTIAL.search(key):  # of what another writes just now there is no more yet
                     return False
         return True
 

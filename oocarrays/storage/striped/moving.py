@@ -37,7 +37,7 @@ METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What was copied or moved."""
+    """Count of what was copied or moved."""
 
     keys: int
     """Values."""
@@ -47,7 +47,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was found in a striped store."""
+    """Findings in a striped store."""
 
     keys: int
     """Values that are whole, and on their disks."""

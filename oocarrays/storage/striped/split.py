@@ -36,7 +36,7 @@ BLOCKS = re.compile(r"\.[0-9a-f]{32}\.striped$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What says of a value where its blocks are."""
+    """Head of a split value, which says where its blocks are."""
 
     generation: str
     """In the names of its blocks."""

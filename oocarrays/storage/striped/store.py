@@ -90,7 +90,7 @@ class StripedStore(Joined):
 
     @property
     def url(self) -> str:
-        """What opens it again."""
+        """The URL that opens it again."""
         return self._labels.url
 
     @property
