@@ -133,8 +133,6 @@ def can_mount(folder: Path) -> list[str] | None:
     [
         ("independent", "none", 2 << 20, "", "NotFoundError"),
         ("two-phase", "none", 2 << 20, "", "NotFoundError"),
-        ("kept", "zstd", 1 << 20, "small", "NotFoundError"),
-        ("kept", "zstd", 2 << 20, "", "UnfinishedError"),
         ("staged", "none", 5 << 20, "small", "NotFoundError"),
         ("staged", "zstd", 2 << 20, "small", "NotFoundError"),
         ("independent", "zstd", 2 << 20, "", "UnfinishedError"),
