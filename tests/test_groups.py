@@ -167,7 +167,7 @@ def test_dask_computes_it_and_persists_it(group: Path, tmp_path: Path) -> None:
     check_same(group, persisted.compute().store, rechunked=("air",))
 
 
-@pytest.mark.parametrize("method", ["independent", "two-phase", "kept"])
+@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled"])
 def test_every_method(group: Path, tmp_path: Path, method: str) -> None:
     target = rechunk(group, tmp_path / "b", method=method).run()
     check_same(group, target.store, rechunked=("air",))

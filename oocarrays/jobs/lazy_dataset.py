@@ -130,7 +130,8 @@ def dataset_job(
     store = _place(target, overwrite)
     single = not hasattr(source, "data_vars")
     zarr_format = zarr_format or 3
-    ds: Any = _in_blocks(_as_dataset(source) if single else source)
+    whole: Any = _as_dataset(source) if single else source
+    ds: Any = _in_blocks(whole)
     lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
     encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)

@@ -68,7 +68,7 @@ def test_sections_are_those_of_numpy(disks: list[str], kind: str, codec: str) ->
     assert not array[0:8].any()
 
 
-@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled", "kept", "staged"])
+@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled", "staged"])
 def test_rechunk_by_every_method_with_scratch_on_all_disks(disks: list[str], rows: str, method: str) -> None:
     job = ooc.rechunk(
         rows, url(disks, "y.zarr"), chunks=(96, 5), method=method, scratch=disks, memory="64MiB", scheduler="threads"
