@@ -302,11 +302,11 @@ def unthrottled(store: Any) -> Any:
 def rechunked(source: Any, target: Any, scratch: Any, edge: int, method: str, memory: str) -> float:
     """Seconds to rewrite an array of rows in columns."""
     place = source if isinstance(source, str) else unthrottled(source)
-    array = zarr.create_array(place, shape=(edge, edge), dtype="f4", chunks=(edge // 32, edge), compressors=None)
+    array = zarr.create_array(place, shape=(edge, edge), dtype="f4", chunks=(edge // 64, edge), compressors=None)
     for row in range(0, edge, edge // 32):
         array[row : row + edge // 32] = np.arange(row, row + edge // 32, dtype="f4")[:, None]
     job = ooc.rechunk(
-        source, target, chunks=(edge, edge // 32), method=method, memory=memory, scratch=scratch, scheduler="threads"
+        source, target, chunks=(edge, edge // 64), method=method, memory=memory, scratch=scratch, scheduler="threads"
     )
     seconds, _ = seconds_of(job.run)
     assert (ooc.open_array(target)[:, 0] == np.arange(edge, dtype="f4")).all()
@@ -325,7 +325,7 @@ def main() -> None:
         default=100.0,
         help="MB/s of a disk in `devices` and `rechunk` (default: %(default)s)",
     )
-    parser.add_argument("--memory", default="256MiB", help="budget of a rechunk (default: %(default)s)")
+    parser.add_argument("--memory", default="1GiB", help="budget of a rechunk (default: %(default)s)")
     parser.add_argument("--folder", help="on the real device (default: the system's temporary folder)")
     parser.add_argument("--json", type=Path, help="where to keep what was measured")
     options = parser.parse_args()
