@@ -17,7 +17,6 @@ from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.storage.chunks.elements import common
-from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.turned import Reader, Writer, chunk_major
 from oocarrays.storage.pool import shaped
 
@@ -32,8 +31,6 @@ class OpenPass:
     """Reads what it reads."""
     writer: Writer
     """Writes what it writes."""
-    kept: KeptMessages | None
-    """Messages that are kept for later partitions, where any are."""
     assembly: Assembly | None
     """Chunks that are assembled, where any are."""
     fill_value: Any

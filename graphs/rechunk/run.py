@@ -26,14 +26,13 @@ from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.assembling import Assembler
-from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import check_target, create_scratch, finishing, is_scratch, remove_scratch
 from oocarrays.storage.files.documents import remove_partials
-from oocarrays.storage.files.places import StoreLike, folders_of, local_folder
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.leftovers import discard, hold
@@ -238,9 +237,6 @@ class RechunkState(JournaledRun):
         past_cache = self.plan.target.nbytes > self.destination.past_cache_above and not step.target.cached
         reads = self._scratch_array(number - 1) if number else self.source
         writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
-        if step.kept:
-            self._hold_scratch()
-            remove_scratch(self._scratch_folder(number))  # messages of a run that died
         return OpenPass(
             step=step,
             reader=chunk_reader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
@@ -252,7 +248,6 @@ class RechunkState(JournaledRun):
                 requests=step.requests,
                 fresh=self.made,
             ),
-            kept=self._keep(number, past_cache) if step.kept else None,
             assembly=self._assembly_of(number, writes, past_cache=past_cache) if step.assembled else None,
             fill_value=self.source.fill_value,
         )
@@ -294,12 +289,6 @@ class RechunkState(JournaledRun):
         self._hold_scratch()
         return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
 
-    def _keep(self, number: int, past_cache: bool) -> KeptMessages:
-        """Make the folder for the kept messages of a pass, or one on each disk of scratch."""
-        scratch = self._scratch_folder(number)
-        folders = (scratch,) if isinstance(scratch, str) else folders_of(scratch)
-        return KeptMessages(*folders, past_cache=past_cache)
-
     def _scratch_folder(self, number: int) -> str | RemoteStore:
         return place_below(self.scratch, str(number))
 
@@ -321,12 +310,6 @@ class RechunkState(JournaledRun):
             if number != self._pool_of:
                 self.buffers, self.rooms, self._pool_of = Pool(), Rooms(), number
             return self.buffers
-
-    def kept(self, number: int) -> KeptMessages:
-        """The kept messages of a pass."""
-        kept = self.opened(number).kept
-        assert kept is not None, "messages are kept in passes of that method"
-        return kept
 
     @property
     def left(self) -> float:

@@ -26,7 +26,7 @@ from oocarrays.storage.local.pages import allocate
 class RechunkRun(Messages, RechunkState):
     """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
 
-    phases: ClassVar[Mapping[str, str]] = {**Messages.phases, "take": "exchange"}
+    phases: ClassVar[Mapping[str, str]] = Messages.phases
 
     def __getstate__(self) -> dict[str, Any]:
         return RechunkState.__getstate__(self) | {"homes": self.homes}

@@ -54,7 +54,7 @@ class Leftover:
     path: str
     """Its full path."""
     kind: Kind
-    """``"scratch"``: a folder of scratch arrays and kept messages. ``"calibration"``: a folder in which speeds were
+    """``"scratch"``: a folder of scratch arrays. ``"calibration"``: a folder in which speeds were
     measured. ``"partial"``: a file of an array, the beginning of a chunk. ``"journal"``: what a run had finished, in
     an array that is finished or was written anew. ``"note"``: what it was to write to an array that was there, and
     has written in part. ``"unfinished"``: a whole array, or group, that lacks parts. Runs of the last two can be
