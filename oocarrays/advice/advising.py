@@ -242,13 +242,10 @@ def advise(
     kept = {trace.dataset(name).name for name in names}
     ranks = None if ranks is None else whole(ranks, "ranks", 1)
     resources = resources_of(cluster_of(scheduler, workers), memory)
-    arrays = {each.name: each.stored for each in trace.datasets if _is_used(each, trace)}
+    used = {access.dataset for access in trace.accesses}
+    arrays = {each.name: each.stored for each in trace.datasets if each.name in used}
     found = verdicts(arrays, seen_in(trace, ranks), resources, weights=weights, fixed=kept.__contains__)
     return Advice(trace, found)
-
-
-def _is_used(dataset: Dataset, trace: Trace) -> bool:
-    return any(access.dataset == dataset.name for access in trace.accesses)
 
 
 def _kind(each: Sequence[Any]) -> tuple[Any, ...]:
