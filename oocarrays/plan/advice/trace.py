@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.mapping.given import whole
@@ -61,10 +61,10 @@ class Trace:
             negative or not finite.
         """
         known: dict[str, Dataset] = {}
-        for each in datasets:
+        for each in _each(datasets, Dataset, "datasets"):
             known[each.name] = _same(known.get(each.name, each), each)
         together: dict[tuple[Any, ...], Access] = {}
-        for access in accesses:
+        for access in _each(accesses, Access, "accesses"):
             _check(access, known)
             before = together.get(access.kind)
             together[access.kind] = _added(before, access) if before else replace(access, weight=float(access.weight))
@@ -325,6 +325,21 @@ def checked_weight(weight: Any, what: str) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise InputError(f"{what} is {weight!r}: it must be a finite number, at least 0")
     return number
+
+
+Kind = TypeVar("Kind")
+
+
+def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
+    """Return a list of what is given, all of one kind."""
+    try:
+        listed = list(given)
+    except TypeError:
+        listed = [given]  # type: ignore[list-item]  # which is refused
+    wrong = [each for each in listed if not isinstance(each, kind)]
+    if wrong:
+        raise InputError(f"{name}: {wrong[0]!r} is no {kind.__name__}")
+    return listed
 
 
 def _check(access: Access, known: dict[str, Dataset]) -> None:
