@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oocarrays.errors import InputError, JournalError, NotFoundError
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import listed, whole
 from oocarrays.plan import shown
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.words import patterns_of
@@ -332,14 +332,11 @@ Kind = TypeVar("Kind")
 
 def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
     """Return a list of what is given, all of one kind."""
-    try:
-        listed = list(given)
-    except TypeError:
-        listed = [given]  # type: ignore[list-item]  # which is refused
-    wrong = [each for each in listed if not isinstance(each, kind)]
-    if wrong:
-        raise InputError(f"{name}: {wrong[0]!r} is no {kind.__name__}")
-    return listed
+    each = listed(given, name)
+    wrong = next((one for one in each if not isinstance(one, kind)), None)
+    if wrong is not None:
+        raise InputError(f"{name}: {wrong!r} is no {kind.__name__}")
+    return each
 
 
 def _check(access: Access, known: dict[str, Dataset]) -> None:
