@@ -24,7 +24,7 @@ def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former
     step = run.plan.passes[number]
     size = step.source.chunk_bytes
     buffer = former.buffer if former else allocate(step.slab * size)
-    outs = (run.chunk_view(number, buffer[i * size : (i + 1) * size]) for i in range(step.slab))
+    outs = (run.opened(number).chunk_view(buffer[i * size : (i + 1) * size]) for i in range(step.slab))
     slab = ReadSlab(buffer)
     for chunk in run.opened(number).reader.whole(step.reads(unit, turn, rank), outs):
         if not slab.chunks:  # the first one is here: the device may go on to the next round
@@ -48,7 +48,7 @@ def copied(
     box = step.share(unit, rank)
     if box is None:
         return buffer
-    region = run.region(number, box, buffer, blank=turn == stage == 0)
+    region = run.opened(number).region(box, buffer, blank=turn == stage == 0)
     section = step.section(box)
     for index, chunk in chain.from_iterable(slab.chunks for slab in slabs):
         for part, data in common(step.source.grid.section(index), section, chunk):
@@ -67,7 +67,7 @@ def write(run: RechunkState, number: int, unit: int, rank: int, buffer: np.ndarr
     box = step.share(unit, rank)
     if box is not None and not run.is_done((number, unit, rank)):
         receipts = Receipts()
-        run.store(number, box, run.region(number, box, buffer, blank=False), receipts)
+        run.store(number, box, run.opened(number).region(box, buffer, blank=False), receipts)
         run.record_chunks((number, unit, rank), receipts)
     return buffer
 

@@ -313,6 +313,7 @@ def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[A
 
 
 def considered(way: Way, best: Way, budget: int) -> Alternative:
+    """Return a way as a plan tells of it: that it is taken, or why not."""
     if not way.passes:
         seconds, reason = None, too_large(way.least, budget)
     else:
