@@ -124,7 +124,7 @@ def _scheduler_seconds(client: Client, workers: list[str]) -> float:
     before = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
     _run(client, workers, graph, [(name, rank, LINKS - 1) for rank in range(len(workers))])
     after = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
-    return max(after - before, 1e-6) / len(graph)
+    return max(float(after - before), 1e-6) / len(graph)
 
 
 def _chains(workers: list[str]) -> tuple[Graph, str]:
