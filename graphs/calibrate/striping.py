@@ -23,7 +23,7 @@ from oocarrays.graphs.settings import kept_disks, local_cores, size_in_bytes
 from oocarrays.plan.queueing.advice import Measured, StripingPlan, Trial, advised
 from oocarrays.plan.queueing.kept import KeptDisks
 from oocarrays.storage.striped.disks import Disk, Part, disks_of
-from oocarrays.storage.striped.file import open_striped
+from oocarrays.storage.striped.opening import open_striped
 from oocarrays.storage.striped.table import removed
 
 BLOCKS = (2**16, 2**18, 2**20, 2**22)

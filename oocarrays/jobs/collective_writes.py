@@ -228,7 +228,7 @@ def write_sections(
 
 
 def _note(file: ArrayFile, wanted: Wanted, resources: Resources, **how: Any) -> dict[str, Any]:
-    """What a run that is killed leaves, so that the same can be asked for again; nothing of an array without a name."""
+    """Write down a call, so that it can be asked for again after a kill; nothing of an array without a name."""
     if named(file.zarr.store_path) is None:
         return {}
     sections = kept_sections(wanted.layout, wanted.selections)

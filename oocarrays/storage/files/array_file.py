@@ -113,7 +113,7 @@ class ArrayFile:
 
     @property
     def disk_of(self) -> Callable[[tuple[int, ...]], int] | None:
-        """What tells on which disk a chunk lies, or the shard that it is in; None where there is one disk."""
+        """A function that tells on which disk a chunk lies, or its shard; None where there is one disk."""
         joined = joined_in(self.zarr.store_path.store)
         if joined is None:
             return None
