@@ -75,6 +75,13 @@ CASES = {
         workers=1000,
         memory="64GiB",
     ),
+    "7.3TB in 64GiB": Case(
+        shape=(1760 * 2**10, 2**10, 2**10),
+        source=(8, 2**10, 2**10),
+        target=(2**16, 16, 16),
+        workers=256,
+        memory="64GiB",
+    ),
     "era5": Case(shape=(96432, 721, 1440), source=(1, 721, 1440), target=(8760, 72, 144), workers=64),
     "14M chunks": Case(shape=(14_000_000, 512, 512), source=(1, 512, 512), target=(512, 32, 32), workers=64),
 }
@@ -127,6 +134,11 @@ class Simulated(Worker):
         )
 
 
+async def cut_off(worker: Simulated) -> None:
+    """Have a worker vanish, without a word."""
+    worker.batched_stream.comm.abort()
+
+
 @contextmanager
 def scheduler() -> Iterator[tuple[str, Path]]:
     """A scheduler in a process of its own: its address, and what it says."""
@@ -172,7 +184,7 @@ def simulate(name: str, method: str, lost: int) -> dict[str, Any]:
             sent = time.perf_counter() - begun
             wait_for(client, future, len(graph) // 2)
             for worker in workers[1 : lost + 1]:
-                runner.run_sync(worker.close, timeout=0, nanny=False)
+                runner.run_sync(cut_off, worker)
             while not future.done():
                 time.sleep(0.2)
             took, busy = time.perf_counter() - begun, client.run_on_scheduler(time.process_time) - before
@@ -180,6 +192,7 @@ def simulate(name: str, method: str, lost: int) -> dict[str, Any]:
         for worker in workers:
             runner.run_sync(worker.close, timeout=0, nanny=False)
         said = [line for line in log.read_text().splitlines() if "ERROR" in line or "Traceback" in line]
+        print(*dict.fromkeys(line.partition(" - ")[2][:120] for line in said), sep="\n")
         return {
             "case": name, "workers": case.workers, "lost": lost, "tasks": len(graph), "sent, s": sent, "ended": state,
             "errors": len(said), "seconds": took, "scheduler, s": busy, "ms/task": 1e3 * busy / len(graph),
