@@ -172,6 +172,7 @@ def simulate(name: str, method: str, lost: int) -> dict[str, Any]:
         runner = LoopRunner()
         runner.start()
         workers = runner.run_sync(begin, address, case.workers)
+        print(f"{case.workers} workers have begun", flush=True)
         with Client(address) as client:
             put = spread(job.plan.ranks, [worker.address for worker in workers])
             begun = time.perf_counter()
