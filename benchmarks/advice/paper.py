@@ -11,9 +11,9 @@ array lies, and the method) is run in turn with the others, from the call to the
 the rounds are added up with the weights of the setup: so all setups and versions are made of the same measurements.
 Results are checked. What the model says of more ranks, each on a worker of its own, is drawn beside, and marked so.
 
-``--storage nodes`` puts the arrays where a read takes as long as on the paper's machine: eight I/O nodes with a disk each,
-which all workers share (`NODES`); requests, decoding, messages and Dask are real. Arrays are small there (``--edge``),
-for such disks give 33 MB a second together.
+``--storage nodes`` puts the arrays where a read takes as long as on the paper's machine: on eight I/O nodes with a disk
+each, which all workers share (`NODES`); requests, messages and Dask are real. Arrays are small there (``--edge``), for
+such disks give 33 MB a second together.
 
 What Figure 3 leaves open is varied: a thousand setups of random weights and patterns are made of the same measurements.
 """
@@ -58,8 +58,8 @@ MADE_IN = "row"
 """How every producer makes its array, where nobody tells it otherwise."""
 NODES = {"disks": 8, "service": 0.0168, "rate": 4.2e6}
 """I/O nodes of the paper's machine (4.1: 8 of 128 processors), seconds a request and bytes a second of each. The paper
-prints no times: these are the line through what Wang and Leiss measured of a file server and its disk on another machine of
-that time, 17.3 ms for 4 KB, 19.5 for 8 KB and 20.5 for 16 KB."""
+prints no times: these are the line through what Wang and Leiss measured of a file server and its disk on another
+machine of that time, 17.3 ms for 4 KB, 19.5 for 8 KB and 20.5 for 16 KB."""
 EDGES = {"here": 16384, "nodes": 2048}
 """Rows and columns of an array, by storage."""
 VERSIONS = ("naive", "indiscriminate", "selective")
@@ -199,7 +199,8 @@ def _run(client: Client, read: Read, place: str, ranks: int, clock: str) -> tupl
     """One run of a block: seconds from the call to the last result, and what every rank found."""
     block, pattern, _, method = read
     start = _now(client, clock)
-    parts = ooc.read_sections(place, LAYOUTS[pattern], ranks=ranks, method=method, scheduler=client)
+    # persisted: the optimiser of a delayed call would put the whole read in the task of each rank
+    parts = ooc.read_sections(place, LAYOUTS[pattern], ranks=ranks, method=method, scheduler=client).persist()
     results = [dask.delayed(BLOCKS[block].compute)(parts.local(rank)) for rank in range(ranks)]
     found = list(dask.compute(*results, scheduler=client))
     return _now(client, clock) - start, found

@@ -21,7 +21,6 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.options import advised
 from oocarrays.options.asked import cluster_of, resources_of
-from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.counting import footprints
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.uses import seen_in
