@@ -20,6 +20,7 @@ from typing import Any
 
 from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.mapping.given import whole
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan import shown
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.words import patterns_of
@@ -62,6 +63,7 @@ class Trace:
         """
         known: dict[str, Dataset] = {}
         for each in datasets:
+            _check_dataset(each)
             known[each.name] = _same(known.get(each.name, each), each)
         together: dict[tuple[Any, ...], Access] = {}
         for access in accesses:
@@ -325,6 +327,18 @@ def checked_weight(weight: Any, what: str) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise InputError(f"{what} is {weight!r}: it must be a finite number, at least 0")
     return number
+
+
+def _check_dataset(dataset: Dataset) -> None:
+    """Refuse an array that cannot be: a file that was written by hand may say anything."""
+    shape, stored = dataset.shape, dataset.stored
+    ChunkGrid.of(shape, stored.grid.chunks)
+    if min(shape, default=0) < 0 or stored.itemsize < 1:
+        raise InputError(
+            f"{dataset.name} has shape {shape} and elements of {stored.itemsize} bytes: neither is negative"
+        )
+    for given in filter(None, (dataset.shards, stored.shard_chunks)):
+        ChunkGrid.of(shape, given)
 
 
 def _check(access: Access, known: dict[str, Dataset]) -> None:
