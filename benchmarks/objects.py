@@ -2,8 +2,8 @@
 
     python benchmarks/objects.py [--latency SECONDS]      prints its port
 
-Told ``disks``, ``service`` and ``rate``, it is a file system of so many I/O nodes with a disk each: objects go to them in
-turn, and a node serves one read at a time, in ``service`` seconds and at ``rate`` bytes a second.
+Told ``disks``, ``service`` and ``rate``, it is a file system of so many I/O nodes with a disk each: objects go to them
+in turn, and a node serves one read at a time, in ``service`` seconds and at ``rate`` bytes a second.
 
 It takes a fraction of a millisecond a request, where moto's server takes 3: what is measured against it is the
 distance. It is told what to do, and tells what it counted, as `proxy.py`.

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.mapping.given import listed, whole
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan import shown
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.words import patterns_of
@@ -62,6 +63,7 @@ class Trace:
         """
         known: dict[str, Dataset] = {}
         for each in _each(datasets, Dataset, "datasets"):
+            _check_dataset(each)
             known[each.name] = _same(known.get(each.name, each), each)
         together: dict[tuple[Any, ...], Access] = {}
         for access in _each(accesses, Access, "accesses"):
@@ -337,6 +339,18 @@ def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
     if wrong is not None:
         raise InputError(f"{name}: {wrong!r} is no {kind.__name__}")
     return each
+
+
+def _check_dataset(dataset: Dataset) -> None:
+    """Refuse an array that cannot be: a file that was written by hand may say anything."""
+    shape, stored = dataset.shape, dataset.stored
+    ChunkGrid.of(shape, stored.grid.chunks)
+    if min(shape, default=0) < 0 or stored.itemsize < 1:
+        raise InputError(
+            f"{dataset.name} has shape {shape} and elements of {stored.itemsize} bytes: neither is negative"
+        )
+    for given in filter(None, (dataset.shards, stored.shard_chunks)):
+        ChunkGrid.of(shape, given)
 
 
 def _check(access: Access, known: dict[str, Dataset]) -> None:
