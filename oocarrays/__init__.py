@@ -48,6 +48,7 @@ from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.layouts.saved import load_plan
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.metered import metered
+from oocarrays.storage.foreign.places import files
 from oocarrays.storage.striped.file import StripedFile, open_striped
 from oocarrays.storage.striped.store import StripedStore
 from oocarrays.streaming.on_workers import RankStreams
@@ -93,6 +94,7 @@ __all__ = [
     "create_array",
     "distribute",
     "errors",
+    "files",
     "from_dask",
     "gather_files",
     "iterate",

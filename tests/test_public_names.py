@@ -49,6 +49,7 @@ PUBLIC = [
     "create_array",
     "distribute",
     "errors",
+    "files",
     "from_dask",
     "gather_files",
     "iterate",

@@ -11,6 +11,7 @@ from typing import Any
 
 from oocarrays.errors import ChunksError, NotFoundError
 from oocarrays.options.chunks import parsed_chunks
+from oocarrays.storage.files.formats import is_foreign
 from oocarrays.storage.files.group_file import GroupFile
 
 LINES = 20
@@ -19,6 +20,8 @@ LINES = 20
 
 def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     """The chunks of each array that is to be rewritten, by its path, checked as far as names go.
+
+    What is coded as another format does it is rewritten in its own chunks, for other readers of Zarr.
 
     Raises
     ------
@@ -45,7 +48,8 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
         if name in wanted:
             raise ChunksError(f"chunks name the array {name!r} twice")
         wanted[name] = lengths
-    return wanted
+    others = {name: array.chunks for name, array in file.arrays.items() if name not in wanted and is_foreign(array)}
+    return wanted | others
 
 
 def _listed(names: list[str]) -> str:

@@ -30,7 +30,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.blocked import copy
 from oocarrays.storage.chunks.through_zarr import ThroughZarr, through_zarr
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
-from oocarrays.storage.codecs.shards import PartBlob, ShardedBlobs, pack_shard
+from oocarrays.storage.codecs.shards import ShardedBlobs, pack_shard
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
@@ -40,7 +40,7 @@ from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob, b
 from oocarrays.storage.stores.durable import written
 from oocarrays.storage.stores.opening import blobs_of, open_ahead
 from oocarrays.storage.stores.pages import can_map
-from oocarrays.storage.stores.store_blobs import StoreBlob, StoreBlobs
+from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlob, StoreBlobs
 
 Index = tuple[int, ...]
 Blob = LocalBlob | StoreBlob | PartBlob

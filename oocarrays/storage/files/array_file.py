@@ -146,7 +146,7 @@ class ArrayFile:
     def disk_of(self) -> Callable[[tuple[int, ...]], int] | None:
         """What tells on which disk a chunk lies, or the shard that it is in; None where there is one disk."""
         joined = joined_in(self.zarr.store_path.store)
-        if joined is None:
+        if joined is None or not joined[0].disks:
             return None
         (store, prefix), path = joined, self.zarr.store_path.path
         before = f"{prefix}{path}/" if path else prefix
@@ -207,12 +207,13 @@ def parts_of(store: Any, path: str = "") -> tuple[str, ...]:
 
 
 def in_files(store: Any) -> bool:
-    """Return whether each chunk is a local file, of which we read and write what we want: in one folder, or in many."""
+    """Return whether each chunk is a local file, or a range of one, of which we read and write what we want."""
+    path = store.path if isinstance(store, StorePath) else ""
     store = store.store if isinstance(store, StorePath) else store
     if local_folder(store) is not None:
         return True
     joined = joined_in(store)
-    return joined is not None and joined[0].files(joined[1]) is not None
+    return joined is not None and joined[0].files(joined[1] + path) is not None
 
 
 def place_name(store: Any, path: str = "") -> str | None:
@@ -415,9 +416,9 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
     place : path or store, optional
         Where the array is to be, if not where it is.
     """
-    store = array.store_path.store if place is None else place
+    store = array.store_path if place is None else place
     files = in_files(store)
-    local, travels = files and chain.pipeline in ("plain", "numcodecs"), not files and is_remote(store)
+    local, travels = files and chain.pipeline in ("plain", "numcodecs"), not files and is_remote(_bare(store))
     grid, itemsize = ChunkGrid.of(tuple(array.shape), chunks), array.dtype.itemsize
     decoding, encoding, behind = _workspace(chain, local, grid.chunk_size * itemsize, itemsize)
     return Stored(
@@ -434,6 +435,10 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
         index_bytes=chain.shard.index_bytes if chain.shard else 0,
         order=chain.order,
     )
+
+
+def _bare(store: Any) -> Any:
+    return store.store if isinstance(store, StorePath) else store
 
 
 def _travel_bytes(chain: Chain, chunk_bytes: int, itemsize: int) -> int:

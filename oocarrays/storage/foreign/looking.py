@@ -1,0 +1,106 @@
+"""What is in files of another format: looked at when it is asked for, in each file once, and for what is asked only.
+
+open_array("*.nc", …)     names, of the first file; what each file says of that array
+open_group("*.nc")        what each file says of every array; those without the axis that is joined are those of the
+                          first file, and held against the others
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from multiprocessing import current_process, get_context
+from typing import Any
+
+from oocarrays.errors import UnsupportedError
+from oocarrays.storage.foreign import hdf5, numpy_files, tiff  # noqa: F401  each enters its format
+from oocarrays.storage.foreign.arrays import ForeignArray, alone, joined
+from oocarrays.storage.foreign.facts import FORMATS, Facts, Readable
+from oocarrays.storage.foreign.files import Files
+from oocarrays.storage.foreign.packing import PACKED
+
+MANY = 512
+"""Files from which on several processes look at them: libraries look at one at a time."""
+LOOKERS = 4
+"""Those processes, at most."""
+_looking = threading.RLock()
+
+
+@dataclass(slots=True, kw_only=True)
+class Contents:
+    """What is in some files."""
+
+    files: Files
+    """The files."""
+    format: str
+    """Their format, one of `FORMATS`."""
+    names: tuple[str, ...]
+    """Paths of the arrays."""
+    groups: dict[str, dict[str, Any]]
+    """Attributes of the groups, by their paths."""
+    dim: str | int | None = None
+    """The axis along which files follow one another, by its name or its number; None of one file."""
+    known: dict[str, ForeignArray] = field(default_factory=dict)
+    """Arrays that have been looked at."""
+
+    def array(self, name: str) -> ForeignArray:
+        """Return an array; all files are looked at when it is asked for first.
+
+        Raises
+        ------
+        UnsupportedError
+            Where files do not agree, or its type has no place in Zarr.
+        """
+        if name not in self.known:
+            with _looking:
+                if name not in self.known:
+                    self.known[name] = self._looked_at(name)
+        return self.known[name]
+
+    def _looked_at(self, name: str) -> ForeignArray:
+        first = FORMATS[self.format].facts(self.files.readable(0), (name,))[0]
+        if self.dim is None:
+            return alone(name, first)
+        axis, all = self._axis(first), self._told(name)
+        if axis is None:
+            self._check_same(name, all)
+            return alone(name, first)
+        made = joined(name, all, axis, self.files.path)
+        packed = made.variants[0].packing is not None
+        said = {key: value for key, value in first.attributes.items() if not (packed and key in PACKED)}
+        return replace(made, facts=replace(made.facts, attributes=said, names=first.names))
+
+    def _axis(self, facts: Facts) -> int | None:
+        """The axis along which an array is joined; None where it has none such."""
+        if isinstance(self.dim, int):
+            return self.dim if self.dim < len(facts.shape) else None
+        names = facts.names or ()
+        return names.index(self.dim) if self.dim in names else None
+
+    def _check_same(self, name: str, all: list[Facts]) -> None:
+        """Refuse an array that is not joined, and is another one in some of the files."""
+        for number, each in enumerate(all):
+            if (each.shape, each.dtype) != (all[0].shape, all[0].dtype):
+                raise UnsupportedError(
+                    f"{name} has shape {all[0].shape} in {self.files.path(0)} and {each.shape} in "
+                    f"{self.files.path(number)}, and no axis {self.dim} along which they are joined"
+                )
+
+    def _told(self, name: str) -> list[Facts]:
+        """What each file says of an array, in few words."""
+        look, numbers = partial(_brief, self.format, name), range(len(self.files.names))
+        if len(numbers) < MANY or not self.files.local or current_process().daemon:
+            return [look(self.files.readable(number)) for number in numbers]
+        paths = [self.files.path(number) for number in numbers]
+        with ProcessPoolExecutor(min(LOOKERS, os.cpu_count() or 1), get_context("forkserver")) as pool:
+            return list(pool.map(look, paths, chunksize=64))
+
+    def __reduce__(self) -> Any:
+        return partial(Contents, **{each.name: getattr(self, each.name) for each in fields(self)}), ()
+
+
+def _brief(format: str, name: str, file: Readable) -> Facts:
+    return FORMATS[format].facts(file, (name,), brief=True)[0]
