@@ -47,8 +47,8 @@ from oocarrays.options.clusters import planned_cluster as Cluster
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.layouts.saved import load_plan
 from oocarrays.show.counting import count_requests
-from oocarrays.storage.metered import metered
 from oocarrays.storage.foreign.places import files
+from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile, open_striped
 from oocarrays.storage.striped.store import StripedStore
 from oocarrays.streaming.on_workers import RankStreams

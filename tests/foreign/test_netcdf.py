@@ -17,9 +17,11 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError, NotFoundError, RunError, UnsupportedError
 from oocarrays.storage.meter import Meter
+from tests.unfinished import FIELD, fail, options_of
 
 RNG = np.random.default_rng(7)
 AIR = RNG.normal(280, 10, (24, 20, 30)).astype("f4")
+NEW: dict[str, Any] = {"compat": "override", "coords": "minimal", "join": "exact"}
 HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
 
 
@@ -133,7 +135,6 @@ def test_odd_encodings_are_identical_in_xarray(tmp_path: Path) -> None:
             "scaled": ("x", np.array([1.5, np.nan, 3.0, 4.5])),
             "filled": ("x", np.array([1, 2, 3, 4], "i4")),
             "names": ("x", np.array(["a", "bö", "", "dddd"], object)),
-            "bytes": ("x", np.array([b"a", b"bc", b"", b"d"], "S2")),
             "when": ("x", np.array(["2000-01-01", "2001-02-03", "NaT", "2020-12-31"], "M8[ns]")),
             "scalar": ((), 3.5),
             "empty": ("y", np.zeros(0, "f4")),
@@ -183,7 +184,7 @@ def test_files_along_a_dimension_are_one_source(days: Path, tmp_path: Path, read
 def test_series_are_identical_to_those_of_xarray(days: Path, tmp_path: Path) -> None:
     source = ooc.files(days, concat_dim="time")
     ooc.rechunk(source, tmp_path / "b.zarr", chunks={"air": (120, 5, 5)}, **HERE).run()
-    with xr.open_mfdataset(str(days), combine="nested", concat_dim="time", data_vars="minimal") as expected:
+    with xr.open_mfdataset(str(days), combine="nested", concat_dim="time", data_vars="minimal", **NEW) as expected:
         found = xr.open_zarr(tmp_path / "b.zarr", consolidated=False).load()
         xr.testing.assert_identical(found, expected.load())
 
@@ -207,7 +208,8 @@ def packed(tmp_path: Path) -> None:
 
 def test_files_that_are_packed_otherwise_are_each_decoded_by_their_own_attributes(tmp_path: Path) -> None:
     packed(tmp_path)
-    with xr.open_mfdataset(f"{tmp_path}/*.nc", combine="nested", concat_dim="time", decode_times=False) as data:
+    how: Any = {"combine": "nested", "concat_dim": "time", "data_vars": "minimal", **NEW}
+    with xr.open_mfdataset(f"{tmp_path}/*.nc", decode_times=False, **how) as data:
         expected = data.air.values
     a = ooc.open_array(f"{tmp_path}/*.nc:/air")
     np.testing.assert_array_equal(a[...], expected)
@@ -225,7 +227,8 @@ def test_times_since_other_days_are_counted_from_the_first(tmp_path: Path) -> No
         data["time"].attrs["units"] = f"hours since 2000-01-0{n + 1}"
         write(tmp_path / f"{n}.nc", data)
     ooc.rechunk(f"{tmp_path}/*.nc", tmp_path / "b.zarr", chunks={"air": (72, 5, 5)}, **HERE).run()
-    with xr.open_mfdataset(f"{tmp_path}/*.nc", combine="nested", concat_dim="time") as expected:
+    how: Any = {"combine": "nested", "concat_dim": "time", "data_vars": "minimal", **NEW}
+    with xr.open_mfdataset(f"{tmp_path}/*.nc", **how) as expected:
         found = xr.open_zarr(tmp_path / "b.zarr", consolidated=False)
         np.testing.assert_array_equal(found.time.values, expected.time.values)
 
@@ -303,15 +306,27 @@ def test_a_file_that_changes_is_no_silent_wrong_answer(day: Path) -> None:
         a[...]
 
 
-def test_a_run_goes_on_with_the_file_that_it_began_with_and_with_no_other(day: Path, tmp_path: Path) -> None:
-    job = ooc.rechunk(f"{day}:/air", tmp_path / "b.zarr", chunks=(24, 5, 5), **HERE)
-    job._run.begin()
-    again = ooc.resume(tmp_path / "b.zarr", scheduler="threads")
-    np.testing.assert_array_equal(again.run()[...], AIR)
-    ooc.rechunk(f"{day}:/air", tmp_path / "c.zarr", chunks=(24, 5, 5), **HERE)._run.begin()
-    write(day, dataset(3))
+def test_a_run_goes_on_with_the_file_that_it_began_with_and_with_no_other(tmp_path: Path) -> None:
+    data = xr.Dataset({"x": (("row", "column"), FIELD)})
+    options: Any = options_of("auto") | {"memory": "32MiB", "scheduler": "threads"}
+    encoding = {"x": {"zlib": True, "shuffle": True, "chunksizes": (64, 1024)}}
+    for name in ("a", "b"):
+        data.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf", encoding=encoding)
+        job = ooc.rechunk(f"{tmp_path}/{name}.nc:/x", tmp_path / f"{name}.zarr", **options)
+        fail(job, 20)
+    (data + 1).to_netcdf(tmp_path / "b.nc", engine="h5netcdf", encoding=encoding)
+    again = ooc.resume(tmp_path / "a.zarr", scheduler="threads")
+    np.testing.assert_array_equal(again.run()[...], FIELD)
     with pytest.raises(JournalError, match="have changed since the run"):
-        ooc.resume(tmp_path / "c.zarr", scheduler="threads")
+        ooc.resume(tmp_path / "b.zarr", scheduler="threads")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_texts_of_a_fixed_length_are_read(tmp_path: Path) -> None:
+    data = np.array([b"a", b"bc", b"", b"d"], "S2")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = data
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "a.h5/x")[...], data)
 
 
 def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:

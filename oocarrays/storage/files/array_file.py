@@ -49,6 +49,7 @@ from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.files.making_room import put_new, replace_local
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.stores import durable as on_device
 from oocarrays.storage.stores.blobs import STAGING_BYTES
 from oocarrays.storage.stores.durable import DocumentStore, PreparedStore
@@ -57,6 +58,7 @@ from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.pages import can_map
 from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.remote import RemoteStore, is_remote
+from oocarrays.storage.stores.underway import answers_ranges
 from oocarrays.storage.stores.urls import check_replaces, opened, store_of
 
 WRECKED = (
@@ -451,6 +453,8 @@ def _travel_bytes(chain: Chain, chunk_bytes: int, itemsize: int) -> int:
 
 def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Chain]:
     chain = chain_of(array)
+    if chain.pipeline == "plain" and not answers_ranges(array.store_path.store):
+        return array, replace(chain, pipeline="numcodecs", compressor=Chained((), "whole keys"))
     simple = array.dtype.kind in "biuf" and array.dtype.isnative and array.metadata.zarr_format == 3
     if chain.pipeline == "zarr" and simple and isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
         try:

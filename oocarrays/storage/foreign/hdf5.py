@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,9 @@ class Hdf5:
         UnsupportedError
             Where elements of its type have no place in Zarr.
         """
-        with _opened(file) as root:
-            return [_facts(root, name, brief=brief) for name in names]
+        with _datasets(file, names) as found:
+            path = file if isinstance(file, str) else "the file"
+            return [_facts(node, name, path, brief=brief) for node, name in zip(found, names, strict=True)]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
         """Where the chunks of a dataset lie.
@@ -71,8 +73,8 @@ class Hdf5:
         UnsupportedError
             Where a chunk was stored without one of its filters.
         """
-        with _opened(file) as root:
-            return _table(root[name].id, name, facts)
+        with _datasets(file, (name,)) as found:
+            return _table(found[0].id, name, facts)
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Read elements by the HDF5 library."""
@@ -103,11 +105,16 @@ def _opened(file: Readable) -> Iterator[Any]:
     NotFoundError
         Where it is none.
     """
-    h5py = _h5py()
+    with _h5py_file(_h5py(), file) as root:
+        yield root
+
+
+def _h5py_file(h5py: Any, file: Readable) -> Any:
     try:
-        with h5py.File(file, "r", locking=False) as root:
-            yield root
+        return h5py.File(file, "r", locking=False)
     except OSError as error:
+        if "locking flag" in str(error):  # this process has it open already, with the locks that are the default
+            return h5py.File(file, "r")
         name = file if isinstance(file, str) else "the file"
         raise NotFoundError(f"{name} cannot be opened as an HDF5 file: {error}") from error
 
@@ -133,13 +140,49 @@ def _stands_for_an_axis(node: Any) -> bool:
     return bool(name) and (name if isinstance(name, bytes) else str(name).encode()).startswith(NO_VARIABLE)
 
 
-def _facts(root: Any, name: str, *, brief: bool) -> Facts:
-    node = root.get(name)
-    if not isinstance(node, _h5py().Dataset):
-        raise NotFoundError(f"no array {name} in {root.filename}")
-    dtype, where = _type_of(node), f"{name} in {root.filename}"
-    filters, library = _filters(node)
-    created = node.id.get_create_plist()
+@contextmanager
+def _datasets(file: Readable, names: tuple[str, ...]) -> Iterator[list[Any]]:
+    """Some datasets of a file, opened without h5py's own words: a third of the time, where there are many files.
+
+    Raises
+    ------
+    NotFoundError
+        Where one is not there.
+    """
+    h5py = _h5py()
+    try:
+        if not isinstance(file, str):
+            raise OSError
+        opened = h5py.h5f.open(os.fsencode(file), h5py.h5f.ACC_RDONLY, fapl=_access())
+    except OSError:  # no path, or one that is open already, with the locks that are the default
+        with _opened(file) as root:
+            yield [_dataset(h5py, root.id, name, root.filename) for name in names]
+        return
+    try:
+        yield [_dataset(h5py, opened, name, file) for name in names]
+    finally:
+        opened.close()
+
+
+def _dataset(h5py: Any, file: Any, name: str, path: str) -> Any:
+    try:
+        return h5py.Dataset(h5py.h5d.open(file, name.encode()))
+    except (KeyError, ValueError):
+        raise NotFoundError(f"no array {name} in {path}") from None
+
+
+@cache
+def _access() -> Any:
+    """How files are opened: without locks."""
+    h5py = _h5py()
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_file_locking(False, True)
+    return access
+
+
+def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
+    dtype, where, created = _type_of(node), f"{name} in {path}", node.id.get_create_plist()
+    filters, library = _filters(created, node.dtype.itemsize, where)
     layout = created.get_layout()
     h5d = _h5py().h5d
     if dtype == "O" or (layout not in (h5d.CHUNKED, h5d.CONTIGUOUS)) or created.get_external_count():
@@ -176,16 +219,16 @@ def _fill(created: Any, node: Any) -> Any:
     return None if status == _h5py().h5d.FILL_VALUE_UNDEFINED else node.fillvalue
 
 
-def _filters(node: Any) -> tuple[tuple[str, ...], str | None]:
+def _filters(created: Any, itemsize: int, where: str) -> tuple[tuple[str, ...], str | None]:
     """Filters by numcodecs' names; and what reads them, where it does not know one of them."""
-    created, found = node.id.get_create_plist(), []
+    found = []
     for number in range(created.get_nfilters()):
         code, _, values, _ = created.get_filter(number)
-        made = _filter(code, values, node.dtype.itemsize)
+        made = _filter(code, values, itemsize)
         if made is None:
             if not _h5py().h5z.filter_avail(code):
                 raise UnsupportedError(
-                    f"{node.name} in {node.file.filename} has filter {code} of HDF5, which is not installed here: "
+                    f"{where} has filter {code} of HDF5, which is not installed here: "
                     "pip install hdf5plugin has most of them"
                 )
             return (), "h5py"
@@ -222,10 +265,11 @@ def _is_told(node: Any, name: str) -> bool:
 
 def _packing_attributes(node: Any) -> dict[str, Any]:
     """The same, but only those that say what values stand for."""
-    found = {name: _plain(node.attrs[name]) for name in TELLING if name not in HIDDEN and name in node.attrs}
-    if "_FillValue" in node.attrs:
-        found["_FillValue"] = coded_fill(np.ravel(node.attrs["_FillValue"])[0])
-    return found
+    exists, id = _h5py().h5a.exists, node.id
+    found = {name: node.attrs[name] for name in TELLING if exists(id, name.encode())}
+    return {
+        name: coded_fill(np.ravel(value)[0]) if name == "_FillValue" else _plain(value) for name, value in found.items()
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -7,25 +7,19 @@ open_group("*.nc")        what each file says of every array; those without the 
 
 from __future__ import annotations
 
-import os
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from multiprocessing import current_process, get_context
 from typing import Any
 
 from oocarrays.errors import UnsupportedError
 from oocarrays.storage.foreign import hdf5, numpy_files, tiff  # noqa: F401  each enters its format
 from oocarrays.storage.foreign.arrays import ForeignArray, alone, joined
-from oocarrays.storage.foreign.facts import FORMATS, Facts, Readable
+from oocarrays.storage.foreign.facts import FORMATS, Facts
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.packing import PACKED
 
-MANY = 512
-"""Files from which on several processes look at them: libraries look at one at a time."""
-LOOKERS = 4
-"""Those processes, at most."""
 _looking = threading.RLock()
 
 
@@ -45,6 +39,8 @@ class Contents:
     """The axis along which files follow one another, by its name or its number; None of one file."""
     known: dict[str, ForeignArray] = field(default_factory=dict)
     """Arrays that have been looked at."""
+    told: dict[str, list[Facts]] = field(default_factory=dict)
+    """What each file says of arrays that are asked for next."""
 
     def array(self, name: str) -> ForeignArray:
         """Return an array; all files are looked at when it is asked for first.
@@ -91,16 +87,21 @@ class Contents:
 
     def _told(self, name: str) -> list[Facts]:
         """What each file says of an array, in few words."""
-        look, numbers = partial(_brief, self.format, name), range(len(self.files.names))
-        if len(numbers) < MANY or not self.files.local or current_process().daemon:
-            return [look(self.files.readable(number)) for number in numbers]
-        paths = [self.files.path(number) for number in numbers]
-        with ProcessPoolExecutor(min(LOOKERS, os.cpu_count() or 1), get_context("forkserver")) as pool:
-            return list(pool.map(look, paths, chunksize=64))
+        if name not in self.told:
+            self._look_at([name])
+        return self.told.pop(name)
+
+    def look_at(self, names: Iterable[str]) -> None:
+        """Look at several arrays at once: each file is opened once for all of them."""
+        if self.dim is not None:
+            with _looking:
+                self._look_at([name for name in names if name not in self.known and name not in self.told])
+
+    def _look_at(self, names: list[str]) -> None:
+        look = FORMATS[self.format].facts
+        numbers = range(len(self.files.names) if names else 0)
+        found = [look(self.files.readable(number), tuple(names), brief=True) for number in numbers]
+        self.told |= {name: [each[n] for each in found] for n, name in enumerate(names)}
 
     def __reduce__(self) -> Any:
         return partial(Contents, **{each.name: getattr(self, each.name) for each in fields(self)}), ()
-
-
-def _brief(format: str, name: str, file: Readable) -> Facts:
-    return FORMATS[format].facts(file, (name,), brief=True)[0]

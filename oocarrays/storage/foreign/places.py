@@ -141,7 +141,14 @@ def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways 
         listed = [unquote(each) for each in names.split(",")]
         return _store(listed_files(listed, names), dim, inner, _shortened(url, listed))
     pattern, within = _split(names) or (names, "")
-    return _local(pattern, inner or within, dim)
+    found = _local(pattern, inner or within, dim)
+    if found is None:
+        raise _no_format(pattern)
+    return found
+
+
+def _no_format(path: str) -> UnsupportedError:
+    return UnsupportedError(f"{path} is no file of NetCDF-4, HDF5, TIFF or numpy: give shape= and dtype=")
 
 
 def _shortened(url: str, listed: Sequence[str]) -> str:
@@ -242,7 +249,7 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     head = _head(first) if isinstance(first, str) else first.read(8)
     kind = _kind_of(head, found.path(0))
     if kind not in FORMATS:
-        raise UnsupportedError(f"{found.path(0)} is no file of NetCDF-4, HDF5, TIFF or numpy: give shape= and dtype=")
+        raise _no_format(found.path(0))
     if not isinstance(first, str):
         first.seek(0)
     format = FORMATS[kind]

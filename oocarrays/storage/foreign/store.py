@@ -274,6 +274,7 @@ class ForeignStore(Joined):
             if self._contents.names != ("",):
                 return
         if path in self._contents.groups:
+            await asyncio.to_thread(self._contents.look_at, [n for n in self._contents.names if n.startswith(path)])
             yield DOCUMENT
             above = f"{path}/" if path else ""
             below = [each for each in (*self._contents.groups, *self._contents.names) if each.startswith(above)]

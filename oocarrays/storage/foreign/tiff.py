@@ -127,7 +127,7 @@ def _chunks(level: Any) -> tuple[int, ...] | None:
     keyframe = level.keyframe
     if level.shape[len(level.shape) - len(keyframe.shape) :] != tuple(keyframe.shape):
         return None
-    return (1,) * (len(level.shape) - len(keyframe.shape)) + tuple(keyframe.chunks)
+    return (1,) * (len(level.shape) - len(keyframe.chunks)) + tuple(keyframe.chunks)
 
 
 def _is_simple(level: Any, chunks: tuple[int, ...], coded: dict[str, Any]) -> bool:
