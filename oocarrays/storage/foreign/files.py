@@ -28,6 +28,8 @@ PAGE_BYTES = 2**18
 """Bytes of a remote file that are fetched at a time, for libraries that look for its metadata."""
 KEPT_PAGES = 64
 """Pages of one file that are kept."""
+FEW = 8
+"""Remote files that are looked at one by one; of more, a list is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class Files:
         if isinstance(self.root, str):
             self.check(number, self.path(number))
             return self.path(number)
+        self._check_remote([number])
         reader: Any = io.BufferedReader(RemoteFile(self.root, self.names[number], self.sizes[number]), 1)
         return reader  # type: ignore[no-any-return]
 
@@ -77,6 +80,32 @@ class Files:
             raise StoreFailure(f"cannot read {self.path(number)}: {error.strerror}") from error
         if (status.st_size, str(status.st_mtime_ns)) != (self.sizes[number], self.versions[number]):
             raise RunError(f"{self.path(number)} has changed since it was opened: open it again")
+
+    def check_all(self) -> None:
+        """Refuse files of which one is not as it was found.
+
+        Raises
+        ------
+        RunError
+            It names the first one.
+        """
+        if not self.local:
+            self._check_remote(range(len(self.names)))
+            return
+        for number in range(len(self.names)):
+            self.check(number, self.path(number))
+
+    def _check_remote(self, numbers: Sequence[int]) -> None:
+        store, prefix = self.root, os.path.dirname(os.path.commonpath([f"./{self.names[n]}" for n in numbers]))
+        assert isinstance(store, RemoteStore), "what is on this machine is looked at there"
+        if len(numbers) > FEW:
+            listed = {key: (size, version) for key, size, version in sync(store.details(prefix)) or ()}
+            now = [listed.get(self.names[n]) for n in numbers]
+        else:
+            now = [sync(store.detail(self.names[n])) for n in numbers]
+        for number, each in zip(numbers, now, strict=True):
+            if each is None or each != (self.sizes[number], self.versions[number] if each[1] else ""):
+                raise RunError(f"{self.path(number)} has gone, or has changed since it was opened: open it again")
 
     async def range(self, number: int, start: int, stop: int) -> np.ndarray:
         """Bytes of a file, from ``start`` to ``stop``, or to its end where that comes before.
@@ -198,20 +227,14 @@ def remote_files(store: RemoteStore, pattern: str) -> Files:
     NotFoundError
         Where there is none.
     """
-    before = pattern.partition("*")[0].partition("?")[0].partition("[")[0]
-    listed = sync(store.details(before))
-    if listed is None:
-        listed = [(pattern, _size(store, pattern), "")]
+    if "*" not in pattern:
+        one = sync(store.detail(pattern))
+        listed = [] if one is None else [(pattern, *one)]
+    else:
+        folder = pattern.partition("*")[0].rpartition("/")[0]
+        listed = sync(store.details(f"{folder}/" if folder else "")) or []
     found = sorted(each for each in listed if each[0] == pattern or fnmatchcase(each[0], pattern))
     if not found:
         raise NotFoundError(f"no file is named {store.name}/{pattern}")
     names, sizes, versions = zip(*found, strict=True)
     return Files(root=store, names=names, sizes=sizes, versions=versions)
-
-
-def _size(store: RemoteStore, key: str) -> int:
-    """Bytes of a file in a store that lists none."""
-    try:
-        return sync(store.getsize(key))
-    except FileNotFoundError:
-        raise NotFoundError(f"no such file: {store.name}/{key}") from None

@@ -58,6 +58,7 @@ def _header(file: Readable) -> tuple[Facts, int]:
     if isinstance(file, str):
         with open(file, "rb") as opened:
             return _read_header(opened, file)
+    file.seek(0)
     return _read_header(file, "the file")
 
 

@@ -173,6 +173,7 @@ class ForeignStore(Joined):
             return None
 
     def _document(self, path: str) -> bytes | None:
+        self.source_files.check_all()
         if path in self._contents.names:
             return json.dumps(document(self._contents.array(path).facts)).encode()
         attributes = self._contents.groups.get(path)

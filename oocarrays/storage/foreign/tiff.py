@@ -71,6 +71,8 @@ def _opened(file: Readable) -> Iterator[Any]:
         import tifffile
     except ImportError:
         raise UnsupportedError("TIFF files are read by tifffile: pip install 'oocarrays[tiff]'") from None
+    if not isinstance(file, str):
+        file.seek(0)
     try:
         with tifffile.TiffFile(file) as opened:
             yield opened
