@@ -151,7 +151,7 @@ def _series(way: str, source: str, target: str, memory: int, *, tiny: bool) -> d
     from zarr.codecs import BloscCodec
 
     files = sorted(glob.glob(f"{source}/*.nc"))[: 2 if tiny else None]
-    codec = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle", typesize=4)
+    codec = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=4)
     chunks = {"time": len(files) * HOURS, "lat": 20, "lon": 20}
     if way.startswith("ours"):
         import oocarrays as ooc

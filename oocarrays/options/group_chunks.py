@@ -13,6 +13,7 @@ from oocarrays.errors import ChunksError, NotFoundError
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.storage.files.formats import is_foreign
 from oocarrays.storage.files.group_file import GroupFile
+from oocarrays.storage.stores.underway import lists_keys
 
 LINES = 20
 """Arrays that are shown one by one; of more, the rest is counted."""
@@ -21,7 +22,8 @@ LINES = 20
 def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     """The chunks of each array that is to be rewritten, by its path, checked as far as names go.
 
-    What is coded as another format does it is rewritten in its own chunks, for other readers of Zarr.
+    What is coded as another format does it is rewritten in its own chunks, for other readers of Zarr; so is what nobody
+    lists, to be copied as it is.
 
     Raises
     ------
@@ -48,8 +50,9 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
         if name in wanted:
             raise ChunksError(f"chunks name the array {name!r} twice")
         wanted[name] = lengths
-    others = {name: array.chunks for name, array in file.arrays.items() if name not in wanted and is_foreign(array)}
-    return wanted | others
+    listed = lists_keys(file.zarr.store_path.store)
+    others = {name: array for name, array in file.arrays.items() if name not in wanted}
+    return wanted | {name: array.chunks for name, array in others.items() if is_foreign(array) or not listed}
 
 
 def _listed(names: list[str]) -> str:

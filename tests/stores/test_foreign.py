@@ -66,7 +66,7 @@ def test_a_file_that_was_written_again_is_not_read_as_it_was(s3: S3, library: st
     url = put(s3, f"again-{library}/a.h5", hdf5(AIR))
     a = ooc.open_array(f"{url}/deep/air", storage_options=s3.options)
     put(s3, f"again-{library}/a.h5", hdf5(AIR[:6]))
-    with pytest.raises(RunError, match="changed since it was opened|cannot read"):
+    with pytest.raises(RunError, match=r"changed since it was opened|cannot read"):
         a[...]
 
 

@@ -87,7 +87,7 @@ def carried_compressors(source: zarr.Array) -> Any:
     """
     if not is_foreign(source):
         return source.compressors
-    return [BloscCodec(cname="zstd", clevel=3, shuffle="shuffle", typesize=source.dtype.itemsize)]
+    return [BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=source.dtype.itemsize)]
 
 
 def is_foreign(array: zarr.Array) -> bool:

@@ -96,10 +96,10 @@ class Files:
             self.check(number, self.path(number))
 
     def _check_remote(self, numbers: Sequence[int]) -> None:
-        store, prefix = self.root, os.path.dirname(os.path.commonpath([f"./{self.names[n]}" for n in numbers]))
+        store = self.root
         assert isinstance(store, RemoteStore), "what is on this machine is looked at there"
         if len(numbers) > FEW:
-            listed = {key: (size, version) for key, size, version in sync(store.details(prefix)) or ()}
+            listed = {key: (size, version) for key, size, version in sync(store.details("")) or ()}
             now = [listed.get(self.names[n]) for n in numbers]
         else:
             now = [sync(store.detail(self.names[n])) for n in numbers]
@@ -232,7 +232,8 @@ def remote_files(store: RemoteStore, pattern: str) -> Files:
         listed = [] if one is None else [(pattern, *one)]
     else:
         folder = pattern.partition("*")[0].rpartition("/")[0]
-        listed = sync(store.details(f"{folder}/" if folder else "")) or []
+        found_below = sync(store.details(f"{folder}/" if folder else ""))
+        listed = found_below or []
     found = sorted(each for each in listed if each[0] == pattern or fnmatchcase(each[0], pattern))
     if not found:
         raise NotFoundError(f"no file is named {store.name}/{pattern}")

@@ -26,8 +26,9 @@ from oocarrays.storage.foreign.facts import FORMATS
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
 from oocarrays.storage.foreign.looking import Contents
 from oocarrays.storage.foreign.numpy_files import piece_facts
+from oocarrays.storage.foreign.references import references
 from oocarrays.storage.foreign.store import ForeignStore
-from oocarrays.storage.stores.joined import OPENERS, PLACES
+from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 from oocarrays.storage.stores.urls import Ways, opened, store_of
@@ -63,6 +64,7 @@ def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> 
 
 
 PLACES.append(foreign_place)
+SHORTER.append(references)
 
 
 def files(

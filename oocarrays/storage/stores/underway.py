@@ -92,6 +92,22 @@ def answers_ranges(store: Store) -> bool:
     return True
 
 
+def lists_keys(store: Store) -> bool:
+    """Return whether a store of a user's own lists its keys, as Zarr's own do."""
+
+    async def first() -> None:
+        async for _ in store.list_prefix(""):
+            return
+
+    if type(store).__module__.startswith(("zarr.", "oocarrays.")):
+        return True
+    try:
+        sync(first())
+    except NotImplementedError:
+        return False
+    return True
+
+
 def _nothing() -> Future[np.ndarray | None]:
     future: Future[np.ndarray | None] = Future()
     future.set_result(None)

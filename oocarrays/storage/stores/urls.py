@@ -27,7 +27,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, Wrappe
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.mapping.given import named
-from oocarrays.storage.stores.joined import OPENERS, PLACES, Joined
+from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined
 from oocarrays.storage.stores.remote import Patience, RemoteStore, reason
 from oocarrays.storage.stores.shown import cleaned, shown
 
@@ -91,7 +91,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     ('/data/a b.zarr', '/a.zarr')
     """
     if isinstance(place, FsspecStore | ObjectStore | Joined):
-        return RemoteStore(place, _name_of(place), ways.patience)
+        return _remote(place, _name_of(place), ways)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore | Joined):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
     if isinstance(place, str | os.PathLike):
@@ -109,7 +109,15 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         return RemoteStore(joined, _name_of(joined), ways.patience) if isinstance(joined, Joined) else joined
     mine = options_of(scheme, options)
     store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
-    return RemoteStore(store, place.rstrip("/"), ways.patience)
+    return _remote(store, place.rstrip("/"), ways)
+
+
+def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
+    """Return a store as one that is reached by requests, or as what knows a shorter way to what is in it."""
+    for known in SHORTER:
+        if (found := known(store, name)) is not None:
+            return RemoteStore(found, name, ways.patience)
+    return RemoteStore(store, name, ways.patience)
 
 
 def absolute(place: Any) -> Any:
