@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zarr.storage import ZipStore
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, NotFoundError, RunError, UnsupportedError
@@ -117,3 +119,13 @@ def test_chunks_in_one_piece_lie_in_one_piece(shape: list[int], itemsize: int, m
         flat = numbers[section.slices].reshape(-1)
         assert flat[-1] - flat[0] == len(flat) - 1
     assert itemsize * np.prod(chunks) <= max(most, itemsize)
+
+
+def test_a_zip_file_is_named_by_its_path(tmp_path: Path) -> None:
+    with ZipStore(tmp_path / "a.zip", mode="w") as store:
+        zarr.create_array(store, data=DATA, chunks=(5, 11, 23), name="deep/x")
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "a.zip/deep/x")[...], DATA)
+    job = ooc.rechunk(f"{tmp_path}/a.zip:/deep/x", tmp_path / "b.zarr", chunks=(37, 5, 5), **HERE)
+    np.testing.assert_array_equal(job.run()[...], DATA)
+    with pytest.raises(InputError, match="write to a folder"):
+        ooc.rechunk(tmp_path / "b.zarr", tmp_path / "a.zip", chunks=(5, 11, 23), overwrite=True, **HERE)
