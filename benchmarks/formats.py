@@ -265,7 +265,7 @@ def _opened(way: str, source: str, target: str, memory: int, *, tiny: bool) -> d
     opened = time.perf_counter()
     steps = group["air"].shape[0]
     job = ooc.rechunk(group.zarr, target, chunks={"air": (steps, 4, 3)}, memory=memory, scheduler="threads")
-    return {"seconds": opened - start, "plan": time.perf_counter() - opened, "tasks": len(job.dask)}
+    return {"seconds": opened - start, "plan": time.perf_counter() - opened, "members": len(job.plan.members)}
 
 
 # ---------------------------------------------------------------------- rounds

@@ -15,8 +15,8 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.plan.cost import COST_NAMES, Costs
 from oocarrays.plan.exchange.schedule import is_auto
 from oocarrays.storage.files.presence import Policy
+from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import available_bytes
-from oocarrays.storage.stores.pages import can_map
 from oocarrays.storage.stores.remote import Patience
 from oocarrays.storage.stores.urls import Ways
 

@@ -36,12 +36,12 @@ from oocarrays.storage.chunks import copies
 from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.shard_writes import Sharded
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
-from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files import creating, group_file
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.local import syncing
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.sections.write import InWindows
-from oocarrays.storage.stores import durable
-from oocarrays.storage.stores.blobs import LocalBlobs
 
 PIECES = {"chunk": (UnfinishedChunks, "write_runs", "before"), "partial": (UnfinishedChunks, "write_runs", "after")}
 """The same points where chunks are assembled: a piece is written."""
@@ -58,8 +58,8 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "unrecorded": (Journal, "prepare", "before"),
     "entry": (Journal, "_publish", "after"),
     "message": (KeptMessages, "_write", "after"),
-    "mark": (array_file, "take_mark_away", "before"),
-    "finished": (array_file, "take_mark_away", "after"),
+    "mark": (creating, "take_mark_away", "before"),
+    "finished": (creating, "take_mark_away", "after"),
     "copied": (copies, "_copy_file", "after"),  # an object of a group's other arrays
     "consolidated": (group_file, "_take_mark_away", "before"),
     "group": (group_file, "finish_group", "after"),
@@ -217,7 +217,7 @@ def obey(order: dict[str, Any]) -> int:
     if order["call"] not in ("hold", "script"):
         counting.BATCH_BYTES = 1  # small arrays have many parts, too,
         scatter.ROUND_BYTES = 2**12  # and rounds,
-        durable.GROUP_SECONDS = 0.0  # each written down as soon as it can be
+        syncing.GROUP_SECONDS = 0.0  # each written down as soon as it can be
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
     try:

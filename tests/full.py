@@ -23,8 +23,8 @@ import oocarrays as ooc
 from oocarrays.errors import DiskFullError, OocError
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.files.array_file import is_finished
-from oocarrays.storage.journal.journal import FOLDER, PLAN
+from oocarrays.storage.files.documents import is_finished
+from oocarrays.storage.journal.texts import FOLDER, PLAN
 
 DATA = np.arange(1, 257, dtype="i4").reshape(16, 16)
 GIVEN: dict[str, Any] = {"memory": "64MiB", "ranks": 2, "scheduler": "threads"}

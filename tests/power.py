@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from oocarrays.storage.journal.journal import FOLDER
-from oocarrays.storage.stores import durable
+from oocarrays.storage.journal.texts import FOLDER
+from oocarrays.storage.local import devices
 
 CHANGES = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")
 Node = int
@@ -226,8 +226,8 @@ def watched(root: Path, *, whole: bool) -> Iterator[Disk]:
             patch.setattr(os, name, _looking(disk, getattr(os, name)))
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, disk.sync)
-        patch.setattr(durable, "is_synced_whole", lambda folder: whole)
-        patch.setattr(durable, "sync_file_system", lambda folder: disk.sync(None))
+        patch.setattr(devices, "is_synced_whole", lambda folder: whole)
+        patch.setattr(devices, "sync_file_system", lambda folder: disk.sync(None))
         yield disk
         disk.lose_power()
     disk.close()

@@ -202,8 +202,8 @@ def test_an_interruption_before_anything_was_written_names_nothing(
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    for name in ("rechunk", "resume", "clean"):
-        monkeypatch.setattr(f"oocarrays.cli.main.{name}", interrupt)
+    for name in ("runs.rechunk", "runs.resume", "stores.clean"):
+        monkeypatch.setattr(f"oocarrays.cli.{name}", interrupt)
     for words in (["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"], ["resume", "source.zarr"], ["clean", "."]):
         assert main(words) == 130
         assert capsys.readouterr() == ("", "oocarrays: interrupted\n")
@@ -217,7 +217,7 @@ def test_a_batch_system_ends_a_command_as_ctrl_c_does(
         signal.raise_signal(signal.SIGTERM)
 
     former = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("oocarrays.cli.main.rechunk", begun_and_terminated)
+    monkeypatch.setattr("oocarrays.cli.runs.rechunk", begun_and_terminated)
     assert main(["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"]) == 128 + signal.SIGTERM
     said = "oocarrays: terminated; what was written stays, go on with: oocarrays resume t.zarr\n"
     assert capsys.readouterr() == ("", said)

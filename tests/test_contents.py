@@ -16,7 +16,7 @@ from zarr.storage import MemoryStore
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError
 from oocarrays.show.contents import GroupFacts, contents
-from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.files.documents import MARK
 
 RUN = "0123456789ab"
 

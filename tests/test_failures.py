@@ -28,8 +28,8 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
 from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.chunks.access import ChunkWriter
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
+from oocarrays.storage.chunks.writer import ChunkWriter
 
 CODECS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
@@ -101,7 +101,7 @@ def digest():
 before, told = digest(), {}
 try:
     ooc.rechunk(
-        f"{folder}/source.zarr", small / "target.zarr", chunks=(1024, 64), memory="64MiB", method=method,
+        f"{folder}/source.zarr", small / "target.zarr", chunks=(1024, 64), memory="64MiB", method=method, ranks=2,
         compressors=() if codec == "none" else None, scratch=f"{folder}/{scratch}",
     ).run()
 except Exception as error:
@@ -449,7 +449,7 @@ def test_an_interrupted_command_line_says_so(
 KILLED = """
 import itertools, os, signal, sys
 import oocarrays as ooc
-from oocarrays.storage.chunks.access import ChunkWriter
+from oocarrays.storage.chunks.writer import ChunkWriter
 
 write_all, calls = ChunkWriter.write_all, itertools.count()
 

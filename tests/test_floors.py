@@ -21,6 +21,7 @@ FLOORS = """
     plan.queueing
     plan.rechunk plan.collective plan.layouts plan.slabs
     plan.files plan.lazy plan.advice plan.streams
+    storage.local
     storage.stores
     storage.striped
     storage.foreign
@@ -56,7 +57,7 @@ FLOORS = """
 FLOOR_OF = {room: floor for floor, line in enumerate(FLOORS.strip().splitlines()) for room in line.split()}
 ROOF = len(FLOORS.split())
 """``oocarrays/__init__.py``, which shows the names of the house, and which no room imports."""
-OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.stores"}
+OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.local"}
 OUTSIDE |= dict.fromkeys(("numcodecs", "fsspec", "obstore", "google_crc32c"), "storage.stores")
 OUTSIDE |= dict.fromkeys(("h5py", "tifffile", "isal"), "storage.foreign")
 OUTSIDE |= dict.fromkeys(("dask", "distributed", "cloudpickle", "xarray"), "graphs") | {
@@ -171,7 +172,7 @@ PLANTED = {
     "up": ("oocarrays/mapping/bad.py", "from oocarrays.plan.cost import Costs"),
     "up by name of the room": ("oocarrays/storage/bad.py", "from oocarrays import show"),
     "up by name of the module": ("oocarrays/storage/bad.py", "from oocarrays.jobs import job"),
-    "up within a floor": ("oocarrays/storage/stores/bad.py", "from oocarrays.storage.chunks.access import ChunkReader"),
+    "up within a floor": ("oocarrays/storage/stores/bad.py", "from oocarrays.storage.chunks.reader import ChunkReader"),
     "along to another room": ("oocarrays/kernels/bad.py", "from oocarrays.mapping.layouts.axis import BlockAxis"),
     "for types alone": (
         "oocarrays/plan/bad.py",

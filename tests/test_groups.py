@@ -31,7 +31,7 @@ from oocarrays.errors import (
 )
 from oocarrays.plan.rechunk.group import ToCopy, plan_copies
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.files.documents import MARK
 from tests.groups import AIR, check_same, objects, opened, write
 from tests.small import make
 

@@ -16,9 +16,9 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, TargetError, UnfinishedError
 from oocarrays.graphs.run import journaled
-from oocarrays.storage.files.array_file import is_finished
-from oocarrays.storage.journal.journal import FOLDER
+from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.leftovers import find_leftovers
+from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.groups import objects
 from tests.unfinished import CHUNKS, FIELD, break_disk, fail, options_of, stamps

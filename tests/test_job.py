@@ -24,7 +24,7 @@ from zarr.storage import MemoryStore, WrapperStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.show.planned import phase_seconds, seconds_outside
-from oocarrays.storage.files import array_file
+from oocarrays.storage.files.documents import MARK
 from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
 
 # ---------------------------------------------------------------------- looking is free
@@ -280,7 +280,7 @@ def test_a_job_that_was_never_run_leaves_nothing(source: Path) -> None:
 def test_the_target_opens_elsewhere(source: Path, tmp_path: Path) -> None:
     job = plan(source, tmp_path / "target.zarr")
     job.run()
-    assert array_file.MARK not in zarr.open_array(tmp_path / "target.zarr", mode="r").attrs
+    assert MARK not in zarr.open_array(tmp_path / "target.zarr", mode="r").attrs
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "target.zarr").to_dask().compute(), DATA)
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, TargetError, UnsupportedError
-from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.files.documents import MARK
 from tests.graphs.clusters import cluster, within
 
 xr = pytest.importorskip("xarray")

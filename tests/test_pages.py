@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+
+import oocarrays as ooc
+from oocarrays.graphs.settings import DEFAULTS
+from tests.pages import fences, play
 
 ROOT = Path(__file__).parents[1]
 GUIDE = sorted((ROOT / "examples" / "guide").glob("*.md"))
@@ -29,5 +35,48 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_parses(page: Path) -> None:
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-        ast.parse(block)
+    for fence in fences(page):
+        if fence.language == "python":
+            ast.parse(fence.text)
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
+def test_pages_run_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    play(page)
+
+
+def test_generated_pages_are_in_step_with_the_source() -> None:
+    generate = runpy.run_path(str(ROOT / "examples" / "guide" / "generate.py"))
+    for name, written in generate["PAGES"].items():
+        said = (ROOT / "examples" / "guide" / name).read_text(encoding="utf-8")
+        assert said == written(), f"{name}: run examples/guide/generate.py"
+
+
+def test_every_public_name_and_setting_says_what_it_is() -> None:
+    for name in ooc.__all__:
+        assert inspect.getdoc(getattr(ooc, name)), name
+    said = (ROOT / "examples" / "guide" / "settings.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`oocarrays\.([\w-]+)`", said)) == set(DEFAULTS) - {"cost"}
+
+
+def test_every_error_has_its_advice() -> None:
+    said = (ROOT / "examples" / "guide" / "errors.md").read_text(encoding="utf-8")
+    for name, kind in vars(ooc.errors).items():
+        if inspect.isclass(kind) and issubclass(kind, ooc.OocError):
+            assert f"`{name}`" in said or f"`ooc.{name}`" in said, name
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("```python\n1 / 0\n```", ZeroDivisionError),
+        ("```python\n2 + 2\n```\n```text\n5\n```", AssertionError),
+        ("```sh\noocarrays info nowhere.zarr\n```", AssertionError),
+    ],
+)
+def test_a_page_that_is_wrong_is_found(text: str, fault: type[Exception], tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(fault):
+        play(page)

@@ -234,7 +234,7 @@ def test_a_link_that_leads_nowhere_does_not_end_what_is_listed(source: Path) -> 
 
 
 def test_what_is_missing_of_a_batch_is_looked_at_when_it_is_at_its_end(source: Path) -> None:
-    from oocarrays.storage.chunks.access import ChunkReader
+    from oocarrays.storage.chunks.reader import ChunkReader
     from oocarrays.storage.files.array_file import describe, open_array
     from oocarrays.storage.meter import Meter
 

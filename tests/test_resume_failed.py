@@ -27,7 +27,7 @@ from oocarrays.errors import (
 from oocarrays.graphs.run import journaled
 from oocarrays.plan.rechunk import counting, ways
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.stores import durable
+from oocarrays.storage.local import syncing
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (
@@ -254,7 +254,7 @@ def test_a_failed_job_that_is_collected_takes_no_scratch_from_the_one_that_goes_
         record(self, *done)
 
     monkeypatch.setattr(Journal, "_publish", forget)
-    monkeypatch.setattr(durable, "GROUP_SECONDS", 0)  # each part is written down at once
+    monkeypatch.setattr(syncing, "GROUP_SECONDS", 0)  # each part is written down at once
     ooc.resume(target).run()
     assert not failed
     check_finished(target)

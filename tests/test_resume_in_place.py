@@ -20,7 +20,8 @@ from oocarrays.cli.main import main
 from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.mapping.selection import Selection
 from oocarrays.storage.journal.calls import CALL
-from oocarrays.storage.journal.journal import FOLDER, NOTE, Journal
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER, NOTE
 from oocarrays.storage.journal.wanted import kept_sections, sections_again
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
@@ -52,7 +53,7 @@ ON_WORKERS = """
 import os, signal
 from distributed import Client, LocalCluster
 import oocarrays as ooc
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from tests.test_resume_in_place import TILES, PARTS
 
 def deadly():
@@ -111,7 +112,7 @@ def left(folder: Path) -> list[Path]:
 def check(made: Any, kind: str, folder: Path) -> None:
     np.testing.assert_array_equal(made[...], expected(kind))
     np.testing.assert_array_equal(ooc.open_array(folder)[...], expected(kind))
-    assert not Journal(folder).noted()
+    assert not Journal(folder).notes.noted()
     with pytest.raises(NotFoundError, match="nothing to resume"):
         ooc.resume(folder)
 
@@ -140,7 +141,7 @@ def test_other_parts_are_refused_before_anything_is_written(half: Path, kind: st
     np.testing.assert_array_equal(ooc.open_array(half)[...], before)
     made = ooc.resume(half, parts=others, as_is=True).run()[...]
     assert made[20, 3] == 7
-    assert not Journal(half).noted()
+    assert not Journal(half).notes.noted()
 
 
 @pytest.mark.parametrize("kind", ["tiles"], indirect=True)
@@ -232,7 +233,7 @@ def test_a_shift_that_was_killed_is_done_again(
     assert "is done by shift; " in capsys.readouterr().out
     for mine, wanted in zip(halos(tmp_path / "l"), halos(tmp_path / "whole"), strict=True):
         np.testing.assert_array_equal(mine, wanted)
-    assert not Journal(tmp_path / "l").noted()
+    assert not Journal(tmp_path / "l").notes.noted()
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +253,7 @@ def test_a_cluster_that_is_killed_with_its_client_leaves_what_another_goes_on_wi
         command, cwd=tmp_path, start_new_session=True, env={"PYTHONPATH": str(Path.cwd())}, capture_output=True
     )
     target = tmp_path / "z"
-    assert Journal(target).noted()
+    assert Journal(target).notes.noted()
     assert (ooc.open_array(target)[...] != DATA).any()
     with pytest.raises(JournalError, match="the part of rank 1 is not what"):
         within(ooc.resume(target, parts=[PARTS[0], PARTS[1] - 1, *PARTS[2:]], scheduler=client).run)

@@ -21,8 +21,9 @@ from oocarrays.errors import DiskFullError, InputError, JournalError, NotFoundEr
 from oocarrays.plan.files import scatter
 from oocarrays.storage.files import local_files
 from oocarrays.storage.journal.calls import CALL
-from oocarrays.storage.journal.journal import FOLDER, Journal
-from oocarrays.storage.stores import durable
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
+from oocarrays.storage.local import syncing
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 
@@ -212,9 +213,9 @@ SCRIPT = """
 import os, {name}
 import oocarrays as ooc
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.stores import durable
+from oocarrays.storage.local import syncing
 
-durable.GROUP_SECONDS = 0.0
+syncing.GROUP_SECONDS = 0.0
 real, calls = Journal._publish, []
 
 def publish(*args):
@@ -268,7 +269,7 @@ def test_files_are_planned_anew_where_memory_is_less(tmp_path: Path, kind: str) 
         local = ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=2, **how).run()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scatter, "ROUND_BYTES", 2**20)
-        patch.setattr(durable, "GROUP_SECONDS", 0.0)  # each part is written down as soon as it can be
+        patch.setattr(syncing, "GROUP_SECONDS", 0.0)  # each part is written down as soon as it can be
         if kind == "scatter":
             job: Any = ooc.scatter_files(tmp_path / "a", "(block, *)", target, ranks=2, memory=large, **how)
         elif kind == "gather":

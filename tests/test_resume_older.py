@@ -16,8 +16,10 @@ import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.storage.files import array_file
-from oocarrays.storage.journal import journal
-from oocarrays.storage.journal.journal import FOLDER
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.journal import texts
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
 
 KEPT = Path(__file__).parent / "data" / "journals_0_5_0.json"
 """What was in the folder of each run that was killed, but for its lock: kind, path, bytes."""
@@ -47,7 +49,7 @@ def settle(plan: Path, folder: Path) -> None:
         content["source_metadata"] = digest_of(content["source"])
     if "asked" in content and isinstance(content["asked"]["source"][0], str):  # of local files what they say is kept
         content["asked"]["source"] = [digest_of(folder / "source.zarr")]
-    data["digest"] = journal._digest(data["run"], content)
+    data["digest"] = texts.digest_of(data["run"], content)
     plan.write_text(json.dumps(data))
     for entry in (plan.parent / "done").iterdir():
         entry.write_text(data["digest"])
@@ -122,7 +124,7 @@ def test_a_scatter_or_gather_is_written_again(tmp_path: Path, kind: str) -> None
     target = left(kind, tmp_path)
     with pytest.raises(NotFoundError, match="has no journal"):
         ooc.resume(target)
-    journal.Journal(target).begin(array_file.unfinished_run(target) or "", {"files": kind.partition("_")[0]})
+    Journal(target).begin(unfinished_run(target) or "", {"files": kind.partition("_")[0]})
     with pytest.raises(JournalError, match=f"was being written by {kind}: write it again with overwrite"):
         ooc.resume(target)
     again = (ooc.gather_files if kind == "gather_files" else ooc.scatter_files)(

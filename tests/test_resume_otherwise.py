@@ -15,7 +15,8 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, DiskFullError, JournalError, RunError
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 from tests.small import each_method
@@ -41,7 +42,7 @@ def fail_on(client: Client, job: Any, after: int, method: str = "put") -> None:
         from itertools import count
 
         from oocarrays.errors import DiskFullError
-        from oocarrays.storage.stores.blobs import LocalBlobs
+        from oocarrays.storage.local.blobs import LocalBlobs
 
         calls, before = count(), getattr(LocalBlobs, method)
         LocalBlobs.put_before = before  # type: ignore[attr-defined]
@@ -54,7 +55,7 @@ def fail_on(client: Client, job: Any, after: int, method: str = "put") -> None:
         setattr(LocalBlobs, method, put)
 
     def mend() -> None:
-        from oocarrays.storage.stores.blobs import LocalBlobs
+        from oocarrays.storage.local.blobs import LocalBlobs
 
         setattr(LocalBlobs, method, LocalBlobs.put_before)  # type: ignore[attr-defined]
 

@@ -15,11 +15,11 @@ import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError, RunError, TargetError, UnfinishedError
 from oocarrays.plan.rechunk.as_json import to_json
 from oocarrays.show.contents import array_facts
-from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import MARK
-from oocarrays.storage.journal import journal
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
+from oocarrays.storage.journal import texts
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import find_leftovers
+from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of
 
@@ -79,7 +79,7 @@ def test_a_source_that_has_gone_is_missed(field: Path, target: Path, runs: Serve
 
 def sealed(run: str, content: dict[str, Any]) -> str:
     """A journal's plan with the digest that belongs to it."""
-    return json.dumps({"run": run, "content": content, "digest": journal._digest(run, content)})
+    return json.dumps({"run": run, "content": content, "digest": texts.digest_of(run, content)})
 
 
 def of_other_chunks(target: Path, run: str, content: dict[str, Any]) -> str:
@@ -153,8 +153,8 @@ def test_a_target_that_was_written_anew_is_not_gone_on_with(field: Path, target:
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_a_mark_counts_whatever_its_value_is(field: Path, target: Path, mark: Any, zarr_format: Any) -> None:
     zarr.create_array(target, shape=(4,), chunks=(2,), dtype="i4", attributes={MARK: mark}, zarr_format=zarr_format)
-    assert array_file.unfinished_run(target) is not None
-    assert not array_file.is_finished(target)
+    assert unfinished_run(target) is not None
+    assert not is_finished(target)
     with pytest.raises(UnfinishedError):
         ooc.open_array(target)
     assert [left.kind for left in find_leftovers(target.parent)] == ["unfinished"]

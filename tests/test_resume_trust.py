@@ -16,8 +16,9 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, JournalError, RunError
 from oocarrays.plan.rechunk import counting
-from oocarrays.storage.chunks.access import ChunkReader
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (

@@ -22,7 +22,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
-from oocarrays.graphs.run.job import Cluster
+from oocarrays.graphs.cluster.workers import Cluster
 
 a = ooc.rechunk("rows.zarr", "columns.zarr", chunks=(8, 4), memory="1GiB").run()
 part: np.ndarray = a[10:20, ::3]

@@ -16,8 +16,9 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
-from oocarrays.storage.journal.journal import FOLDER, Journal
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.store_blobs import StoreBlobs
 from oocarrays.storage.stores.underway import Putting
 from tests.small import make

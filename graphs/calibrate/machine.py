@@ -31,14 +31,15 @@ from oocarrays.errors import InputError
 from oocarrays.graphs.settings import costs, local_cores
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OTHER, PAGE_BYTES
-from oocarrays.storage.chunks.access import scatter
 from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view
+from oocarrays.storage.local.pages import allocate, can_map
+from oocarrays.storage.local.sectors import write_all
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlobs, byte_view, write_all
 from oocarrays.storage.stores.opening import open_ahead
-from oocarrays.storage.stores.pages import allocate, can_map
 
 MIB = 2**20
 FILES, FILE_BYTES = 16, 32 * MIB

@@ -28,7 +28,7 @@ from oocarrays.graphs.calibrate.exchange import await_all, calibrate_exchange
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.plan.cost import PAGE_BYTES
 from oocarrays.plan.exchange.schedule import complete_exchange
-from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.local.pages import allocate
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from distributed import Client, Future

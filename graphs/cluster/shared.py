@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.local.pages import allocate
 
 LEAST_BYTES = 2**16
 """Of a message: less goes over the socket anyway."""

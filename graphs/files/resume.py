@@ -23,7 +23,9 @@ from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import CHUNKS_READ, Part, Trust, check_sources
 from oocarrays.graphs.run.remains import journal_of
 from oocarrays.plan.files.scatter import FilesPlan
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, is_finished, unfinished_run
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.documents import is_finished, unfinished_run
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.calls import CALL
 

@@ -26,9 +26,12 @@ from oocarrays.plan.files.blocks import FileBlock, message_size, views
 from oocarrays.plan.files.scatter import REQUESTS, FilesPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
-from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
+from oocarrays.storage.files import local_files
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import check_place, finish_target
+from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
@@ -149,7 +152,7 @@ class FilesRun(Messages, JournaledRun):
     # ------------------------------------------------------------------ beginning and end
 
     def _check_target(self) -> None:
-        check = array_file.check_place if self.plan.way == "gather" else local_files.check_group_place
+        check = check_place if self.plan.way == "gather" else local_files.check_group_place
         check(self.destination.store, overwrite=self.destination.overwrite)
 
     def _make_targets(self) -> None:
@@ -182,7 +185,7 @@ class FilesRun(Messages, JournaledRun):
         place = self.local.place(rank)
         there = self.journal.is_there()
         made = self.is_done((rank,)) or (there and self.journal.has((rank,)))
-        if array_file.unfinished_run(place) != self.id and not (made and array_file.is_finished(place)):
+        if unfinished_run(place) != self.id and not (made and is_finished(place)):
             own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
             own["attributes"][MARK] = self.id
             local_files.create_file(place, own, self.destination.overwrite, durable=self.durable)
@@ -199,7 +202,7 @@ class FilesRun(Messages, JournaledRun):
         """Take the mark off the file of a rank: all of it is written."""
         self.syncer.finish()
         if self.plan.way == "scatter":
-            array_file.finish_target(self._file(rank), durable=self.durable)
+            finish_target(self._file(rank), durable=self.durable)
 
     def _finish(self) -> str:
         name: str = self._end(self.local.name if self.plan.way == "scatter" else self._whole().name)
@@ -210,7 +213,7 @@ class FilesRun(Messages, JournaledRun):
         if self.plan.way == "scatter":
             local_files.finish_group(self.destination.store, durable=self.durable)
         else:
-            array_file.finish_target(self._whole(), durable=self.durable)
+            finish_target(self._whole(), durable=self.durable)
 
     # ------------------------------------------------------------------ one round
 

@@ -40,7 +40,10 @@ from oocarrays.plan.rechunk.as_json import to_json
 from oocarrays.storage.chunks.pieces import PieceWriter
 from oocarrays.storage.chunks.turned import Writer, chunk_writer
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import check_place, create_scratch, remove_scratch
+from oocarrays.storage.files.documents import MARK, unfinished_run
+from oocarrays.storage.files.places import StoreLike, free_bytes
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
@@ -134,7 +137,7 @@ class AlignedRun(LazyRun):
         check_folder(self.destination.store)
 
     def _check_target(self) -> None:
-        array_file.check_place(self.destination.store, overwrite=self.destination.overwrite)
+        check_place(self.destination.store, overwrite=self.destination.overwrite)
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
@@ -217,11 +220,11 @@ class ScratchWork(Work):
                 self.failure, self._writer = None, None
         if self._is_whole():
             return self
-        free, wanted = array_file.free_bytes(self.scratch), self.blocks.scratch_bytes
+        free, wanted = free_bytes(self.scratch), self.blocks.scratch_bytes
         if wanted > free:
             raise DiskFullError(f"{self.scratch} needs {wanted} bytes; its device has {free} left")
         self._take_hold()
-        array_file.create_scratch(os.path.join(self.scratch, PARTIAL_NAME), self.like, self.blocks.stored)
+        create_scratch(os.path.join(self.scratch, PARTIAL_NAME), self.like, self.blocks.stored)
         return self
 
     def _take_hold(self) -> None:
@@ -319,10 +322,10 @@ class JoinedRun(LazyRun):
         """As of every run; scratch can be of use where all blocks are in it and the target has been begun."""
         assert self.work is not None, "runs are settled where they were planned"
         self.work.let_go()
-        begun = array_file.unfinished_run(self.destination.store) == self.id
+        begun = unfinished_run(self.destination.store) == self.id
         super().settle(resumable=resumable and begun)
         if not begun:
-            array_file.remove_scratch(self.scratch)
+            remove_scratch(self.scratch)
 
 
 class BlocksBuilder(GraphBuilder):

@@ -26,12 +26,13 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.plan.lazy.blocks import DatasetPlan
-from oocarrays.storage.files import array_file, group_file
-from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.files import group_file
+from oocarrays.storage.files.creating import is_empty
+from oocarrays.storage.files.documents import MARK, document_store, unfinished_run
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores import durable
 
 
 class DatasetRun(EndingRun):
@@ -91,16 +92,16 @@ class DatasetRun(EndingRun):
         Where that was cut short, the mark says so, and all of it is written again.
         """
         self.failure = None
-        mark, begun = array_file.unfinished_run(self.destination.store), f"{self.id}-begun"
+        mark, begun = unfinished_run(self.destination.store), f"{self.id}-begun"
         if mark == self.id or self.has_ended():
             return
-        if mark != begun and not array_file.is_empty(self.destination.store):
+        if mark != begun and not is_empty(self.destination.store):
             raise TargetError(f"the target {self.destination.store} has appeared meanwhile")
         self.frame.value({MARK: begun}, mark == begun)
         for folder, _, names in os.walk(self.destination.store):
             for name in names:
-                durable.written(os.path.join(folder, name))  # by xarray
-        place: Any = array_file.document_store(self.destination.store, durable=self.durable)
+                written(os.path.join(folder, name))  # by xarray
+        place: Any = document_store(self.destination.store, durable=self.durable)
         zarr.open_group(place, mode="r+", use_consolidated=False).attrs[MARK] = self.id
         if self.processes is not None:
             self.syncer.finish()  # what this worker has made; the others sync what they make themselves

@@ -23,7 +23,8 @@ from dask.task_spec import DataNode, Task, TaskRef
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
 from oocarrays.mapping.ranges import common
 from oocarrays.mapping.section import Section
-from oocarrays.storage.files.array_file import ArrayFile, location
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import location
 from oocarrays.storage.stores.nested import lie_together
 
 Key = Any

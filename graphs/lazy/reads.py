@@ -30,7 +30,7 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.rechunk.run import discard
 from oocarrays.graphs.run.missing import warn_of_missing
-from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within
 from oocarrays.plan.lazy.blocks import scratch_of
@@ -39,11 +39,11 @@ from oocarrays.plan.sections.batches import BUFFER_BYTES, ONE_BY_ONE
 from oocarrays.storage.chunks.pieces import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import create_scratch
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
-Index = tuple[int, ...]
 Tasks = dict[Any, Any]
 Spans = tuple[tuple[int, int], ...]
 """First element along each axis, and one past the last."""
@@ -194,7 +194,7 @@ class PlainCopy:
         held = hold(copy.folder)
         weakref.finalize(copy, discard, copy.folder, held)
         stored = scratch_of(plan.blocks, part.shape, part.dtype.itemsize)
-        array_file.create_scratch(os.path.join(copy.folder, COPY), part.file, stored)
+        create_scratch(os.path.join(copy.folder, COPY), part.file, stored)
         return copy
 
     def __reduce__(self) -> Any:

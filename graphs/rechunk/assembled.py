@@ -20,11 +20,11 @@ from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import stage_of
 from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.storage.chunks.access import cut, scatter
 from oocarrays.storage.chunks.assembling import Take
-from oocarrays.storage.files.array_file import is_finished
+from oocarrays.storage.chunks.elements import cut, scatter
+from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.receipts import Receipts
-from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.local.pages import allocate
 
 
 def go_on(run: RechunkState, number: int) -> None:

@@ -15,12 +15,12 @@ from itertools import product
 
 import numpy as np
 
+from oocarrays.mapping.grid import Index
 from oocarrays.plan.rechunk.assembled import groups
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler, Take
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 
-Index = tuple[int, ...]
 Told = Mapping[tuple[int, ...], Mapping[str, Receipt]]
 """What parts of a pass have placed, by the keys of chunks; None where they placed nothing."""
 MOST_SUM = 2**32

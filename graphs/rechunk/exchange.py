@@ -22,7 +22,7 @@ from oocarrays.graphs.run.buffers import Outbox, Region
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.messages import MessageBlock, message_blocks
-from oocarrays.storage.chunks.access import scatter
+from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.turned import chunk_major
 from oocarrays.storage.journal.receipts import Receipts
 

@@ -27,12 +27,13 @@ from oocarrays.mapping.layouts.placing import spread
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.files import array_file, group_file
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files import group_file
+from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.files.places import StoreLike, place_name
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.journal import Kept
 from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.stores.remote import RemoteStore
 
 
@@ -100,7 +101,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
     """Return the record of a group for its journal: each array that is rewritten has a journal of its own."""
     copies = plan.copies
     return {
-        "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
         "missing": source.missing,
         "members": {name: member.target.nbytes for name, member in plan.members},
         "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
@@ -149,7 +150,7 @@ def resumed_group(
     file = _source(content, source, target, place)
     file = file.with_policy(policy_of(content.get("missing") if missing is None else missing))
     moved = source is not None
-    names = [name for name in content["members"] if not array_file.is_finished(member_store(target, name))]
+    names = [name for name in content["members"] if not is_finished(member_store(target, name))]
     if trust.again and len(names) < len(content["members"]):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
     before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})

@@ -18,16 +18,20 @@ from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.journaled import KeptRun
 from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
-from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
 from oocarrays.storage.chunks.copies import copy_part
-from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files import group_file
+from oocarrays.storage.files.creating import create_target, remove_scratch
+from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.files.places import free_bytes, local_folder, name_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.journal.texts import BEGINNING
 from oocarrays.storage.meter import Meter
 
 
@@ -48,10 +52,10 @@ class MemberRun(RechunkRun):
 
     def prepare(self) -> None:
         """Make the target and begin the journal, where that was not done before."""
-        if self.destination.resumed or array_file.is_finished(self.destination.store):
+        if self.destination.resumed or is_finished(self.destination.store):
             return
-        if array_file.unfinished_run(self.destination.store) != self.id:
-            array_file.create_target(
+        if unfinished_run(self.destination.store) != self.id:
+            create_target(
                 self.destination.store, self.destination.settings, self.id, overwrite=False, durable=self.durable
             )
         if not self.journal.is_there():
@@ -60,8 +64,8 @@ class MemberRun(RechunkRun):
     def reopen(self) -> None:
         """Mark an array unfinished that is to be written again."""
         store = self.destination.store
-        if self.reopens and not self.destination.resumed and array_file.is_finished(store):
-            array_file.create_target(store, self.destination.settings, self.id, overwrite=True, durable=self.durable)
+        if self.reopens and not self.destination.resumed and is_finished(store):
+            create_target(store, self.destination.settings, self.id, overwrite=True, durable=self.durable)
 
     def _begin_anew(self) -> None:
         """The meter is that of the whole group."""
@@ -71,7 +75,7 @@ class MemberRun(RechunkRun):
 
     def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
         """Nothing is left to do for an array that was finished before a worker was lost, or the group's run failed."""
-        self._finished = array_file.is_finished(self.destination.store)
+        self._finished = is_finished(self.destination.store)
         return self if self._finished else super()._create(*probes)
 
     def is_done(self, part: Part) -> bool:
@@ -182,7 +186,7 @@ class GroupRun(KeptRun):
             member.look()  # what is not there has no fingerprint
         for presence in self.reads():
             presence.look_for_missing(self.meter)
-        mine = array_file.unfinished_run(self.destination.store) == self.id
+        mine = unfinished_run(self.destination.store) == self.id
         self.made = not mine
         if not mine:
             self._create_group(members)
@@ -244,13 +248,13 @@ class GroupRun(KeptRun):
 
     def _tidy(self, members: Sequence[MemberRun]) -> None:
         """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
-        array_file.remove_partials(self.destination.store, set().union(*(member.marks for member in members)))
+        remove_partials(self.destination.store, set().union(*(member.marks for member in members)))
         for name in self.content["members"]:
             store = member_store(self.destination.store, name)
-            if array_file.is_finished(store):
+            if is_finished(store):
                 Journal(store).remove()
         if members and not any(member.done for member in members):
-            array_file.remove_scratch(members[0].scratch)  # they have one, in turn
+            remove_scratch(members[0].scratch)  # they have one, in turn
 
     def _begin_anew(self, members: Sequence[MemberRun]) -> None:
         with self._idle:
@@ -264,7 +268,7 @@ class GroupRun(KeptRun):
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
         group_file.check_group_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
         self._check_room(members)
-        if array_file.unfinished_run(destination.store) is not None:
+        if unfinished_run(destination.store) is not None:
             self.journal.claim()
             self.journal.release()
         group_file.create_group(
@@ -273,11 +277,11 @@ class GroupRun(KeptRun):
 
     def _check_room(self, members: Sequence[MemberRun]) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the device."""
-        folder = array_file.local_folder(self.destination.store)
+        folder = local_folder(self.destination.store)
         targets = [member.plan.target for member in members]
         wanted = sum(target.grid.count * target.chunk_bytes for target in targets if not target.coded)
-        if folder and wanted > array_file.free_bytes(folder):
-            free = array_file.free_bytes(folder)
+        if folder and wanted > free_bytes(folder):
+            free = free_bytes(folder)
             raise DiskFullError(f"{folder} needs {wanted} bytes; its device has {free} left")
 
     def _copy(self, batch: int, rank: int) -> None:
@@ -303,12 +307,12 @@ class GroupRun(KeptRun):
             return batch in self.done
         if self.journal.is_there():
             return self.journal.has((batch,))
-        return array_file.unfinished_run(self.destination.store) is None
+        return unfinished_run(self.destination.store) is None
 
     def _finish(self) -> str:
         self._end(None)
         self.journal.release()
-        return array_file.name_of(self.destination.store)
+        return name_of(self.destination.store)
 
     def _finish_targets(self) -> None:
         group_file.finish_group(self.destination.store, self.source.consolidated, durable=self.durable)

@@ -13,12 +13,12 @@ import numpy as np
 from oocarrays.graphs.rechunk.run import RechunkState
 from oocarrays.graphs.run.buffers import ReadSlab
 from oocarrays.plan.rechunk.passes import Part, Pass
-from oocarrays.storage.chunks.access import common, scatter
+from oocarrays.storage.chunks.elements import common, scatter
 from oocarrays.storage.chunks.kept import Reader
 from oocarrays.storage.journal.receipts import Receipts
+from oocarrays.storage.local.pages import allocate
+from oocarrays.storage.local.sectors import padded
 from oocarrays.storage.pool import shaped
-from oocarrays.storage.stores.blobs import padded
-from oocarrays.storage.stores.pages import allocate
 
 
 def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former: ReadSlab | None) -> ReadSlab:

@@ -16,16 +16,16 @@ import numpy as np
 
 from oocarrays.graphs.rechunk.assembly import MOST_SUM
 from oocarrays.graphs.run.looking import Part, Stored
+from oocarrays.mapping.grid import Index
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.journal.receipts import Receipt, checksum
+from oocarrays.storage.local.blobs import byte_view
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import byte_view
 
-Index = tuple[int, ...]
 Recorded = Mapping[Part, Stored | None]
 ODD = -1
 """A checksum that nothing has."""

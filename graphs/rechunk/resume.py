@@ -34,7 +34,6 @@ from oocarrays.graphs.run.looking import (
     metadata_digest,
 )
 from oocarrays.graphs.run.remains import (
-    BEGINNING,
     KEPT,
     Remains,
     check_known,
@@ -49,12 +48,15 @@ from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
+from oocarrays.storage.files.creating import is_scratch
+from oocarrays.storage.files.places import StoreLike, in_files, place_name
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.scratch import scratch_below, trusted_scratch
+from oocarrays.storage.journal.texts import BEGINNING
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import scratch_place
 
@@ -68,7 +70,7 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
     """Return the content of a run's journal."""
     return {
         "plan": to_json(plan),
-        "source": array_file.place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
         "source_metadata": metadata_digest(source),
         "scratch": str(destination.scratch),
         "missing": source.presence.missing,
@@ -140,7 +142,7 @@ def resumed(
 
 def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, resources: Resources) -> RechunkPlan:
     """Plan the same work with other resources; keep the plan that is there where it comes to that."""
-    remote = not array_file.in_files(destination.scratch)
+    remote = not in_files(destination.scratch)
     plan = plan_rechunk(file.stored, before.target, resources, remote_scratch=remote)
     told = ("passes", "budget", "processes")
     same = all(getattr(plan, name) == getattr(before, name) for name in told)
@@ -217,7 +219,7 @@ def _there(
 
     def opened(number: int) -> ArrayFile | None:
         folder: Any = target if number == last else place_below(scratch, str(number))
-        return written_file(folder) if number == last or array_file.is_scratch(folder) else None
+        return written_file(folder) if number == last or is_scratch(folder) else None
 
     now = as_named_now(plan, stored, opened, mark, trust.verify)
     found = _looked(plan, with_kept(now, kept), target, scratch, verify=trust.verify)
@@ -235,7 +237,7 @@ def _looked(
     def place(part: Part, name: str = "") -> StoreLike | None:
         here = part == KEPT or part[0] == last
         folder = target if here else place_below(scratch, str(part[0]))
-        return folder if here or array_file.is_scratch(folder) else None  # type: ignore[arg-type]
+        return folder if here or is_scratch(folder) else None  # type: ignore[arg-type]
 
     def expected(part: Part) -> tuple[StoreLike | None, dict[str, Any]]:
         where: Any = place(part)

@@ -29,21 +29,24 @@ from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.ways import STAGES
-from oocarrays.storage.chunks.access import common
 from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.chunks.elements import common
 from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.turned import Reader, Writer, chunk_major, chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
+from oocarrays.storage.files.creating import check_target, create_scratch, finishing, is_scratch, remove_scratch
+from oocarrays.storage.files.documents import remove_partials
+from oocarrays.storage.files.places import StoreLike, folders_of, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.storage.local import devices
 from oocarrays.storage.pool import Pool, shaped
-from oocarrays.storage.stores import durable
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 MOST_PASSES = STAGES.stop - 1
@@ -140,7 +143,7 @@ class RechunkState(JournaledRun):
     @property
     def caches_scratch(self) -> bool:
         """Whether scratch stays in the system's cache: who looks at it later can tell whether it has."""
-        return self.plan.scratch_is_cached and bool(durable.boot())
+        return self.plan.scratch_is_cached and bool(devices.boot())
 
     @property
     def cached_places(self) -> list[StoreLike]:
@@ -169,7 +172,7 @@ class RechunkState(JournaledRun):
         self._hold = self._remove_scratch = None
         self._uses_scratch = False
         if not keep_scratch:
-            array_file.remove_scratch(self.scratch)
+            remove_scratch(self.scratch)
         self.journal.release()
 
     # ------------------------------------------------------------------ beginning and end
@@ -190,7 +193,7 @@ class RechunkState(JournaledRun):
         self._target = self.destination.create(self.id, durable=self.durable)
 
     def _check_target(self) -> None:
-        array_file.check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
+        check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
 
     def _forget_what_is_gone(self) -> None:
         """Take back what is recorded of scratch that is no longer there.
@@ -201,7 +204,7 @@ class RechunkState(JournaledRun):
             Where this run was planned to go on with some of that.
         """
         parts, last = self.journal.parts(), len(self.plan.passes) - 1
-        gone = {part for part in parts if part[0] < last and not array_file.is_scratch(self._scratch_folder(part[0]))}
+        gone = {part for part in parts if part[0] < last and not is_scratch(self._scratch_folder(part[0]))}
         gone |= self.remains.lost
         mine = self.done if self._kept(last) else ()
         kept = {part for part in mine if part[0] == last and not self._left_of(part)}
@@ -212,7 +215,7 @@ class RechunkState(JournaledRun):
 
     def _restart(self) -> None:
         for number in range(MOST_PASSES):  # of any plan; not what else is there
-            array_file.remove_scratch(self._scratch_folder(number))
+            remove_scratch(self._scratch_folder(number))
         super()._restart()
 
     def _begin_anew(self) -> None:
@@ -223,7 +226,7 @@ class RechunkState(JournaledRun):
     def _check_room(self) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
         plan, wants = self.plan, {}
-        folder = array_file.local_folder(self.destination.store)
+        folder = local_folder(self.destination.store)
         if folder and not plan.target.coded:
             wants[folder] = plan.target.grid.count * plan.target.chunk_bytes
         if plan.scratch_bytes and isinstance(self.scratch, str):
@@ -234,15 +237,15 @@ class RechunkState(JournaledRun):
         """Begin a pass: what the last one wrote is what this one reads."""
         if number > 1:
             self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
-            array_file.remove_scratch(self._scratch_folder(number - 2))
+            remove_scratch(self._scratch_folder(number - 2))
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
-            array_file.create_scratch(
+            create_scratch(
                 self._scratch_folder(number),
                 self.source,
                 self.plan.passes[number].target,
                 durable=self.durable and not self.caches_scratch,
-                boot=durable.boot() if self.caches_scratch else "",
+                boot=devices.boot() if self.caches_scratch else "",
             )
 
     def _hold_scratch(self) -> None:
@@ -267,7 +270,7 @@ class RechunkState(JournaledRun):
         writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
         if step.kept:
             self._hold_scratch()
-            array_file.remove_scratch(self._scratch_folder(number))  # messages of a run that died
+            remove_scratch(self._scratch_folder(number))  # messages of a run that died
         return Opened(
             reader=chunk_reader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
             writer=chunk_writer(
@@ -299,7 +302,7 @@ class RechunkState(JournaledRun):
         return mark_of_plan(self.id, self.remains.beginning, number)
 
     def _remove_partials(self) -> None:
-        array_file.remove_partials(self.destination.store, self.marks)
+        remove_partials(self.destination.store, self.marks)
 
     @property
     def marks(self) -> set[str]:
@@ -322,7 +325,7 @@ class RechunkState(JournaledRun):
     def _keep(self, number: int, past_cache: bool) -> KeptMessages:
         """Make the folder for the kept messages of a pass, or one on each disk of scratch."""
         scratch = self._scratch_folder(number)
-        folders = (scratch,) if isinstance(scratch, str) else array_file.folders_of(scratch)
+        folders = (scratch,) if isinstance(scratch, str) else folders_of(scratch)
         return KeptMessages(*folders, past_cache=past_cache)
 
     def _scratch_folder(self, number: int) -> str | RemoteStore:
@@ -330,13 +333,13 @@ class RechunkState(JournaledRun):
 
     def _finish(self) -> str:
         if self.caches_scratch:  # what is put on the device now need not hold it
-            array_file.remove_scratch(self.scratch)
+            remove_scratch(self.scratch)
         name: str = self._end(self.target.name)
         self._close()
         return name
 
     def _finishing(self) -> Callable[[], None]:
-        return array_file.finishing(self.target, durable=self.durable)
+        return finishing(self.target, durable=self.durable)
 
     # ------------------------------------------------------------------ what all have in common
 
@@ -469,7 +472,7 @@ def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore
     every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
     usable: set[Part] = set()
     for number, mine in reversed(list(enumerate(every))):
-        if number == len(every) - 1 or array_file.is_scratch(place_below(scratch, str(number))):
+        if number == len(every) - 1 or is_scratch(place_below(scratch, str(number))):
             usable |= mine & parts
         if mine <= usable:
             return usable.union(*every[:number])
@@ -481,6 +484,6 @@ def discard(scratch: str, held: Hold) -> None:
     held.close()
     with suppress(Busy):
         lock = try_lock(held.path, fcntl.LOCK_EX)
-        array_file.remove_scratch(scratch)
+        remove_scratch(scratch)
         if lock is not None:
             os.close(lock)

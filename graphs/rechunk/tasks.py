@@ -18,9 +18,9 @@ from oocarrays.graphs.run.buffers import Outbox, RankBuffers, ReadSlab, Region
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import ChunkBox
-from oocarrays.storage.chunks.access import scatter
+from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.journal.receipts import Receipts
-from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.local.pages import allocate
 
 
 class RechunkRun(Messages, RechunkState):

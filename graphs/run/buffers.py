@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.local.pages import allocate
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from oocarrays.errors import JournalError
 from oocarrays.graphs.run.work import Work
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.places import StoreLike
 
 PARTS = "parts"
 """Where a note keeps checksums of what is to be written, in order; None for what has none."""
@@ -63,9 +63,9 @@ class NotedRun(Work):
                 "computed of what that run has written to, it cannot be made again: as_is=True writes what is given"
             )
         if self.note:
-            self.journal.note(self.id, {**self.note, PARTS: parts})
+            self.journal.notes.note(self.id, {**self.note, PARTS: parts})
 
     def _say_done(self) -> None:
         """Take the note away."""
         if self.note:
-            self.journal.take_note(self.id)
+            self.journal.notes.take(self.id)

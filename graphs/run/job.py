@@ -8,42 +8,38 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.utils import parse_timedelta
-from zarr.storage import MemoryStore, WrapperStore
 
 from oocarrays.errors import (
     CorruptChunkError,
     DiskFullError,
     KernelError,
     OocError,
-    PlacementError,
     RunError,
     StoreFailure,
 )
 from oocarrays.graphs.cluster.pinning import pin
-from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, idle_workers, workers_of
+from oocarrays.graphs.cluster.placement import Worker, idle_workers
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
 from oocarrays.graphs.run.telling import listen
 from oocarrays.graphs.run.work import Work
-from oocarrays.graphs.settings import costs, setting
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.layouts.placing import spread
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.limits import check_count
-from oocarrays.storage.files import array_file
+from oocarrays.storage.files.documents import remove_partials
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.remote import RemoteStore
 
 if TYPE_CHECKING:
     from distributed import Client
+from oocarrays.graphs.cluster.workers import Cluster, check_reach
 
 Graph = tuple[dict[Any, Any], Key]
 """Tasks by their keys, and the key of the last one."""
@@ -52,28 +48,6 @@ LOOK_SECONDS = 5
 """Seconds between two looks at the workers of a run."""
 BUILDING = threading.RLock()
 """Held while a graph is built: all who look at a job see one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """Where ranks are put."""
-
-    client: Client
-    """The way to the scheduler."""
-    chosen: tuple[str, ...] | None
-    """Addresses or names of the workers; None for all that are there."""
-
-    def workers(self) -> list[Worker]:
-        """The workers now."""
-        return workers_of(self.client, self.chosen)
-
-    def budget(self) -> int:
-        """Bytes that each worker may hold for a run, as they are."""
-        return budget_of(as_they_are(self.client, self.workers()))
-
-    def costs(self) -> Costs:
-        """What its workers take."""
-        return costs(cores_of(self.workers()))
 
 
 class Threads(ThreadPoolExecutor):
@@ -239,7 +213,7 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
                 client.unsubscribe_topic(self._run.topic)
         forget(self._run.ends)
         if self.moves:  # a worker that died in the middle of a chunk has left its beginning
-            array_file.remove_partials(self._run.destination.store)
+            remove_partials(self._run.destination.store)
         return name
 
     def _awaited(self, cluster: Cluster, future: Any) -> str:
@@ -332,7 +306,7 @@ def forget(ends: Sequence[tuple[Journal, str]]) -> None:
     """Take away that runs have ended: it has been heard."""
     for journal, id in ends:
         with suppress(OocError):  # it is small, and nobody's but its run's
-            journal.was_heard(id)
+            journal.notes.was_heard(id)
 
 
 def _hear(
@@ -372,27 +346,6 @@ def _hear(
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
-
-
-def check_reach(stores: Mapping[str, Any]) -> None:
-    """Refuse stores in the memory of this process: every worker would have a copy of its own.
-
-    Raises
-    ------
-    PlacementError
-        Where one of them is.
-    """
-    for name, store in stores.items():
-        if is_here(store):
-            raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
-
-
-def is_here(store: Any) -> bool:
-    """Whether a store is in the memory of this process."""
-    here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
-    while isinstance(store, WrapperStore):
-        store = store._store
-    return here or isinstance(store, MemoryStore)
 
 
 def _resumable(error: BaseException) -> bool:

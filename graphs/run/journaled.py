@@ -19,11 +19,13 @@ import zarr
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError, StoreFailure
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
 from oocarrays.graphs.run.missing import warn_person
-from oocarrays.graphs.run.remains import BEGINNING, NOTHING_LEFT, Remains
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.work import Work, was_ended
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import StoreLike, unfinished_run
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
+from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.remote import RemoteStore
@@ -47,14 +49,14 @@ class EndingRun(Work):
 
     def has_ended(self) -> bool:
         """Whether this very run has finished its target, and its last task is to be done again."""
-        if self.processes is None or not array_file.is_finished(self.destination.store):
+        if self.processes is None or not is_finished(self.destination.store):
             return False
-        return self.journal.ended(self.id) is not None or was_ended()
+        return self.journal.notes.ended(self.id) is not None or was_ended()
 
     def _end(self, gives: Any) -> Any:
         """End the run, once: the mark goes, and the journal but for the word that it has ended; returns ``gives``."""
         if self.has_ended():
-            (gives,) = self.journal.ended(self.id) or (gives,)
+            (gives,) = self.journal.notes.ended(self.id) or (gives,)
         else:
             self._check_read()
             finish_targets = self._finishing()
@@ -62,7 +64,7 @@ class EndingRun(Work):
             if self.failure:  # while that took its time
                 raise self.failure
             if self.ends:
-                self.journal.say_ended(self.id, gives)
+                self.journal.notes.say_ended(self.id, gives)
             finish_targets()
         self.syncer.drop()
         self._remove_journal()
@@ -73,7 +75,7 @@ class EndingRun(Work):
         try:
             self.journal.remove(ended=self.id if self.ends else None)
         except (DiskFullError, StoreFailure) as error:
-            left = f"{array_file.name_of(self.destination.store)} is finished, and {FOLDER} in it is left: {error}"
+            left = f"{name_of(self.destination.store)} is finished, and {FOLDER} in it is left: {error}"
             warn_person(f"{left}; resume it, and that is removed", RuntimeWarning)
 
     def _check_read(self) -> None:
@@ -166,7 +168,7 @@ class KeptRun(EndingRun):
         RunError
             It says how much has changed, and what there is to do.
         """
-        local = any(array_file.local_folder(array.store_path.store) for array in self.read_from)
+        local = any(local_folder(array.store_path.store) for array in self.read_from)
         content = self._begun_with() if local else None
         refused = self._refused(content) if content else None
         if refused:
@@ -288,7 +290,7 @@ class JournaledRun(KeptRun):
                 blobs.remove(key)
 
     def _remove_partials(self) -> None:
-        array_file.remove_partials(self.destination.store)
+        remove_partials(self.destination.store)
 
     def _check_target(self) -> None:
         """Refuse a target that has appeared since the run was planned."""
@@ -304,7 +306,7 @@ class JournaledRun(KeptRun):
         """Whether a part was done, before the run was resumed or a worker was lost; when it has ended, all are."""
         if part in self.done or self.processes is None:
             return part in self.done
-        return self.journal.has(part) if self.journal.is_there() else array_file.is_finished(self.destination.store)
+        return self.journal.has(part) if self.journal.is_there() else is_finished(self.destination.store)
 
 
 def check_folder(store: StoreLike) -> None:
@@ -315,7 +317,7 @@ def check_folder(store: StoreLike) -> None:
     RunError
         It names the target.
     """
-    folder = array_file.local_folder(store)
+    folder = local_folder(store)
     if folder and not os.path.isdir(os.path.dirname(folder)):
         raise RunError(f"the folder of {folder} is not there on this worker: sources and targets must be shared")
 
@@ -329,6 +331,6 @@ def check_room(wants: Mapping[str, int]) -> None:
         It names a folder.
     """
     for place, wanted in wants.items():
-        free = array_file.free_bytes(place)
+        free = free_bytes(place)
         if sum(wants.values()) > free and wanted:
             raise DiskFullError(f"{place} needs {sum(wants.values())} bytes; its device has {free} left")

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 from oocarrays.graphs.run.looking import Found, Part, Stored, Trust, at_least, look
 from oocarrays.graphs.run.remains import Remains, check_known, remaining, whole_chunks, with_kept
 from oocarrays.mapping.section import Section
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
-from oocarrays.storage.journal.journal import Kept
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.texts import Kept
 
 Sections = Mapping[str, Sequence[Section]]
 """Elements that a part writes, as they stand in the file of each place."""

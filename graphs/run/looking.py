@@ -16,7 +16,8 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import JournalError
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, location
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.journal.fingerprints import changed, fingerprint
 from oocarrays.storage.journal.receipts import Receipt, Store
 

@@ -15,14 +15,14 @@ from typing import Any
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.run.looking import TRUSTED, Part, Stored, Trust, at_least
 from oocarrays.mapping.section import Section
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, unfinished_run
-from oocarrays.storage.journal import journal
-from oocarrays.storage.journal.journal import Journal, Kept
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.scratch import ID
+from oocarrays.storage.journal.texts import BEGINNING, Kept
 
-BEGINNING = journal.BEGINNING
-"""Where a journal keeps what tells the beginning of its plan from all others of the same run."""
 KEPT: Part = ()
 """Stands among parts for what plans before this one have stored."""
 

@@ -18,12 +18,13 @@ from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.graphs.settings import setting
-from oocarrays.storage.files.array_file import StoreLike, folders_of, unfinished_run
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.places import StoreLike, folders_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.stores import durable
-from oocarrays.storage.stores.durable import Syncer
+from oocarrays.storage.local import syncing
+from oocarrays.storage.local.syncing import Syncer
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
 """Said of a run that would travel."""
@@ -72,7 +73,7 @@ class Work(Tasks):
         """Begin the state that belongs to this process."""
         super()._here()
         there = weakref.ref(self)
-        patience = durable.GROUP_SECONDS if self.processes is None else 0.0
+        patience = syncing.GROUP_SECONDS if self.processes is None else 0.0
         self.syncer = Syncer(
             lambda: local_folders(run.written_places if (run := there()) else ()),
             active=self.durable,

@@ -19,7 +19,7 @@ import zarr
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.looking import Part, Stored, at_least, look
-from oocarrays.graphs.run.remains import BEGINNING, KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
+from oocarrays.graphs.run.remains import KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
@@ -30,12 +30,16 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.iterate import IteratePlan, SweptPass
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import create_scratch, is_scratch, remove_scratch
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.journal import Journal, Kept
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
+from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.sections.windows import Blocks
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
@@ -122,7 +126,7 @@ class Course:
         if self.step(here.residuals)[1]:
             return self.target.store
         folder = place_below(self.scratch, str(len(here.residuals)))
-        return folder if array_file.is_scratch(folder) else None
+        return folder if is_scratch(folder) else None
 
     def _begun_at(self, told: Mapping[str, Any]) -> Progress:
         """How far the run was when it was planned as it is, as the journal tells it."""
@@ -158,7 +162,7 @@ class Course:
             if last and part[0] == len(here.residuals):
                 return self.target.store
             folder = place_below(self.scratch, str(part[0]))
-            return folder if array_file.is_scratch(folder) else None
+            return folder if is_scratch(folder) else None
 
         def expected(part: Part) -> tuple[StoreLike | RemoteStore | None, dict[str, Any]]:
             where = place(part)
@@ -173,7 +177,7 @@ class Course:
 
     def room(self) -> dict[str, int]:
         """Bytes that are written, by the folder in which they are to be."""
-        target, folder = self.plan.passes[-1].slabs.targets[0], array_file.local_folder(self.target.store)
+        target, folder = self.plan.passes[-1].slabs.targets[0], local_folder(self.target.store)
         wants = {} if folder is None or target.coded else {folder: target.grid.count * target.chunk_bytes}
         return wants | ({self.scratch: self.plan.scratch_bytes} if isinstance(self.scratch, str) else {})
 
@@ -186,7 +190,7 @@ class Course:
 
     def progress(self) -> Progress:
         """How far a run of this id has come, where there is one."""
-        if array_file.unfinished_run(self.target.store) != self.id:
+        if unfinished_run(self.target.store) != self.id:
             return Progress()
         journal = Journal(self.target.store)
         try:
@@ -231,9 +235,9 @@ class Course:
     def _usable(self, here: Progress, last: bool, parts: Iterable[tuple[int, ...]]) -> Progress:
         """The same less what was in scratch that is no longer there."""
         number = len(here.residuals)
-        if number and not array_file.is_scratch(place_below(self.scratch, str(number - 1))):
+        if number and not is_scratch(place_below(self.scratch, str(number - 1))):
             return Progress(gone=frozenset(parts))
-        if last or not here.done or array_file.is_scratch(place_below(self.scratch, str(number))):
+        if last or not here.done or is_scratch(place_below(self.scratch, str(number))):
             return here
         return replace(here, done=None, kept={}, gone=frozenset(part for part in parts if part[0] == number))
 
@@ -308,7 +312,7 @@ class SweepRun(SlabRun):
         super()._create(*probes)
         if not (self.last or self.has_ended()):
             self._hold_scratch()
-            array_file.create_scratch(self._place(self.number), self.given[1][0], self.stored, durable=self.durable)
+            create_scratch(self._place(self.number), self.given[1][0], self.stored, durable=self.durable)
         return self
 
     def _check_room(self) -> None:
@@ -334,7 +338,7 @@ class SweepRun(SlabRun):
         else:
             self._check_read()
             self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
-            array_file.remove_scratch(self._place(self.number - 1))
+            remove_scratch(self._place(self.number - 1))
         self.journal.release()
         self._close(keep_scratch=not self.last)
         return most
@@ -351,7 +355,7 @@ class SweepRun(SlabRun):
         self._hold = None
         self._let_go_of_memory()
         if not keep_scratch:
-            array_file.remove_scratch(self.scratch)
+            remove_scratch(self.scratch)
 
     def _hold_scratch(self) -> None:
         """Say that scratch is in use, until this process has done with it."""

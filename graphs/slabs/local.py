@@ -30,8 +30,11 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import finish_target
+from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
@@ -83,7 +86,7 @@ class LocalStopped(Stopped):
         made = {part[0] for part in self.stored if len(part) == 1}
         there = super()._files(places)
         closed = [name for name in places if name not in there and int(name.rpartition("/")[2]) in made]
-        more = {name: written_file(places[name]) for name in closed if array_file.is_finished(places[name])}
+        more = {name: written_file(places[name]) for name in closed if is_finished(places[name])}
         return there | more
 
     def _parts(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> SlabParts:
@@ -178,7 +181,7 @@ class LocalSlabRun(SlabRun):
         made = self.is_done((rank,))
         for target in () if made else self.targets:
             place = target.files.place(rank)
-            if array_file.unfinished_run(place) != self.id:
+            if unfinished_run(place) != self.id:
                 own = local_files.rank_settings(target.files.descriptor, target.settings, rank)
                 own["attributes"][MARK] = self.id
                 local_files.create_file(place, own, target.overwrite, durable=self.durable)
@@ -208,7 +211,7 @@ class LocalSlabRun(SlabRun):
         """Take the mark off the files of a rank: all of them are written."""
         self.syncer.wait()
         for target in self._open_targets():
-            array_file.finish_target(target.file(rank), durable=self.durable)
+            finish_target(target.file(rank), durable=self.durable)
 
     def _finishing_target(self, number: int) -> Callable[[], None]:
         def finish() -> None:

@@ -32,9 +32,11 @@ from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import CUT, SlabPlan
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, name_of, unfinished_run
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.journal import Kept
+from oocarrays.storage.journal.texts import Kept
 
 T = TypeVar("T")
 Options = TypeVar("Options", bound=SlabOptions)

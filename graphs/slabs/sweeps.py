@@ -26,7 +26,7 @@ import numpy as np
 from oocarrays.errors import KernelError
 from oocarrays.mapping.layouts.boundary import Boundary, standing
 from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
-from oocarrays.storage.stores.pages import keep_freed
+from oocarrays.storage.local.pages import keep_freed
 
 KEPT_BYTES = 2**22
 """Bytes of what is freed that the allocator is to keep for the next call: several blocks."""

@@ -25,8 +25,10 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import check_target, finishing
+from oocarrays.storage.files.documents import remove_partials, unfinished_run
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.rank_files import RankFiles, placed
 from oocarrays.storage.files.target import TargetSpec, written_file
@@ -140,11 +142,11 @@ class SlabRun(JournaledRun):
     def _check_target(self) -> None:
         for target in self._unmade():
             for source in self.given[1]:
-                array_file.check_target(source.zarr, target.store, overwrite=target.overwrite)
+                check_target(source.zarr, target.store, overwrite=target.overwrite)
 
     def _check_room(self) -> None:
         stored = zip(self.targets, self.plan.targets, strict=True)
-        plain = [(array_file.local_folder(target.store), known) for target, known in stored if not known.coded]
+        plain = [(local_folder(target.store), known) for target, known in stored if not known.coded]
         check_room({folder: known.grid.count * known.chunk_bytes for folder, known in plain if folder})
 
     def _make_targets(self) -> None:
@@ -157,7 +159,7 @@ class SlabRun(JournaledRun):
 
     def _unmade(self) -> list[TargetSpec]:
         """The targets that this run has not made yet, before a worker was lost, or it was itself."""
-        return [target for target in self.targets if array_file.unfinished_run(target.store) != self.id]
+        return [target for target in self.targets if unfinished_run(target.store) != self.id]
 
     def _forget_what_is_gone(self) -> None:
         """Refuse to go on where another target has been replaced; the last slab may have been written before."""
@@ -172,7 +174,7 @@ class SlabRun(JournaledRun):
 
     def _remove_partials(self) -> None:
         for target in self.targets:
-            array_file.remove_partials(target.store)
+            remove_partials(target.store)
 
     def _finish(self) -> str:
         self._end(None)
@@ -202,7 +204,7 @@ class SlabRun(JournaledRun):
             if any(len(part) > 1 for part in self.journal.parts()):
                 return
             for target in reversed(self.targets):
-                if array_file.unfinished_run(target.store) == self.id:
+                if unfinished_run(target.store) == self.id:
                     remove_unfinished(target.store)
 
     def settle(self, *, resumable: bool = False) -> None:
@@ -211,7 +213,7 @@ class SlabRun(JournaledRun):
         self._let_go_of_memory()
 
     def _finishing_target(self, number: int) -> Callable[[], None]:
-        return array_file.finishing(self._open_targets()[number], durable=self.durable)
+        return finishing(self._open_targets()[number], durable=self.durable)
 
     def _open_targets(self) -> list[Any]:
         """The targets, open in this process."""

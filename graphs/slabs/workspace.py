@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from oocarrays.storage.local.pages import libc
 from oocarrays.storage.meter import anonymous_bytes
-from oocarrays.storage.stores.pages import libc
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 """Of Linux: what a process has in memory; and the file by which ``VmHWM`` begins anew."""

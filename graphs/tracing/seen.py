@@ -15,8 +15,9 @@ from oocarrays.graphs.tracing.parts import Product
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.advice.access import Access, Dataset
 from oocarrays.plan.advice.patterns import Fold, Pattern
-from oocarrays.storage.files.array_file import describe, location
+from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.files.formats import dimension_names
+from oocarrays.storage.files.places import location
 from oocarrays.storage.stores.remote import is_remote
 
 Kind = tuple[str, bool, str, int | None]

@@ -29,6 +29,7 @@ from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, verdicts
 from oocarrays.plan.shown import lend
 from oocarrays.show.advice import html, text
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.places import location, name_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from oocarrays.jobs.group import GroupJob
     from oocarrays.jobs.rechunking import RechunkJob
-    from oocarrays.storage.files.array_file import StoreLike
+    from oocarrays.storage.files.places import StoreLike
 
 
 class Advice:
@@ -146,7 +147,7 @@ class Advice:
 
     def _method_for(self, array: zarr.Array, requests: Sequence[Axes]) -> str:
         """Return the method in which these sections of an array should be read; "auto" where nothing is advised."""
-        place = _place(array_file.location(array))
+        place = _place(location(array))
         name = self._targets.get(place, place)
         blocks = [
             (verdict, block)
@@ -257,7 +258,7 @@ def _kind(each: Sequence[Any]) -> tuple[Any, ...]:
 
 def _place(name: Any) -> str:
     """Name a place in one way, however it is written."""
-    found = array_file.name_of(name) if not isinstance(name, str) else name
+    found = name_of(name) if not isinstance(name, str) else name
     return found if "://" in found else os.path.abspath(found)
 
 

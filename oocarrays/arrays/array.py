@@ -12,7 +12,7 @@ from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.layouts import LayoutLike
 from oocarrays.plan.slabs.options import SlabOptions
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray, opened
 from oocarrays.stored.slab_iterator import SlabIterator, slabs_of
 

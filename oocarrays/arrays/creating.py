@@ -24,10 +24,11 @@ from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.options.layouts import LayoutLike, layout_for
 from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.creating import check_place, create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
 from oocarrays.storage.files.formats import in_order
 from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
@@ -262,10 +263,10 @@ def _global(store: Any, descriptor: Descriptor, made: dict[str, Any], overwrite:
     whole = {**made, "shape": descriptor.shape}
     whole["attributes"] = {**made["attributes"], KEY: descriptor.as_json()}
     array_file.preview(whole, store)
-    array_file.check_place(store, overwrite=overwrite)
+    check_place(store, overwrite=overwrite)
     run = uuid.uuid4().hex[:12]
-    file = array_file.create_target(store, whole, run, overwrite=overwrite)
-    array_file.finish_target(file)
+    file = create_target(store, whole, run, overwrite=overwrite)
+    finish_target(file)
     return OutOfCoreArray(zarr.open_array(file.zarr.store_path, mode="r+"))
 
 

@@ -16,8 +16,8 @@ from oocarrays.show import report
 from oocarrays.show.contents import array_facts
 from oocarrays.show.notebook import array_html, members_html, rows_html
 from oocarrays.storage.files import group_file
-from oocarrays.storage.files.array_file import StoreLike
 from oocarrays.storage.files.group_file import GroupFile
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Policy
 from oocarrays.stored.array import placer
 

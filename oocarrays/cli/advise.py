@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oocarrays.advice.advising import Advice
+from oocarrays.cli.options import Commands
 from oocarrays.plan.advice.trace import Trace
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction
 
-
-def add_commands(commands: Commands) -> None:
-    """Put it beside the others of the command line."""
+def add_advise(commands: Commands) -> None:
+    """Put its command beside the others of the command line."""
     parser = commands.add_parser("advise", help="say which chunks arrays should have, from how they are read")
     parser.add_argument(
         "traces", metavar="TRACE.json", nargs="+", help="what ooc.trace(...).save wrote; several are added"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
+from oocarrays.cli.options import Commands
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.jobs.rechunking import load_picture
@@ -16,11 +16,8 @@ from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
 from oocarrays.show.exchanges import schedule_json, schedule_text
 from oocarrays.show.redistributions import Outlook, itemsize, layouts, shape
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction
 
-
-def add_commands(commands: Commands) -> None:
+def add_exchanges(commands: Commands) -> None:
     """Put them beside the others of the command line."""
     _schedule_options(commands.add_parser("schedule", help="show who sends to whom in each step of an exchange"))
     _redistribute_options(commands.add_parser("redistribute", help="show what it costs to change an array's layout"))

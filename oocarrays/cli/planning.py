@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask.utils import format_bytes
 
+from oocarrays.cli.options import Commands
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.clusters import planned_cluster
 from oocarrays.options.networks import NETWORKS
 from oocarrays.show.report import seconds_text, table
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction
 
 SWEPT = ("workers", "memory", "threads")
 MOST_PLANS = 256
@@ -66,8 +64,8 @@ def _cluster(options: argparse.Namespace, *, workers: int, memory: str, threads:
     )
 
 
-def add_commands(commands: Commands) -> None:
-    """Put it beside the others of the command line."""
+def add_plan(commands: Commands) -> None:
+    """Put its command beside the others of the command line."""
     parser = commands.add_parser("plan", help="plan a rechunk for clusters that are not there: seconds, tasks, bytes")
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
     parser.add_argument("target", metavar="TARGET", help="where it would be written")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
+from oocarrays.cli.options import Commands
 from oocarrays.plan.sections.requests import RequestCounts
 from oocarrays.show.counting import count_requests, distributions_of, parsed_chunk, requests_table
 from oocarrays.show.redistributions import itemsize, shape
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction
 
-
-def add_commands(commands: Commands) -> None:
-    """Put it beside the others of the command line."""
+def add_requests(commands: Commands) -> None:
+    """Put its command beside the others of the command line."""
     parser = commands.add_parser("requests", help="count the requests of ranks that read their parts of a file")
     parser.add_argument("--shape", required=True, help="elements in each axis, such as 4096,4096")
     parser.add_argument("--ranks", type=int, required=True, help="logical processors")

@@ -5,41 +5,38 @@ from __future__ import annotations
 import argparse
 import ast
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.cli.options import Commands, missing_option, store_options
 from oocarrays.errors import BudgetError, SelectionError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sections.sieve import METHODS
 from oocarrays.show import report
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import metered
-from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.reading import plan
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction
 
 PRINTED = 1000
 """Elements that are printed all; of more, those at the edges."""
 
 
-def add_section_commands(commands: Commands) -> argparse.ArgumentParser:
-    """Put ``read`` beside the other commands; its parser is to get the options of stores."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "read", help="read a section of an array, and show what it took"
-    )
+def add_read(commands: Commands) -> None:
+    """Put ``read`` beside the others of the command line."""
+    parser = commands.add_parser("read", help="read a section of an array, and show what it took")
     parser.add_argument("store", metavar="STORE", help="a Zarr array: a path, or a URL")
     parser.add_argument("section", metavar="SECTION", help="as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'")
     parser.add_argument("--method", choices=METHODS, default="auto", help="how holes are read (default: %(default)s)")
     parser.add_argument("--explain", action="store_true", help="show what is planned, and what was counted")
     parser.add_argument("--out", metavar="FILE.npy", help="write the section to a new file, as numpy does")
+    store_options(parser)
+    missing_option(parser)
     parser.set_defaults(command=_read)
-    return parser
 
 
 def parsed_section(text: str) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import posixpath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask.utils import format_bytes
 
+from oocarrays.cli.options import Commands, store_options
 from oocarrays.errors import InputError
 from oocarrays.graphs.calibrate.striping import BLOCKS, plan_striping
 from oocarrays.graphs.settings import size_in_bytes, ways
@@ -15,13 +16,10 @@ from oocarrays.storage.stores.urls import joined_url, store_of
 from oocarrays.storage.striped.moving import add, empty, lay_out, verify
 from oocarrays.storage.striped.store import StripedStore, opened
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction
 
-
-def add_commands(commands: Commands) -> argparse.ArgumentParser:
-    """Put it beside the others of the command line; its parser, which takes options of stores, too."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+def add_stripe(commands: Commands) -> None:
+    """Put ``stripe`` beside the others of the command line."""
+    parser = commands.add_parser(
         "stripe", help="lay an array out over several disks, add or empty one, verify; or ask a model"
     )
     parser.add_argument("store", metavar="STORE", help="an array or a group; with --add and the like a striped one")
@@ -33,8 +31,8 @@ def add_commands(commands: Commands) -> argparse.ArgumentParser:
     todo.add_argument("--empty", metavar="DISK", help="move all that a disk has to the others")
     todo.add_argument("--verify", action="store_true", help="look whether every chunk is whole, and on its disk")
     todo.add_argument("--explain", action="store_true", help="measure DISKS; recommend block, buffers and I/O ranks")
+    store_options(parser)
     parser.set_defaults(command=_stripe)
-    return parser
 
 
 def _stripe(options: argparse.Namespace) -> int:

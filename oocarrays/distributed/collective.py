@@ -14,9 +14,9 @@ from oocarrays.distributed.rank_arrays import Where
 from oocarrays.distributed.section_arrays import SectionArrays
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.read import CollectiveTasks, collective_read
 from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
-from oocarrays.graphs.run.job import Cluster, check_reach
 from oocarrays.mapping.given import renamed
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-    from oocarrays.storage.files.array_file import StoreLike
+    from oocarrays.storage.files.places import StoreLike
 
 SectionsLike = LayoutLike | Sequence[Any]
 """A layout, or one section a rank."""

@@ -12,8 +12,8 @@ from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import Where
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.layouts.parts import Parts, parts_of_array, parts_of_blocks
-from oocarrays.graphs.run.job import Cluster
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.options.asked import check_lazy, cluster_of

@@ -19,8 +19,8 @@ from dask.task_spec import Alias, TaskRef
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.layouts.parts import RankParts, layered
-from oocarrays.graphs.run.job import Cluster
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import settled
 from oocarrays.graphs.run.telling import listen, topic_of

@@ -16,10 +16,11 @@ from oocarrays.distributed.collective import SectionsLike, Wanted, disk_of, want
 from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.collective.write import WritingBuilder, WritingRun
 from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.graphs.run.in_place import PARTS
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.steps import Key
 from oocarrays.jobs.job import Job
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-    from oocarrays.storage.files.array_file import StoreLike
+    from oocarrays.storage.files.places import StoreLike
 
 
 METADATA = "target_metadata"

@@ -17,10 +17,11 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.graph import build_graph
 from oocarrays.graphs.files.resume import FilesLeft, files_content, made_like
 from oocarrays.graphs.files.scatter import FilesRun
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -33,10 +34,12 @@ from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, describe, describe_source
+from oocarrays.storage.files.array_file import ArrayFile, describe, describe_source
+from oocarrays.storage.files.creating import check_apart, check_place
 from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.stored.array import missing_of, placer
@@ -173,7 +176,7 @@ def scatter_files(
         shards=regular_shards(shards, chunked, largest_shape(said), source.dtype, names),
     )  # fmt: skip
     said, disks = own_disks(replace(said, orientation=order), folders, scheduler)
-    array_file.check_apart(opened, store)
+    check_apart(opened, store)
     local_files.check_group_place(store, overwrite=overwrite)
     spec = TargetSpec(store=store, settings=made, overwrite=overwrite)
     plan = _scattering(source, said, spec, resources_of(cluster, memory, schedule))
@@ -284,8 +287,8 @@ def gather_files(
     )  # fmt: skip
     made["shape"], attributes = said.shape, {**opened.attrs, KEY: replace(said, orientation=order).as_json()}
     made["attributes"] = attributes
-    array_file.check_apart(opened.zarr, store)
-    array_file.check_place(store, overwrite=overwrite)
+    check_apart(opened.zarr, store)
+    check_place(store, overwrite=overwrite)
     plan = _gathering(opened, array_file.preview(made, store), resources_of(cluster, memory, schedule))
     content = files_content(plan, _called("gather_files", [named(opened.files.store)], plan), _said(opened))
     run = FilesRun(

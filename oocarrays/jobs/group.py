@@ -12,11 +12,12 @@ from dask.utils import format_bytes
 
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import Terms, journal_content
 from oocarrays.graphs.rechunk.run import Destination
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import TRUSTED, Trust
 from oocarrays.jobs.job import Job
 from oocarrays.options.group_chunks import LINES, asked_for
@@ -28,8 +29,9 @@ from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.show.planned import rows
 from oocarrays.storage.files import group_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, local_folder
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.remote import RemoteStore

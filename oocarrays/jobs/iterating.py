@@ -20,7 +20,8 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
 from oocarrays.graphs.slabs.resume import kernel_name
@@ -35,8 +36,10 @@ from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.meter import Meter
@@ -333,7 +336,7 @@ def _course(
     """All passes, as `iterate` has them, and where they run."""
     array, options = file.zarr, request.options
     assert isinstance(options, SweepOptions), "sweeps are asked for"
-    array_file.check_target(array, store, overwrite=request.may_replace(store))
+    check_target(array, store, overwrite=request.may_replace(store))
     cluster, resources = request.resources()
     made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
     target = TargetSpec(store=store, settings=made, overwrite=request.overwrite)

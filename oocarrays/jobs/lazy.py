@@ -13,10 +13,11 @@ from dask.utils import ensure_dict, format_bytes
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid
@@ -28,8 +29,9 @@ from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
 from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.creating import check_place, is_empty
 from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
@@ -44,7 +46,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
 
     def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
-        folder = array_file.local_folder(target)
+        folder = local_folder(target)
         super().__init__(run, open_array if folder else lambda name: open_array(target), cluster)
 
     @property
@@ -193,9 +195,9 @@ def written(
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
     check_replaces(target)
-    array_file.check_place(target, overwrite=options["overwrite"])
+    check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
-    run = planned(x, target, made, resources_of(cluster, memory), straight=array_file.is_empty(target), **options)
+    run = planned(x, target, made, resources_of(cluster, memory), straight=is_empty(target), **options)
     return FromDaskJob(x, run, target, cluster)
 
 

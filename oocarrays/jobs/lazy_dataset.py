@@ -18,8 +18,9 @@ from dask.utils import ensure_dict
 
 from oocarrays.errors import ChunksError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.dataset import DatasetBuilder, DatasetRun
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
@@ -28,9 +29,9 @@ from oocarrays.options.chunks import regular_chunks
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.show import report
 from oocarrays.show.planned import rows
-from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -148,10 +149,10 @@ def dataset_job(
 
 
 def _place(target: StoreLike, overwrite: bool) -> str:
-    folder = array_file.local_folder(target)
+    folder = local_folder(target)
     if folder is None:
         raise UnsupportedError(f"the target {target} of a dataset must be a local folder; rechunk it from there")
-    if not array_file.is_empty(target):
+    if not is_empty(target):
         replaced = "it may be what the variables are read from: remove it first" if overwrite else "choose another"
         raise TargetError(f"the target {target} exists; {replaced}")
     return folder

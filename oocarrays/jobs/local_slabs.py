@@ -13,8 +13,8 @@ import numpy as np
 from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.layouts.parts import is_block
-from oocarrays.graphs.run.job import Cluster
 from oocarrays.graphs.slabs.local import LocalSlabRun, LocalStopped, LocalTarget
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import Layout
@@ -25,11 +25,12 @@ from oocarrays.options.chunks import regular_chunks
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import Edges
-from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files import local_files
+from oocarrays.storage.files.creating import check_apart
 from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.journal.calls import named
 
@@ -56,7 +57,7 @@ def local_pass(
     arrays = _checked(sources, request.options.ranks)
     check_distinct(stores)
     for array, store in product(arrays, stores):
-        array_file.check_apart(array.zarr, store)
+        check_apart(array.zarr, store)
     may_replace, layout = request.may_replace(stores[0]), arrays[0].layout
     dtypes = dtypes_of(request.dtype, arrays[0].dtype, len(stores))
     each = zip(stores, dtypes, _folders(folders, stores), strict=True)

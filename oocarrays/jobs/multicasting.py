@@ -10,8 +10,8 @@ from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import Where
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.errors import InputError
+from oocarrays.graphs.cluster.workers import check_reach
 from oocarrays.graphs.collective.multicast import cast
-from oocarrays.graphs.run.job import check_reach
 from oocarrays.jobs.shifting import refuse_means
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection

@@ -14,10 +14,11 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.resume import journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.group import GroupJob, group_job
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob
@@ -33,9 +34,11 @@ from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
 from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.creating import check_target
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.stored.array import missing_of, placer
 
@@ -296,7 +299,7 @@ def rechunk(
     if holds_group(source):
         return group_job(source, target, chunks, planner, cluster)
     opened = array_file.open_array(source)
-    array_file.check_target(opened, target, overwrite=overwrite)
+    check_target(opened, target, overwrite=overwrite)
     planned = planner.planned(opened, target, chunks)
     return rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster)
 
@@ -324,7 +327,7 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     """
     unfinished, dry_run = flag(unfinished, "unfinished"), flag(dry_run, "dry_run")
     found = [leftover for leftover in find_leftovers(path) if not leftover.alive]
-    resumable = {array_file.unfinished_run(each.path) for each in found if each.kind == "unfinished"}
+    resumable = {unfinished_run(each.path) for each in found if each.kind == "unfinished"}
     wanted = ("note", "unfinished")
     useful = [each for each in found if each.kind in wanted or each.path.rpartition("-")[2] in resumable]
     removed = found if unfinished else [each for each in found if each not in useful]
@@ -336,7 +339,7 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
 def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
     """The job of a run: a new one, or one that goes on."""
     store = run.destination.store
-    return RechunkJob(run, open_array if array_file.local_folder(store) else _opener(store), cluster)
+    return RechunkJob(run, open_array if local_folder(store) else _opener(store), cluster)
 
 
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:

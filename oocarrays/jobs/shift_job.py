@@ -10,8 +10,9 @@ from dask.utils import format_bytes
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, LayoutError, TargetError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.shift import ShiftRun, build_graph
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundary

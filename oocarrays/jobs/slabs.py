@@ -15,7 +15,8 @@ from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.disks import Disks
-from oocarrays.graphs.run.job import Cluster, Graph
+from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.slabs.graph import build_graph
 from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
@@ -34,8 +35,9 @@ from oocarrays.show import report
 from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.stored.array import missing_of, placer
@@ -289,7 +291,7 @@ def _global_pass(
     check_distinct(stores)
     may_replace = request.may_replace(stores[0])
     for array, store in product(arrays, stores):
-        array_file.check_target(array, store, overwrite=may_replace)
+        check_target(array, store, overwrite=may_replace)
     cluster, resources = request.resources()
     made = target_settings(arrays[0], _chunks_of(arrays[0], request.chunks))
     targets = [

@@ -10,16 +10,17 @@ import numpy as np
 from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
+from oocarrays.graphs.cluster.workers import is_here
 from oocarrays.graphs.lazy.in_time import in_time
 from oocarrays.graphs.lazy.kept import kept_blocks, with_kept_noted, without_kept
 from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.job import is_here
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.files.places import location
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
 
@@ -115,7 +116,7 @@ def _storing(x: Any, target: Any, region: Any) -> Storing:
 def _opened(target: Any) -> ArrayFile:
     array = array_file.open_array(placer(None)(target), mode="r+")
     if array.read_only:
-        raise TargetError(f"{array_file.location(array)} is opened for reading: open it with mode='r+'")
+        raise TargetError(f"{location(array)} is opened for reading: open it with mode='r+'")
     check_replaces(array.store_path)
     return describe(array, written=True)
 

@@ -28,7 +28,7 @@ from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
 from oocarrays.storage.stores.remote import RemoteStore
 

@@ -24,8 +24,9 @@ from oocarrays.jobs.slabs import SlabJob
 from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
-from oocarrays.storage.files.array_file import StoreLike, unfinished_run
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.stores.urls import check_replaces
@@ -224,7 +225,7 @@ def kind_left(target: StoreLike) -> str:
 
 
 def _content(target: StoreLike) -> dict[str, Any]:
-    noted = Journal(target).noted() if unfinished_run(target) is None else None
+    noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
     return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
 
 

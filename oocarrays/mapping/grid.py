@@ -16,6 +16,9 @@ from oocarrays.errors import ChunksError
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 
+Index = tuple[int, ...]
+"""Which chunk of a grid: its number in each axis."""
+
 
 def ceil_div(a: int, b: int) -> int:
     """Integer ceiling of ``a / b``.

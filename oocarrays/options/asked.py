@@ -15,11 +15,10 @@ from zarr.storage import StorePath
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of
-from oocarrays.graphs.run.job import Cluster
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.mapping.given import element_type, listed, whole
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
 from oocarrays.storage.journal.scratch import check_scratch_place
 from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.stores.remote import RemoteStore
@@ -118,7 +117,7 @@ def check_distinct(targets: Sequence[StoreLike]) -> None:
     """
     if not targets:
         raise InputError("no target is given: a pass reads and writes one array at least")
-    names = [array_file.name_of(target) for target in targets]
+    names = [name_of(target) for target in targets]
     for number, target in enumerate(targets):
         if names[number] in names[:number]:
             raise TargetError(f"the target {target} is given twice")
@@ -160,9 +159,9 @@ def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | Rem
     """
     if scratch is not None:
         where = scratch_place(scratch)
-        check_scratch_place(where, target=array_file.place_name(target), source=place_of(source))
+        check_scratch_place(where, target=place_name(target), source=place_of(source))
         return where
-    folder = array_file.local_folder(target)
+    folder = local_folder(target)
     return os.path.dirname(folder) if folder else tempfile.gettempdir()
 
 
@@ -171,8 +170,8 @@ def place_of(source: Any) -> str | None:
     array = getattr(source, "zarr", source)
     path = getattr(array, "store_path", array)
     if isinstance(path, StorePath):
-        return array_file.place_name(path.store, path.path)
-    return array_file.place_name(path)
+        return place_name(path.store, path.path)
+    return place_name(path)
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:

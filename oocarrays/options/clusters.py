@@ -19,7 +19,7 @@ import numpy as np
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import IDLE_BYTES, Worker
-from oocarrays.graphs.run.job import Cluster
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.mapping.given import whole
 from oocarrays.options.networks import carrier_of
 from oocarrays.plan.cost import Costs

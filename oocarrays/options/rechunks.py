@@ -18,8 +18,9 @@ from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import Strategy
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.places import StoreLike, in_files
 from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.stores.remote import RemoteStore
 
@@ -70,7 +71,7 @@ class Planner:
             made_of,
             self.resources,
             method=self.method,
-            remote_scratch=not array_file.in_files(self.scratch),
+            remote_scratch=not in_files(self.scratch),
         )
         destination = Destination(
             store=target,

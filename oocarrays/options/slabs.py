@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from oocarrays.graphs import settings
-from oocarrays.graphs.run.job import Cluster
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.slabs.resume import Cut, Stopped, asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.tasks import Kernel
@@ -21,7 +21,9 @@ from oocarrays.options.asked import cluster_of, ranks_of, resources_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.options import SlabOptions
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, unfinished_run
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.calls import call_content, named
 

@@ -24,9 +24,10 @@ from zarr.errors import GroupNotFoundError, ZarrUserWarning
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import MARK, WRECKED, StoreLike, mark_of, said
+from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names
 from oocarrays.storage.files.group_file import is_consolidated
+from oocarrays.storage.files.places import StoreLike, local_folder, place_name
 from oocarrays.storage.files.presence import presence_of
 
 COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
@@ -201,7 +202,7 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
 
 def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
     """The group; of a local one the members' own metadata is read, which costs nothing and is never out of date."""
-    local = array_file.local_folder(store) is not None
+    local = local_folder(store) is not None
     try:
         return zarr.open_group(store, mode="r", use_consolidated=False if local else None)  # type: ignore[arg-type]
     except GroupNotFoundError:
@@ -234,7 +235,7 @@ def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored:
 def _place(node: zarr.Array | zarr.Group) -> str:
     """Where a node is, as a person writes it."""
     path = node.store_path
-    return array_file.place_name(path.store, path.path) or str(path)
+    return place_name(path.store, path.path) or str(path)
 
 
 # ---------------------------------------------------------------------- as text

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from oocarrays.storage.stores.pages import allocate, empty
+from oocarrays.storage.local.pages import allocate, empty
 
 
 def shaped(buffer: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

@@ -20,9 +20,10 @@ from oocarrays.show.contents import array_facts
 from oocarrays.show.notebook import array_html
 from oocarrays.show.report import bytes_text, shape_text
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike, describe
+from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.files.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.files.formats import dimension_names, stored_order
+from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.files.presence import Policy, shows_chunks
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.stores.urls import absolute, store_of
@@ -139,7 +140,7 @@ class StoredArray:
     @property
     def store(self) -> str:
         """Where the array is."""
-        return array_file.location(self._array)
+        return location(self._array)
 
     def __getitem__(self, key: Any) -> Any:
         return read(self._file, Selection.as_numpy(key, self.shape))

@@ -31,8 +31,8 @@ from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.planned import rows
-from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import free_bytes
 from oocarrays.storage.journal.scratch import check_scratch_place
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import scratch_place
@@ -211,7 +211,7 @@ def to_dask(
 
 def lazy_array(part: StoredPart, blocks: BlockLengths, means: LazyMeans) -> LazyArray:
     """Return a part of a stored array as a lazy one."""
-    room = array_file.free_bytes(means.scratch) if part.file.stored.coded else 0
+    room = free_bytes(means.scratch) if part.file.stored.coded else 0
     plan = plan_lazy_reads(
         part.file.stored,
         part.axes,

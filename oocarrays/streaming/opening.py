@@ -11,8 +11,9 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of, workers_of
 from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
 from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
-from oocarrays.storage.files.array_file import StoreLike, open_array
+from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import dimension_names
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import Part
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
 from oocarrays.stored.array import placer

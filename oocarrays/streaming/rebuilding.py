@@ -7,7 +7,7 @@ from typing import Any
 from oocarrays.errors import OocError
 from oocarrays.graphs import settings
 from oocarrays.show.report import bytes_text, shape_text
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.rebuilding import Rebuilt, rebuild
 from oocarrays.storage.streams.stream_file import open_file, stream_attribute
 from oocarrays.streaming.opening import open_streams

@@ -17,7 +17,7 @@ from oocarrays.plan.streams.calls import Call, Events, Level, Runs
 from oocarrays.plan.streams.meta import Meta
 from oocarrays.plan.streams.modes import Found, Mode
 from oocarrays.plan.streams.units import before
-from oocarrays.storage.files.array_file import StoreLike
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import Part, committed
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.cell import Cell, Shared

@@ -31,6 +31,7 @@ from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.places import name_of
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.watched import JOB_WATCHERS
 from oocarrays.tracing import drawing
@@ -223,7 +224,7 @@ def _add_job(job: Any, seen: Seen) -> None:
     target = getattr(run.plan, "target", None)
     if isinstance(target, Stored) and hasattr(run, "source"):
         grid = target.grid
-        place = array_file.name_of(run.destination.store)
+        place = name_of(run.destination.store)
         made = Dataset(name=place, dtype=run.source.dtype.str, stored=target)
         seen.add_planned(made, _by_chunks(grid.shape, grid.chunks))
 

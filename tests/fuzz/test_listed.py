@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import oocarrays as ooc
-from oocarrays.cli.main import WRONG_INPUT
+from oocarrays.cli.options import WRONG_INPUT
 from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, PlacementError, SelectionError
-from oocarrays.storage.journal.journal import FOLDER, PLAN
+from oocarrays.storage.journal.texts import FOLDER, PLAN
 from tests.fuzz import commands, watched, world
 from tests.fuzz.soon import soon
 

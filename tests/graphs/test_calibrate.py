@@ -49,7 +49,7 @@ def test_the_command_shows_what_it_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
-    monkeypatch.setattr("oocarrays.cli.main.calibrate", lambda folder: {"task_seconds": 1e-4})
+    monkeypatch.setattr("oocarrays.cli.machine.calibrate", lambda folder: {"task_seconds": 1e-4})
     dask.config.set({"oocarrays.cost.task_seconds": 6e-4})
     assert main(["calibrate", "--store", str(tmp_path)]) == 0
     out = capsys.readouterr().out

@@ -97,7 +97,7 @@ KILLED = [
     (RUN, "_send", 2, "after", 0),
     (RUN, "_receive", 2, "before", 2),
     (RUN, "_write", 2, "before", 1),
-    ("oocarrays.storage.stores.blobs:LocalBlobs", "_write", 2, "after", 2),
+    ("oocarrays.storage.local.blobs:LocalBlobs", "_write", 2, "after", 2),
     (RUN, "_done", 1, "before", 0),
 ]
 

@@ -21,8 +21,9 @@ from oocarrays.graphs.rechunk import in_place
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter
 from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.chunks.writer import ChunkWriter
 from tests.edges import Edges, run_of
 from tests.small import CODECS, DATA, each_method, make, plan
 from tests.strategies import orders

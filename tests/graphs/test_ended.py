@@ -19,7 +19,8 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError
 from oocarrays.graphs.cluster.placement import known_workers
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
 from tests.graphs.clusters import cluster, events, until, within
 from tests.graphs.test_killed_tasks import dies
 
@@ -254,7 +255,7 @@ def test_no_more_is_read_again_than_the_worker_held(
 def test_word_of_a_run_that_nobody_heard_is_in_nobodys_way(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     ooc.rechunk(source, target, chunks=(96, 10), scheduler="threads").run()
-    Journal(target).say_ended("c0ffee123456")
+    Journal(target).notes.say_ended("c0ffee123456")
     np.testing.assert_array_equal(ooc.open_array(target)[...], FIELD)
     np.testing.assert_array_equal(zarr.open_array(target)[...], FIELD)
     again = ooc.rechunk(source, target, chunks=(48, 10), overwrite=True, scheduler="threads").run()

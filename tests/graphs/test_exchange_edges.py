@@ -20,7 +20,7 @@ from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.stores.pages import allocate
+from oocarrays.storage.local.pages import allocate
 from tests.edges import Edges, run_of
 from tests.small import DATA, make, plan
 from tests.strategies import MIB, orders, stored, taking

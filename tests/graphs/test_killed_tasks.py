@@ -103,7 +103,7 @@ TWO_PHASE = [
     (EXCHANGE, "write", 2, "after", 1),
     (EXCHANGE, "free", 2, "after", 0),
     (JOURNAL, "_publish", 3, "before", 1),
-    ("oocarrays.storage.stores.blobs:LocalBlobs", "_write", 2, "after", 2),
+    ("oocarrays.storage.local.blobs:LocalBlobs", "_write", 2, "after", 2),
 ]
 STAGED = [(RUN, "_copy", 1, "after", 1), (RUN, "_copy", 2, "before", 0), (RUN, "_start", 2, "before", 0)]
 KILLED = [

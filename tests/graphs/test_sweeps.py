@@ -123,7 +123,7 @@ def test_blocks_at_an_edge_are_no_smaller_than_a_stencil() -> None:
 
 FAULTS = """
 import resource, numpy as np
-from oocarrays.storage.stores.pages import keep_freed
+from oocarrays.storage.local.pages import keep_freed
 keep_freed(2**22)
 np.ones(2**17)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -16,7 +16,7 @@ from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.rechunk.problem import Problem
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.chunks.access import element_runs
+from oocarrays.storage.chunks.elements import element_runs
 from tests.strategies import MIB, chunks_for, shapes, stored
 
 

@@ -11,10 +11,12 @@ from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, scatter
+from oocarrays.storage.chunks.elements import scatter
+from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import describe
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlobs
 from oocarrays.storage.stores.opening import open_ahead
 from tests.strategies import grids
 

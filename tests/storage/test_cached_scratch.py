@@ -13,14 +13,15 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from oocarrays.graphs.rechunk import run
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.cost import Costs
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.files import array_file
-from oocarrays.storage.stores import durable
-from oocarrays.storage.stores.durable import Syncer
+from oocarrays.storage.files.creating import is_scratch
+from oocarrays.storage.local import devices, syncing
+from oocarrays.storage.local.syncing import Syncer, written
 from tests.dying import Server
 from tests.unfinished import CHUNKS, FIELD, check_finished, fail, make_field, recorded
 
@@ -74,13 +75,13 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
     target = tmp_path / "target.zarr"
     monkeypatch.setattr(counting, "BATCH_BYTES", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array_file, "remove_scratch", lambda folder: None)  # as of a run that is killed
+        patch.setattr(run, "remove_scratch", lambda folder: None)  # as of a run that is killed
         fail(ooc.rechunk(coded, target, scheduler="threads", **options(coded)), 260)
     assert [part for part in recorded(target) if part[0] == 0]
     (scratch,) = tmp_path.glob(".oocarrays-*")
-    assert array_file.is_scratch(str(scratch / "0"))
-    monkeypatch.setattr(durable, "boot", lambda: "the next one")
-    assert not array_file.is_scratch(str(scratch / "0"))
+    assert is_scratch(str(scratch / "0"))
+    monkeypatch.setattr(devices, "boot", lambda: "the next one")
+    assert not is_scratch(str(scratch / "0"))
     for chunk in scratch.rglob("c/*/*"):
         chunk.write_bytes(bytes(chunk.stat().st_size))  # as a file may be that was never written out
     again = ooc.resume(target)
@@ -92,7 +93,7 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
 def test_where_no_start_can_be_told_from_another_scratch_is_on_the_device(
     tmp_path: Path, coded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "boot", lambda: "")
+    monkeypatch.setattr(devices, "boot", lambda: "")
     job = ooc.rechunk(coded, tmp_path / "target.zarr", scheduler="threads", **options(coded))
     assert job._run.cached_places == []
     assert len(job._run.written_places) == 2
@@ -106,14 +107,14 @@ def test_beside_scratch_few_files_are_synced_and_many_with_it(
 ) -> None:
     asked: list[str] = []
     for name in ("sync_file_system", "sync_path"):
-        monkeypatch.setattr(durable, name, lambda path, name=name: asked.append(name))
-    monkeypatch.setattr(durable, "is_synced_whole", lambda folder: True)
-    monkeypatch.setattr(durable, "MOST_FILES", most)
+        monkeypatch.setattr(devices, name, lambda path, name=name: asked.append(name))
+    monkeypatch.setattr(devices, "is_synced_whole", lambda folder: True)
+    monkeypatch.setattr(syncing, "MOST_FILES", most)
     place, scratch = tmp_path / "t.zarr", tmp_path / "scratch"
     place.mkdir()
     syncer = Syncer(lambda: [str(place)], active=True, spare=lambda: [str(scratch)])
     for path in (place / "a", place / "b", scratch / "c"):
-        durable.written(str(path))
+        written(str(path))
     syncer.finish()
     assert ("sync_file_system" in asked) == whole
     assert asked.count("sync_path") == (1 if whole else 4), "files, their folder and what names that"

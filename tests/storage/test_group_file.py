@@ -10,7 +10,7 @@ from zarr.storage import LocalStore, MemoryStore
 
 from oocarrays.errors import NotFoundError, TargetError, UnfinishedError
 from oocarrays.storage.chunks.copies import copy_part
-from oocarrays.storage.files.array_file import MARK, is_finished, unfinished_run
+from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
 from oocarrays.storage.files.group_file import (
     check_group_target,
     create_group,

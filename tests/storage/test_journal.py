@@ -26,7 +26,8 @@ from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, StoreFailure, TargetError
 from oocarrays.storage.journal import entries, journal, lock
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import FOLDER
 from tests.small import DATA, make
 
 CONTENT = {"plan": {"chunks": (4, 5), "seconds": 0.5, "none": None}, "source": "a.zarr"}
@@ -261,7 +262,7 @@ def test_an_entry_of_another_plan_is_noticed(store: Any) -> None:
 @pytest.mark.parametrize("name", ["one", "1.", ".1", "01", "1..2", "-1", "1.2.tmp", "١", " 1", "--"])
 def test_an_entry_with_a_silly_name_is_noticed(store: Any, name: str) -> None:
     mine = begun(store)
-    mine._entries.create(f"done/{name}", mine._known_digest())
+    mine._entries.create(f"done/{name}", mine._known_digest().encode())
     with pytest.raises(JournalError, match="is not the name of a part"):
         mine.parts()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.storage.chunks.kept import KeptMessages, Reader
-from oocarrays.storage.stores.blobs import padded
+from oocarrays.storage.local.sectors import padded
 
 MOST = 3 * 4096
 

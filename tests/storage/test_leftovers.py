@@ -20,12 +20,13 @@ import zarr
 from zarr.storage import LocalStore, _local
 
 from oocarrays.errors import DiskFullError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.files.array_file import MARK
+from oocarrays.storage.files.documents import MARK
 from oocarrays.storage.journal import leftovers, lock
-from oocarrays.storage.journal.journal import FOLDER, Journal
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers, hold
-from oocarrays.storage.stores import blobs
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.journal.texts import FOLDER
+from oocarrays.storage.local import blobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from tests.small import make
 
 HEX = "0123456789abcdef" * 2

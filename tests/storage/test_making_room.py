@@ -15,8 +15,8 @@ from zarr.core.sync import sync
 import oocarrays as ooc
 from oocarrays.errors import UnfinishedError
 from oocarrays.storage.files import making_room
-from oocarrays.storage.files.array_file import MARK, is_finished
-from oocarrays.storage.stores import blobs
+from oocarrays.storage.files.documents import MARK, is_finished
+from oocarrays.storage.local import blobs
 
 OLD, NEW = np.arange(24.0).reshape(4, 6), np.arange(100.0, 124.0).reshape(4, 6)
 

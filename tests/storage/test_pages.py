@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oocarrays.storage.stores import pages
-from oocarrays.storage.stores.pages import can_map, mapped
+from oocarrays.storage.local import pages
+from oocarrays.storage.local.pages import can_map, mapped
 
 
 @pytest.mark.skipif(not can_map(), reason="MADV_POPULATE_READ is of Linux 5.14")

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError
 from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.local import past_cache
+from oocarrays.storage.local.past_cache import cached_bytes
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
-from oocarrays.storage.stores import past_cache
-from oocarrays.storage.stores.past_cache import cached_bytes
 
 ROWS = 700
 """Of 8 KiB: chunks of 100 rows are whole sectors."""

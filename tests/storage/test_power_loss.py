@@ -18,9 +18,9 @@ import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.files.array_file import is_finished
-from oocarrays.storage.stores import durable
-from oocarrays.storage.stores.durable import Syncer
+from oocarrays.storage.files.documents import is_finished
+from oocarrays.storage.local import devices, syncing
+from oocarrays.storage.local.syncing import Syncer
 from tests.power import Disk, watched
 
 DATA = np.arange(1.0, 33.0).reshape(4, 8)
@@ -32,7 +32,7 @@ MEMORY = "64MiB"
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, too, each written down as soon as it can be, as in runs that last."""
     monkeypatch.setattr(counting, "BATCH_BYTES", 1)
-    monkeypatch.setattr(durable, "GROUP_SECONDS", 0.0)
+    monkeypatch.setattr(syncing, "GROUP_SECONDS", 0.0)
 
 
 def rechunk(folder: Path, **options: Any) -> ooc.RechunkJob:
@@ -100,7 +100,7 @@ def outcomes(
     found: Counter[str] = Counter()
     go_on = partial(ooc.resume, folder / "disk" / "t.zarr") if resume is None else resume
     with dask.config.set({"oocarrays.durable": False}), pytest.MonkeyPatch.context() as patch:  # nobody loses it again
-        patch.setattr(durable, "boot", lambda: "the next one")
+        patch.setattr(devices, "boot", lambda: "the next one")
         for state in disk.states(seed=16, draws=draws):
             disk.restore(state)
             found[recovered(folder, begin, go_on, list(right))] += 1
@@ -133,7 +133,7 @@ def test_a_rechunk(tmp_path: Path, method: str, whole: bool) -> None:
 def test_a_rechunk_that_is_over_before_anything_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    monkeypatch.setattr(durable, "GROUP_SECONDS", 60.0)
+    monkeypatch.setattr(syncing, "GROUP_SECONDS", 60.0)
     prepare(tmp_path)
     disk = record(tmp_path, rechunk, whole=whole)
     assert len(disk.moments) <= 5 or not whole, "the device is asked for the mark, its name, all at once, and the end"

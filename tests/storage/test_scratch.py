@@ -12,10 +12,12 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError
-from oocarrays.storage.files.array_file import remove_scratch, unfinished_run
-from oocarrays.storage.journal.journal import FOLDER, PLAN, Journal, _digest
+from oocarrays.storage.files.creating import remove_scratch
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import find_leftovers
-from oocarrays.storage.stores import durable
+from oocarrays.storage.journal.texts import FOLDER, PLAN, digest_of
+from oocarrays.storage.local import syncing
 
 ID = "0123456789ab"
 SCRATCH = f".oocarrays-{ID}"
@@ -54,7 +56,7 @@ def left_unfinished(folder: Path) -> Path:
     source, target = folder / "source.zarr", folder / "target.zarr"
     ooc.create_array(source, shape=(64, 64), dtype="f4", chunks=(1, 64))[...] = np.ones((64, 64), "f4")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "GROUP_SECONDS", 0.0)
+        patch.setattr(syncing, "GROUP_SECONDS", 0.0)
         patch.setattr(Journal, "_publish", stop)
         with pytest.raises(KeyboardInterrupt):
             ooc.rechunk(source, target, chunks=(64, 1)).run()
@@ -65,7 +67,7 @@ def changed(target: Path, **others: str) -> None:
     """Write a journal's plan anew, with a digest that fits."""
     data = json.loads((target / FOLDER / PLAN).read_text())
     run, content = others.pop("run", data["run"]), data["content"] | others
-    digest = _digest(run, content)
+    digest = digest_of(run, content)
     (target / FOLDER / PLAN).write_text(json.dumps({"run": run, "content": content, "digest": digest}))
     for entry in (target / FOLDER / "done").iterdir():
         entry.write_text(digest)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.local import ranges
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section, section_plan
-from oocarrays.storage.stores import ranges
 
 DTYPES = ("u1", "<i4", ">i4", "f8", "c16", "bool", "M8[s]", "S3")
 

@@ -15,12 +15,12 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError
-from oocarrays.storage.chunks.access import ChunkReader
+from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.codecs import shards
 from oocarrays.storage.codecs.shards import ShardLayout, layout_of, pack_shard
 from oocarrays.storage.files.array_file import describe
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlobs
 
 VALUES = np.arange(1, 12 * 20 + 1, dtype="i4").reshape(12, 20)
 MIB = 2**20

@@ -21,7 +21,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.chunks.blocked import copy
+from oocarrays.storage.blocked import copy
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer, turned_section
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter

@@ -18,7 +18,7 @@ from zarr.codecs import GzipCodec, ZstdCodec
 from zarr.storage import FsspecStore, LoggingStore, MemoryStore, ZipStore
 
 import oocarrays as ooc
-from oocarrays.storage.files.array_file import unfinished_run
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.stored.array import placer
 from tests.groups import write
 from tests.small import DATA

@@ -23,7 +23,7 @@ from zarr.core.sync import sync
 
 import oocarrays as ooc
 from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.files.array_file import unfinished_run
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.stored.array import placer
 from tests.small import CODECS, DATA

@@ -15,7 +15,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, RunError, TargetError
 from oocarrays.storage.files.array_file import describe
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.striped.store import StripedBlobs
 from oocarrays.testing import SlowDisk

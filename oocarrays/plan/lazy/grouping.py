@@ -9,6 +9,7 @@ What N-d groups touch is the product of what they touch along each axis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -39,6 +40,22 @@ def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tup
     Grouping(groups=((0, 2), (2, 4)), longest=6, line=Line(elements=12, runs=4, wholes=2, longest=1), visits=4)
     """
     return _grouping(taken, _edges(lengths), chunk, groups)
+
+
+def cut_line(each: Grouping, taken: range, lengths: Sequence[int], chunk: int, tile: int) -> Line:
+    """Count the pieces of an axis whose groups are read tile by tile, where tiles may be shorter than chunks.
+
+    >>> cut_line(grouping(range(96), (50, 46), 8, ((0, 2),)), range(96), (50, 46), 8, 6)
+    Line(elements=96, runs=24, wholes=0, longest=1)
+    """
+    if tile >= chunk or taken.step > 1:
+        return each.line
+
+    def visits(length: int) -> int:
+        return grouping(taken, lengths, length, each.groups).visits
+
+    runs = each.visits + visits(tile) - visits(math.lcm(chunk, tile))  # where both end, a piece ends once
+    return Line(elements=len(taken), runs=runs, wholes=0)
 
 
 def _grouping(taken: range, edges: np.ndarray, chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:

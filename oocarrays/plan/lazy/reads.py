@@ -28,7 +28,7 @@ from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.plan.alternative import TAKEN, CountedAlternative
 from oocarrays.plan.cost import Costs, Traffic, speed
 from oocarrays.plan.lazy.blocks import BlockLengths
-from oocarrays.plan.lazy.grouping import Grouping, grouping, groupings, singly
+from oocarrays.plan.lazy.grouping import Grouping, cut_line, grouping, groupings, singly
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT
@@ -242,6 +242,11 @@ class _Problem:
             if way.method == "groups":
                 yield way
 
+    def _cut_lines(self, groupings: Sequence[Grouping]) -> list[Line]:
+        """What is read of each axis where groups are read tile by tile."""
+        along = zip(groupings, self._along(), self.tile, strict=True)
+        return [cut_line(each, *axis, tile) for each, axis, tile in along]
+
     def _along(self) -> Iterator[tuple[range, tuple[int, ...], int]]:
         return zip(self.axes, self.blocks, self.stored.grid.chunks, strict=True)
 
@@ -250,11 +255,8 @@ class _Problem:
         visits = math.prod(each.visits for each in groupings)
         count = math.prod(len(each.groups) for each in groupings)
         together = count < math.prod(map(len, self.blocks))
-        runs = (
-            visits
-            if stored.coded
-            else reduce(Line.times, (each.line for each in turned(groupings, stored.order)), Line()).runs
-        )
+        lines = self._cut_lines(groupings) if together else [each.line for each in groupings]
+        runs = visits if stored.coded else reduce(Line.times, turned(lines, stored.order), Line()).runs
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored)) if stored.coded else self.nbytes
         held = math.prod(each.longest for each in groupings) * stored.itemsize
         copied = self.nbytes * (2 if together else 1) + (visits * stored.chunk_bytes if stored.coded else 0)

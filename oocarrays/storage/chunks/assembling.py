@@ -15,21 +15,21 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.mapping.grid import Index
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.access import element_runs, fill_bits, is_fill
+from oocarrays.storage.chunks.elements import element_runs, fill_bits, is_fill
 from oocarrays.storage.chunks.turned import chunk_major, turned_section
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import checksum
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
-from oocarrays.storage.stores.blobs import LocalBlobs, byte_view
 from oocarrays.storage.stores.opening import blobs_of
 
 MOST_KEYS = 2**13
 """Keys of chunks that are known at one time, about a MiB of them."""
-Index = tuple[int, ...]
 Take = Callable[[Section, np.ndarray], None]
 """Puts elements of the source, of which the section is given, in a buffer of ``counts + pieces``, as `scatter` does."""
 

@@ -21,9 +21,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oocarrays.errors import StoreFailure
-from oocarrays.storage.files.array_file import METADATA, ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.documents import METADATA
 from oocarrays.storage.journal.lock import is_at, let_go
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.opening import blobs_of
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))

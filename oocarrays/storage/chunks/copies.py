@@ -24,12 +24,13 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.files.array_file import PARTIAL, StoreLike, local_folder, store_path
-from oocarrays.storage.journal.journal import FOLDER, NOTE
+from oocarrays.storage.files.documents import PARTIAL
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.journal.texts import FOLDER, NOTE
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.durable import written
-from oocarrays.storage.stores.refused import write_error
 
 KEYS_AT_ONCE = 1000
 """Keys of a store that are held at one time."""

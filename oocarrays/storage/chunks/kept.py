@@ -11,9 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from oocarrays.errors import StoreFailure
-from oocarrays.storage.stores.blobs import LocalBlob, MissingBlob, open_past_cache, padded, write_all
-from oocarrays.storage.stores.pages import fetch_ahead
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.blobs import LocalBlob, MissingBlob
+from oocarrays.storage.local.pages import fetch_ahead
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.sectors import open_past_cache, padded, write_all
 
 
 class KeptMessages:

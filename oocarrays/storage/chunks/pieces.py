@@ -15,12 +15,12 @@ import numpy as np
 
 from oocarrays.errors import RunError
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.access import element_runs
+from oocarrays.storage.chunks.elements import element_runs
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.local.blobs import byte_view
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import byte_view
-from oocarrays.storage.stores.durable import written
-from oocarrays.storage.stores.refused import write_error
 
 
 class PieceWriter:

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.mapping.grid import Index
 from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
+from oocarrays.storage.local.pages import want
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlobs, MissingBlob
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.pages import want
 
-Index = tuple[int, ...]
 MISSING = -1
 """What the index of a shard says of a chunk that is not stored, read with a sign."""
 

@@ -17,19 +17,19 @@ import numpy as np
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.access import fill_bits, is_fill
 from oocarrays.storage.chunks.chunk_locks import ChunkLocks
+from oocarrays.storage.chunks.elements import fill_bits, is_fill
 from oocarrays.storage.chunks.write_units import Unit
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.pages import can_map
 
 
 class Sharded:

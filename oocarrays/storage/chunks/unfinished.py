@@ -24,10 +24,11 @@ from itertools import islice
 import numpy as np
 
 from oocarrays.storage.files.chunk_names import unfinished_key
-from oocarrays.storage.stores import durable
-from oocarrays.storage.stores.blobs import MOST_BYTES, LocalBlobs, make_below, open_past_cache
-from oocarrays.storage.stores.pages import libc
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.blobs import LocalBlobs, make_below
+from oocarrays.storage.local.pages import libc
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.sectors import MOST_BYTES, open_past_cache
+from oocarrays.storage.local.syncing import before_naming, written
 
 MOST_FILES = 4096
 """Files that a process has open at one time, at most; and no more than half of what the system allows it."""
@@ -177,13 +178,13 @@ class UnfinishedChunks:
         try:
             if there is not None:
                 os.close(there.file)
-            durable.before_naming(path)
+            before_naming(path)
             os.replace(path, final)
         except FileNotFoundError:
             return False
         except OSError as error:
             raise write_error(final, error) from error
-        durable.written(final)
+        written(final)
         return True
 
     def reopen(self, key: str) -> None:
@@ -192,7 +193,7 @@ class UnfinishedChunks:
         if not self.is_there(key):
             with suppress(FileNotFoundError):
                 os.replace(final, self.path(key))
-                durable.written(final)
+                written(final)
 
     def discard(self, key: str) -> None:
         """Remove a chunk, whether or not it has its name."""
@@ -209,7 +210,7 @@ class UnfinishedChunks:
 
     def placed(self, key: str) -> None:
         """Say that something has been placed in a chunk, which has to be on the device before that is relied on."""
-        durable.written(self.path(key))
+        written(self.path(key))
 
     def close(self) -> None:
         """Close all files."""

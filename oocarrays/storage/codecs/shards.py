@@ -24,8 +24,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.orientation import turned, turned_back
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlobs
 from oocarrays.storage.stores.underway import Wanted
 

@@ -24,25 +24,13 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError, UnfinishedError
 from oocarrays.mapping.given import flag
-from oocarrays.storage.files.array_file import (
-    ATTRIBUTES,
-    MARK,
-    METADATA,
-    WRECKED,
-    StoreLike,
-    document_store,
-    documents,
-    is_empty,
-    local_folder,
-    location,
-    place_name,
-    said,
-    store_path,
-)
+from oocarrays.storage.files.creating import is_empty
+from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, document_store, documents, said
 from oocarrays.storage.files.making_room import replace_group
+from oocarrays.storage.files.places import StoreLike, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.nested import lie_together
-from oocarrays.storage.stores.refused import write_error
 from oocarrays.storage.stores.urls import check_replaces
 
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)

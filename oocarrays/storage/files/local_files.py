@@ -22,11 +22,14 @@ from zarr.errors import ContainsArrayError, ContainsGroupError, ZarrUserWarning
 from oocarrays.errors import DescriptorError, NotFoundError, TargetError
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.storage.files import array_file, group_file
-from oocarrays.storage.files.array_file import MARK, ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
+from oocarrays.storage.files.documents import MARK, document_store
 from oocarrays.storage.files.group_file import NO_GROUP
+from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.refused import write_error
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""
@@ -77,7 +80,7 @@ class LocalFiles:
                 f"the descriptor of {self.name} has {self.ranks} ranks; the file of rank {rank} is not there{own}: "
                 f"{error}"
             ) from None
-        name = array_file.location(array)
+        name = location(array)
         check_same(self.descriptor, descriptor_of(array.attrs.asdict(), name), rank, name)
         check_array(self.descriptor.of_rank(rank), array, name)
         return array
@@ -124,7 +127,7 @@ def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False)
 def _place(store: StoreLike | zarr.Group) -> StoreLike:
     """Return a group's store as others open it, in any folder: the one that is named, which may be written to."""
     if isinstance(store, zarr.Group):
-        return array_file.local_folder(store.store_path.store, store.store_path.path) or store.store_path
+        return local_folder(store.store_path.store, store.store_path.path) or store.store_path
     return store
 
 
@@ -156,7 +159,7 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
     """
     if getattr(store, "read_only", False):
         raise TargetError(f"the target {store} is opened read-only")
-    if array_file.is_empty(store):
+    if is_empty(store):
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
@@ -182,7 +185,7 @@ def create_group(
     """
     attributes = {**settings["attributes"], KEY: descriptor.as_json(), MARK: run}
     format: Any = settings["zarr_format"]
-    place: Any = array_file.document_store(store, durable=durable)
+    place: Any = document_store(store, durable=durable)
     try:
         if overwrite and _replaced(place, attributes, descriptor, format):
             return
@@ -220,11 +223,11 @@ def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool, *, 
     TargetError
         Where something is there.
     """
-    folder = array_file.local_folder(place)
+    folder = local_folder(place)
     if folder is not None:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
     try:
-        made: Any = array_file.document_store(place, durable=durable)
+        made: Any = document_store(place, durable=durable)
         zarr.create_array(made, **settings, overwrite=overwrite)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {place} exists; ask for overwrite to replace it") from None

@@ -16,8 +16,9 @@ import zarr
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
-from oocarrays.storage.stores.blobs import LocalBlobs, remove_tree
-from oocarrays.storage.stores.durable import DocumentStore, replace, sync_path
+from oocarrays.storage.local.blobs import LocalBlobs, remove_tree
+from oocarrays.storage.local.devices import sync_path
+from oocarrays.storage.local.durable import DocumentStore, replace
 
 DOCUMENTS = (".zattrs", ".zarray", ".zgroup", "zarr.json")
 """Metadata of format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""

@@ -26,14 +26,13 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import RunError, StoreFailure
-from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 
-Index = tuple[int, ...]
 DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
 """What says of a folder that it is an array, by the format of Zarr."""
 MAY_CHANGE = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from oocarrays.mapping.grid import Stored
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile, StoreLike
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import create_target
+from oocarrays.storage.files.places import StoreLike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +30,8 @@ class TargetSpec:
         return array_file.preview(self.settings, self.store)
 
     def create(self, run: str, *, durable: bool) -> ArrayFile:
-        """Make the array, marked unfinished, as `array_file.create_target` does."""
-        return array_file.create_target(self.store, self.settings, run, overwrite=self.overwrite, durable=durable)
+        """Make the array, marked unfinished, as `creating.create_target` does."""
+        return create_target(self.store, self.settings, run, overwrite=self.overwrite, durable=durable)
 
 
 def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:

@@ -9,7 +9,8 @@ import numpy as np
 
 from oocarrays.errors import StoreFailure
 from oocarrays.storage.foreign.files import Files
-from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
+from oocarrays.storage.local.sectors import Piece
 from oocarrays.storage.stores.store_blobs import PartBlob
 
 

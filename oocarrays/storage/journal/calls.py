@@ -26,7 +26,7 @@ import numpy as np
 
 from oocarrays import kernels
 from oocarrays.errors import InputError, JournalError
-from oocarrays.storage.files.array_file import StoreLike, place_name, store_path
+from oocarrays.storage.files.places import StoreLike, place_name, store_path
 
 CALL = "call"
 """Where a journal keeps the call."""

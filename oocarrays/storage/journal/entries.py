@@ -9,8 +9,8 @@ import errno
 import functools
 import os
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import zarr
 from zarr.core.buffer import default_buffer_prototype
@@ -18,9 +18,15 @@ from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from oocarrays.storage.files.array_file import PARTIAL, StoreLike, local_folder, store_path
-from oocarrays.storage.stores.blobs import remove_tree, write_all
-from oocarrays.storage.stores.durable import replace, sync_path, written
+from oocarrays.errors import StoreFailure
+from oocarrays.storage.files.documents import PARTIAL
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.local.blobs import remove_tree
+from oocarrays.storage.local.devices import sync_path
+from oocarrays.storage.local.durable import replace
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.sectors import write_all
+from oocarrays.storage.local.syncing import written
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""
@@ -32,6 +38,24 @@ def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntrie
     if local is not None:
         return LocalEntries(os.path.join(local, folder))
     return StoreEntries(store_path(store), folder)
+
+
+@contextmanager
+def reading(store: StoreLike) -> Iterator[None]:
+    """Say of what cannot be read that it is of the journal of ``store``."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailure(f"cannot read the journal of {store}: {error.strerror or error}") from error
+
+
+@contextmanager
+def writing(store: StoreLike) -> Iterator[None]:
+    """Say of what cannot be written that it is of the journal of ``store``."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(f"the journal of {store}", error) from error
 
 
 class LocalEntries:

@@ -26,8 +26,9 @@ import zarr
 from zarr.core.sync import sync
 
 from oocarrays.errors import JournalError, StoreFailure
-from oocarrays.storage.files.array_file import ATTRIBUTES, PARTIAL, PARTIAL_END, local_folder, place_name
-from oocarrays.storage.journal.journal import FOLDER, NOTE
+from oocarrays.storage.files.documents import ATTRIBUTES, PARTIAL, PARTIAL_END
+from oocarrays.storage.files.places import local_folder, place_name
+from oocarrays.storage.journal.texts import FOLDER, NOTE
 from oocarrays.storage.stores.remote import RemoteStore
 
 GROUPS = 1024

@@ -11,41 +11,38 @@
 An entry is made whole or not at all, and after what it stands for: both are on their device before it gets its name,
 so that it outlives the process that made it, and what can be read after a loss of power is true. Other Zarr readers
 look for no such keys.
-
-The digest tells a journal that was cut short or mixed up from a whole one. It does not tell who wrote it: whoever may
-write beside the target may write a journal that fits. So what a journal says is taken as data, never trusted with more
-than its run needs: nothing is removed but what has the name and the contents of that run's scratch.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
 
-from oocarrays.errors import JournalError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.files.array_file import StoreLike, local_folder
-from oocarrays.storage.journal.entries import LocalEntries, StoreEntries, entries_of
+from oocarrays.errors import NotFoundError, TargetError
+from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.journal.entries import LocalEntries, StoreEntries, entries_of, reading, writing
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
+from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.stores.refused import write_error
-
-FOLDER = ".oocarrays"
-"""Where a journal is, below its target."""
-NOTE = ".oocarrays.json"
-"""The key of a note below an array that is there, of what is being written to it."""
-PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
-Kept = Mapping[str, Mapping[str, Receipt]]
-"""Receipts of chunks, by the name of the place where they are."""
-BEGINNING = "again"
-"""Where what a run was asked to do has what tells the beginning of its plan from all others of the same run."""
-NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
+from oocarrays.storage.journal.texts import (
+    DONE,
+    FOLDER,
+    KEPT,
+    LOCK,
+    PLAN,
+    Kept,
+    check_entry,
+    entry_text,
+    name_of_part,
+    part_named,
+    plan_in,
+    plan_text,
+    receipts_in,
+)
 
 
 class Journal:
@@ -87,9 +84,10 @@ class Journal:
     def _entries(self) -> LocalEntries | StoreEntries:
         return entries_of(self.store, FOLDER)
 
-    @cached_property
-    def _beside(self) -> LocalEntries | StoreEntries:
-        return entries_of(self.store)
+    @property
+    def notes(self) -> Notes:
+        """What runs say beside the target, but for the parts that are finished."""
+        return Notes(self.store)
 
     def begin(self, run: str, content: dict[str, Any]) -> None:
         """Write down what ``run`` will do; what an earlier journal may have left is cleared first.
@@ -104,15 +102,14 @@ class Journal:
         TargetError
             Where there is a journal already.
         """
-        digest, data = _digest(run, content), {"run": run, "content": content}
-        text = json.dumps(data | {"digest": digest}).encode()
-        with self._writing():
+        plan, text = plan_text(run, content)
+        with writing(self.store):
             if self._entries.get(PLAN) is None:
                 self._entries.clear(DONE)
                 self._entries.make_folder(DONE)
                 self._entries.create(PLAN, text)
                 if self._entries.get(PLAN) == text:
-                    self._digest, self._folder, self._done = digest, DONE, set()
+                    self._digest, self._folder, self._done = plan.digest, DONE, set()
                     return
         raise TargetError(f"{self.store} has a journal already: resume its run, or write the target with overwrite")
 
@@ -126,34 +123,23 @@ class Journal:
         JournalError
             Where it cannot be read, or has been changed.
         """
-        with self._reading():
+        with reading(self.store):
             text = self._entries.get(PLAN)
         if text is None:
             raise NotFoundError(f"{self.store} has no journal: nothing to resume")
-        run, content, self._digest, self._folder = self._checked(text)
+        run, content, self._digest, self._folder = plan_in(text, self.store)
         return run, content
 
-    def _checked(self, text: bytes, name: str = PLAN) -> tuple[str, dict[str, Any], str, str]:
-        try:
-            data = json.loads(text)
-            run, content, digest = data["run"], data["content"], data["digest"]
-            folder = f"{DONE}-{digest[:12]}" if data.get("replaced") else DONE
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise JournalError(f"{name} in the journal of {self.store} is cut short, or no journal's") from None
-        if not (isinstance(run, str) and isinstance(content, dict) and digest == _digest(run, content)):
-            raise JournalError(f"{name} in the journal of {self.store} has been changed: its digest does not fit")
-        return run, content, digest, folder
-
-    def _known_digest(self) -> bytes:
+    def _known_digest(self) -> str:
         """The digest of the plan, read once."""
         if self._digest is None:
             self.read()
         assert self._digest is not None
-        return self._digest.encode()
+        return self._digest
 
     def is_there(self) -> bool:
         """Whether there is a journal: from the beginning of a run to its end."""
-        with self._reading():
+        with reading(self.store):
             return self._entries.get(PLAN) is not None
 
     def replace(self, run: str, content: dict[str, Any], kept: Kept | None = None) -> None:
@@ -164,14 +150,12 @@ class Journal:
         kept : mapping
             Receipts of chunks that are stored, and stay, by the name of the place where they are.
         """
-        digest, data = _digest(run, content), {"run": run, "content": content}
-        folder = f"{DONE}-{digest[:12]}"
-        entry = f"{digest}\n{json.dumps(kept or {}, separators=(',', ':'))}".encode()
-        with self._writing():
+        (_, _, digest, folder), text = plan_text(run, content, replaced=True)
+        with writing(self.store):
             self._entries.clear(folder)
             self._entries.make_folder(folder)
-            self._entries.prepare(f"{folder}/{KEPT}", entry, durable=self.durable)()
-            self._entries.replace(PLAN, json.dumps(data | {"digest": digest, "replaced": True}).encode())
+            self._entries.prepare(f"{folder}/{KEPT}", entry_text(digest, kept or {}), durable=self.durable)()
+            self._entries.replace(PLAN, text)
             self._clear_but(folder)
         self._digest, self._folder, self._done = digest, folder, set()
 
@@ -192,10 +176,10 @@ class Journal:
         digest = self._known_digest()
         if self._folder == DONE:
             return {}
-        with self._reading():
+        with reading(self.store):
             entry = self._entries.get(f"{self._folder}/{KEPT}") or b""
-        self._check_entry(KEPT, entry, digest)
-        return self._receipts(KEPT, entry) or {}
+        check_entry(entry, digest, KEPT, self.store)
+        return receipts_in(entry, KEPT, self.store) or {}
 
     def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
         """Write down that ``part`` is finished; fine where it is written down already.
@@ -230,10 +214,8 @@ class Journal:
         durable : bool
             Whether it is on its device at once, and need not be synced before it gets its name.
         """
-        entry, key = self._known_digest(), self._key(part)
-        if stored:
-            entry += b"\n" + json.dumps(stored, separators=(",", ":")).encode()
-        with self._writing():
+        entry, key = entry_text(self._known_digest(), stored or None), self._key(part)
+        with writing(self.store):
             try:
                 publish = self._entries.prepare(key, entry, durable=durable)
             except FileNotFoundError:
@@ -243,7 +225,7 @@ class Journal:
         return partial(self._publish, part, key, entry, publish)
 
     def _publish(self, part: tuple[int, ...], key: str, entry: bytes, publish: Callable[[], None]) -> None:
-        with self._writing():
+        with writing(self.store):
             try:
                 publish()
             except FileNotFoundError:  # it was taken for what a dead process has left
@@ -264,11 +246,11 @@ class Journal:
         if part in self._done:
             return True
         digest = self._known_digest()
-        with self._reading():
+        with reading(self.store):
             found = self._entries.get(self._key(part))
         if found is None:
             return False
-        self._check_entry(self._key(part), found, digest)
+        check_entry(found, digest, self._key(part), self.store)
         self._done.add(part)
         return True
 
@@ -293,47 +275,30 @@ class Journal:
         NotFoundError, JournalError
             As `parts`.
         """
-        return {part: self._receipts(self._key(part), entry) for part, entry in self._found().items()}
-
-    def _receipts(self, name: str, entry: bytes) -> dict[str, dict[str, Receipt]] | None:
-        _, _, text = entry.partition(b"\n")
-        if not text:
-            return None
-        try:
-            found: dict[str, dict[str, Receipt]] = json.loads(text)
-            if all(_is_below(key) and _is_receipt(each) for at in found.values() for key, each in at.items()):
-                return found
-        except (ValueError, AttributeError, RecursionError):
-            pass
-        raise JournalError(f"{name} in the journal of {self.store} is cut short, or no journal's")
+        return {part: receipts_in(entry, self._key(part), self.store) for part, entry in self._found().items()}
 
     def _found(self) -> dict[tuple[int, ...], bytes]:
         """All entries, by their parts."""
         self.read()
         digest = self._known_digest()
-        with self._reading():
+        with reading(self.store):
             entries = self._entries.entries(self._folder)
         if self._folder != DONE:
             entries.pop(KEPT, None)
-        for name, found in entries.items():
-            if not NAME.fullmatch(name):
-                raise JournalError(f"{name!r} in the journal of {self.store} is not the name of a part")
-            if found is not None:
-                self._check_entry(name, found, digest)
-        return {_part(name): found for name, found in entries.items() if found is not None}
-
-    def _check_entry(self, name: str, found: bytes, digest: bytes) -> None:
-        if found.partition(b"\n")[0] != digest:
-            raise JournalError(f"{name} in the journal of {self.store} was finished by a run of another plan")
+        parts = {part_named(name, self.store): name for name in entries}
+        found = {part: entry for part, name in parts.items() if (entry := entries[name]) is not None}
+        for part, entry in found.items():
+            check_entry(entry, digest, parts[part], self.store)
+        return found
 
     def _key(self, part: tuple[int, ...]) -> str:
         """Where a part is written down, in the folder of the plan that is known."""
-        return f"{self._folder}/{_name(part)}"
+        return f"{self._folder}/{name_of_part(part)}"
 
     def forget(self, parts: Iterable[tuple[int, ...]]) -> None:
         """Take back that ``parts`` are finished. Other processes may have seen them, and go by that."""
         parts = set(parts)
-        with self._writing():
+        with writing(self.store):
             self._entries.delete(map(self._key, parts))
         self._done -= parts
 
@@ -345,7 +310,7 @@ class Journal:
         ended : str, optional
             The run that has said that it ended: its word stays.
         """
-        with self._writing():
+        with writing(self.store):
             self._entries.delete([PLAN])
             if ended is None:
                 self._entries.clear_all()
@@ -368,53 +333,6 @@ class Journal:
                 self.remove(ended="")
             finally:
                 self.release()
-
-    def note(self, run: str, content: dict[str, Any]) -> None:
-        """Write down that ``run`` writes to what is there, beside it, in the place of what another has noted."""
-        text = json.dumps({"run": run, "content": content, "digest": _digest(run, content)}).encode()
-        with self._writing():
-            self._beside.delete([NOTE])
-            self._beside.create(NOTE, text)
-
-    def noted(self) -> dict[str, Any] | None:
-        """Read what a run that was killed has noted that it writes to what is there; None where none has.
-
-        Raises
-        ------
-        JournalError
-            Where it cannot be read, or has been changed.
-        """
-        text = self._note()
-        return None if text is None else self._checked(text, NOTE)[1]
-
-    def take_note(self, run: str) -> None:
-        """Take back what ``run`` has noted; what another has noted meanwhile stays."""
-        text = self._note()
-        if text and self._checked(text, NOTE)[0] == run:
-            with self._writing():
-                self._beside.delete([NOTE])
-
-    def _note(self) -> bytes | None:
-        with self._reading():
-            return self._beside.get(NOTE)
-
-    def say_ended(self, run: str, gives: Any = None) -> None:
-        """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
-        with self._writing():
-            self._entries.make_folder("")
-            self._entries.create(f"{ENDED}{run}", json.dumps([gives]).encode())
-
-    def ended(self, run: str) -> list[Any] | None:
-        """Read what ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
-        with self._reading():
-            text = self._entries.get(f"{ENDED}{run}")
-        return None if text is None else list(json.loads(text))
-
-    def was_heard(self, run: str) -> None:
-        """Take back what ``run`` said, once nobody can miss it; what another has begun meanwhile stays."""
-        with self._writing():
-            self._entries.delete([f"{ENDED}{run}"])
-            self._entries.clear_if_empty()
 
     def claim(self, wait: float = 0.0) -> bool:
         """Make sure that no other run is at work on this target, and that none begins while this process lives.
@@ -439,7 +357,7 @@ class Journal:
         """
         if self._hold is None:
             return False
-        with self._writing(), self._refused():
+        with writing(self.store), self._refused():
             return self._hold.claim(wait)
 
     def join(self) -> bool:
@@ -454,7 +372,7 @@ class Journal:
         """
         if self._hold is None:
             return False
-        with self._writing(), self._refused():
+        with writing(self.store), self._refused():
             return self._hold.share(make=self._entries.get(PLAN) is not None)
 
     def release(self) -> None:
@@ -481,65 +399,3 @@ class Journal:
             yield
         except Busy:
             raise TargetError(f"another run is at work on {self.store}") from None
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreFailure(f"cannot read the journal of {self.store}: {error.strerror or error}") from error
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise write_error(f"the journal of {self.store}", error) from error
-
-
-def _is_below(key: str) -> bool:
-    """Whether a key leads nowhere but into its array.
-
-    >>> _is_below("c/0/0"), _is_below("../c"), _is_below("/etc/passwd")
-    (True, False, False)
-    """
-    return not {"", ".", ".."}.intersection(key.split("/"))
-
-
-def _is_receipt(given: Any) -> bool:
-    """Whether something in an entry is what a receipt is.
-
-    >>> [_is_receipt(each) for each in (None, [], [8], [8, 77], [8, 77, 1], ["8"], 8)]
-    [True, True, True, True, False, False, False]
-    """
-    return given is None or (
-        isinstance(given, list) and len(given) < 3 and all(isinstance(each, int) for each in given)
-    )
-
-
-def _digest(run: str, content: dict[str, Any]) -> str:
-    """The same for what goes to JSON as for what comes back from it.
-
-    >>> _digest("1", {"a": (1, 2), 3: 4.0}) == _digest("1", {"3": 4.0, "a": [1, 2]}) != _digest("2", {})
-    True
-    """
-    plain = json.loads(json.dumps({"run": run, "content": content}))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _name(part: tuple[int, ...]) -> str:
-    """The name of the entry of a part.
-
-    >>> _name((0, 12)), _name(())
-    ('0.12', '-')
-    """
-    return ".".join(map(str, part)) or "-"
-
-
-def _part(name: str) -> tuple[int, ...]:
-    """The part of an entry's name.
-
-    >>> _part("0.12"), _part("-")
-    ((0, 12), ())
-    """
-    return () if name == "-" else tuple(map(int, name.split(".")))

@@ -26,21 +26,15 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError
 from oocarrays.plan.rechunk.ways import STAGES
-from oocarrays.storage.files.array_file import (
-    METADATA,
-    PARTIAL,
-    StoreLike,
-    documents,
-    local_folder,
-    store_path,
-    unfinished_run,
-)
 from oocarrays.storage.files.chunk_names import mark_of_plan
-from oocarrays.storage.journal.journal import BEGINNING, FOLDER, LOCK, NOTE, Journal
+from oocarrays.storage.files.documents import METADATA, PARTIAL, documents, unfinished_run
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.scratch import NAME, is_scratch_folder
-from oocarrays.storage.stores.blobs import remove_tree
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE
+from oocarrays.storage.local.blobs import remove_tree
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.urls import check_path
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "note", "unfinished"]

@@ -21,7 +21,7 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import StoreFailure
-from oocarrays.storage.files.array_file import StoreLike, local_folder, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.stores.remote import RemoteStore
 
 Receipt = list[int] | None

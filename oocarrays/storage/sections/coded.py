@@ -16,8 +16,8 @@ import numpy as np
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.local.pages import can_map, mapped, want
 from oocarrays.storage.sections.sieved import PendingBatch, SectionReader, taken_buffer
-from oocarrays.storage.stores.pages import can_map, mapped, want
 
 ALONE_BYTES = 2**19
 """A section for which less is decoded is read by one thread."""

@@ -16,13 +16,13 @@ from itertools import product
 
 import numpy as np
 
+from oocarrays.mapping.grid import Index
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective.coverage import Coverage
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.sections.write import axis_parts
-from oocarrays.storage.chunks.access import Index
 from oocarrays.storage.chunks.shard_writes import Sharded
 from oocarrays.storage.chunks.write_units import Unit
 from oocarrays.storage.files.array_file import ArrayFile

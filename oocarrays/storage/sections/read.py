@@ -24,7 +24,7 @@ from oocarrays.plan.cost import Costs
 from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import Method
-from oocarrays.storage.chunks.access import ChunkReader
+from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.coded import CodedReader

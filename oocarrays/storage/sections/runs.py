@@ -21,8 +21,8 @@ from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.watched import watched
 

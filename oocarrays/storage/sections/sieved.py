@@ -20,22 +20,22 @@ import numpy as np
 from zarr.abc.store import RangeByteRequest
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.mapping.grid import Index
 from oocarrays.plan.sections.batches import IN_FLIGHT, Batch, Part
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import Sieve
-from oocarrays.storage.chunks.blocked import copy
+from oocarrays.storage.blocked import copy
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
+from oocarrays.storage.local.pages import HUGE_BYTES, allocate, want
+from oocarrays.storage.local.past_cache import cold_ranges, read_past_cache
+from oocarrays.storage.local.ranges import NOT_READY, read_ranges
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.pages import HUGE_BYTES, allocate, want
-from oocarrays.storage.stores.past_cache import cold_ranges, read_past_cache
-from oocarrays.storage.stores.ranges import NOT_READY, read_ranges
 
 T = TypeVar("T")
-Index = tuple[int, ...]
 ALONE_BYTES = 2**22
 """A section of which less is asked is read by one thread."""
 PAGE = 4096

@@ -20,23 +20,27 @@ from typing import Protocol, TypedDict, Unpack
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, InputError, SelectionError
+from oocarrays.mapping.grid import Index
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod, plan_section_write, runs_of
-from oocarrays.storage.chunks.access import ChunkReader, ChunkWriter, Index, cut, fill_bits, is_fill
 from oocarrays.storage.chunks.chunk_locks import ChunkLocks
+from oocarrays.storage.chunks.elements import cut, fill_bits, is_fill
+from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.shard_writes import Sharded
 from oocarrays.storage.chunks.write_units import Unit
+from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, open_array
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.pages import allocate
+from oocarrays.storage.local.sectors import Piece, on_sectors
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.blobs import LocalBlob, LocalBlobs, MissingBlob, Piece, byte_view, on_sectors
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.pages import allocate
 from oocarrays.storage.watched import watched
 
 

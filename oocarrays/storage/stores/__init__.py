@@ -1,1 +1,1 @@
-"""Bytes under keys, on local disks and in any Zarr store: places, blobs, pages, ranges, and durability."""
+"""Bytes under keys in any Zarr store: places, and what lies in stores that are not on this machine."""

@@ -9,7 +9,7 @@ from typing import Any
 from zarr.abc.store import Store
 from zarr.storage import WrapperStore
 
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """How URLs of their schemes are opened: each such store enters its own."""

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import zarr
 from zarr.storage import LocalStore
 
-from oocarrays.storage.stores.blobs import LocalBlobs, MissingBlob
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.store_blobs import StoreBlobs
 

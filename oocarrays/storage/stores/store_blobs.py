@@ -10,8 +10,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.storage.stores.blobs import LocalBlob, MissingBlob
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.blobs import LocalBlob, MissingBlob
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.underway import Putting, Wanted, fetched, got
 
 

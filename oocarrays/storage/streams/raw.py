@@ -15,8 +15,8 @@ import zarr
 from oocarrays.errors import CorruptChunkError
 from oocarrays.plan.streams.places import Pieces
 from oocarrays.plan.streams.units import copy_runs
+from oocarrays.storage.local.blobs import MissingBlob, byte_view
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.blobs import MissingBlob, byte_view
 from oocarrays.storage.stores.opening import blobs_of
 
 FEW_BYTES = 8

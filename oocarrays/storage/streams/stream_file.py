@@ -35,21 +35,14 @@ from oocarrays.plan.streams.meta import (
     ended,
     meta_from,
 )
-from oocarrays.storage.files.array_file import (
-    METADATA,
-    StoreLike,
-    check_place,
-    document_store,
-    documents,
-    is_empty,
-    local_folder,
-    store_path,
-)
+from oocarrays.storage.files.creating import check_place, is_empty
+from oocarrays.storage.files.documents import METADATA, document_store, documents
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
-from oocarrays.storage.stores.blobs import byte_view
-from oocarrays.storage.stores.durable import Syncer
+from oocarrays.storage.local.blobs import byte_view
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.refused import write_error
 
 LOCK = ".oocarrays-streams"
 """The file in the group's folder that who writes it holds locked."""

@@ -11,8 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure
-from oocarrays.storage.stores.ranges import NOWAIT
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.ranges import NOWAIT
+from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.urls import check_path, store_of
 
 JOINED_BYTES = 2**20

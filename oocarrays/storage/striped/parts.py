@@ -14,8 +14,8 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError
-from oocarrays.storage.stores.blobs import LocalBlobs
-from oocarrays.storage.stores.durable import replace
+from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.durable import replace
 from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.layout import turn_of
@@ -65,9 +65,19 @@ class FolderStore(LocalStore):
         """Make the folder, in one that is there: of a disk that is not mounted none is."""
         root = str(self.root)
         if not os.path.isdir(root):
-            if not os.path.isdir(self.base):
-                raise NotFoundError(f"no such disk: {self.base} is not a folder")
+            self.check_disk()
             os.makedirs(root, exist_ok=True)
+
+    def check_disk(self) -> None:
+        """Refuse a disk that is not there.
+
+        Raises
+        ------
+        NotFoundError
+            Where its folder is none: of a disk that is not mounted, say.
+        """
+        if not os.path.isdir(self.base):
+            raise NotFoundError(f"no such disk: {self.base} is not a folder")
 
     def clear_folders(self) -> None:
         """Remove the folders of which all has been removed, and its own."""

@@ -28,12 +28,12 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import CorruptChunkError, DescriptorError, InputError, OocError
 from oocarrays.mapping.given import whole
-from oocarrays.storage.stores.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.joined import OPENERS, Joined
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import Ways, joined_url
 from oocarrays.storage.striped.descriptor import Descriptor, Found, in_order, newest_of
-from oocarrays.storage.striped.layout import turn_of
+from oocarrays.storage.striped.layout import PARTIAL, turn_of
 from oocarrays.storage.striped.parts import DOCUMENT, FolderStore, label_of, part_below, parts_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, Head
 
@@ -196,6 +196,9 @@ class StripedStore(Joined):
                 found = await self._found()
                 order = in_order(what, found)
         if order is None:
+            for part in self._given:
+                if isinstance(part, FolderStore):
+                    part.check_disk()
             members = tuple(range(len(self._given)))
             return Layout(parts=dict(enumerate(self._given)), cycle=members, before=(), block=self._asked, made=False)
         said = newest_of(found)
@@ -218,7 +221,7 @@ class StripedStore(Joined):
             return False
         for part in self._given:
             async for key in part.list():
-                if key != DOCUMENT:
+                if key != DOCUMENT and not PARTIAL.search(key):  # of what another writes just now there is no more yet
                     return False
         return True
 

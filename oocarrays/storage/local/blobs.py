@@ -2,16 +2,11 @@
 
 They are read by ``pread`` and written whole, under another name first: a chunk is replaced at once or not at
 all. Zarr's own `LocalStore` does the same at 65–80 µs a request; a ``pread`` takes 1.3 µs.
-
-Many bytes are written past the system's cache where the file system lets us. A cache full of dirty pages makes
-writers wait: 4 GiB took 1.9 to 5.5 s through it here and 1.8 s past it. Memory that the cache takes anew can be slow
-too, on a machine that gives free pages back to its host: 1 GiB took 0.1 to 1.4 s through it and 0.4 s past it.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
 import shutil
@@ -25,20 +20,22 @@ from itertools import chain
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.storage.stores import durable
-from oocarrays.storage.stores.pages import fetch_ahead, mapped, want
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local.pages import fetch_ahead, mapped, want
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.sectors import (
+    MOST_BYTES,
+    SECTOR,
+    Piece,
+    on_sectors,
+    open_past_cache,
+    padded,
+    write_all,
+    write_pieces,
+)
+from oocarrays.storage.local.syncing import start_writing, written
 
-SECTOR = 4096
-"""Bytes: what a write past the cache must be a multiple of, and lie on."""
 STAGING_BYTES = 2**21
 """Bytes that a rank copies to memory on sectors at a time."""
-MOST_BYTES = 2**30
-"""Bytes of one system call; the kernel stops at 2 GiB."""
-
-
-Piece = tuple[int, memoryview]
-"""Bytes of a chunk, and where they begin in it."""
 
 
 def byte_view(array: np.ndarray) -> memoryview:
@@ -234,7 +231,7 @@ class LocalBlobs:
             file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             try:
                 write_pieces(file, chain((first,), pieces), past_cache=self.past_cache)
-                durable.start_writing(file)
+                start_writing(file)
             finally:
                 os.close(file)
         return True
@@ -269,7 +266,7 @@ class LocalBlobs:
             raise MissingBlob(path) from None
         except OSError as error:
             raise write_error(path, error) from error
-        durable.written(path)
+        written(path)
 
     def remove(self, key: str) -> None:
         """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
@@ -280,7 +277,7 @@ class LocalBlobs:
             pass
         except OSError as error:
             raise write_error(path, error) from error
-        durable.written(path)
+        written(path)
 
     @contextmanager
     def _replacing(self, key: str) -> Iterator[str]:
@@ -291,7 +288,7 @@ class LocalBlobs:
             self._make_folder(self.root_of(key), os.path.dirname(path))
             yield partial
             os.replace(partial, path)
-            durable.written(path)
+            written(path)
         except BaseException as error:
             with suppress(OSError):
                 os.unlink(partial)
@@ -324,7 +321,7 @@ class LocalBlobs:
                 self._write_past_cache(file, data)
             else:
                 write_all(file, data)
-                durable.start_writing(file)
+                start_writing(file)
         finally:
             os.close(file)
 
@@ -372,79 +369,6 @@ def make_below(root: str, folder: str) -> None:
         make_below(root, os.path.dirname(folder))
         with suppress(FileExistsError):
             os.mkdir(folder)
-
-
-def padded(nbytes: int) -> int:
-    """``nbytes`` rounded up to whole sectors.
-
-    >>> padded(0), padded(1), padded(4096)
-    (0, 4096, 4096)
-    """
-    return -(-nbytes // SECTOR) * SECTOR
-
-
-def open_past_cache(path: str, flags: int) -> tuple[int, bool]:
-    """Open a file past the system's cache where its file system takes that; and whether it does."""
-    direct = getattr(os, "O_DIRECT", 0)
-    try:
-        return os.open(path, flags | direct, 0o666), bool(direct)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    return os.open(path, flags & ~os.O_EXCL, 0o666), False  # a refused file may have been made all the same
-
-
-def write_all(file: int, data: memoryview) -> None:
-    """Write all of ``data`` at the end of an open file."""
-    done = 0
-    while done < len(data):
-        done += os.write(file, data[done : done + MOST_BYTES])
-
-
-def write_pieces(file: int, pieces: Iterable[Piece], *, past_cache: bool = False) -> None:
-    """Write pieces of an open file, each at its offset; past the system's cache what lies on sectors."""
-    pwrite = os.pwrite
-    for offset, data in pieces:
-        done = _write_sectors(file, offset, data) if past_cache else 0
-        while done < len(data):
-            done += pwrite(file, data[done : done + MOST_BYTES], offset + done)
-
-
-def _write_sectors(file: int, offset: int, data: memoryview) -> int:
-    """Write the whole sectors of a piece past the cache, where it lies on them: bytes that are written."""
-    whole = len(data) // SECTOR * SECTOR if offset % SECTOR == 0 and on_sectors(data) else 0
-    if not whole:
-        return 0
-    try:
-        with directly([file]) as allowed:
-            return os.pwrite(file, data[: min(whole, MOST_BYTES)], offset) if allowed else 0
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    return 0  # sectors of this device are larger
-
-
-@contextmanager
-def directly(files: Iterable[int]) -> Iterator[bool]:
-    """Have open files read and written past the system's cache; whether they all are."""
-    flags: dict[int, int] = {}
-    allowed = hasattr(os, "O_DIRECT")
-    try:
-        for file in files if allowed else ():
-            flags[file] = fcntl.fcntl(file, fcntl.F_GETFL)
-            fcntl.fcntl(file, fcntl.F_SETFL, flags[file] | os.O_DIRECT)
-    except OSError:  # not in this file system
-        allowed = False
-    try:
-        yield allowed
-    finally:
-        for file, before in flags.items():
-            fcntl.fcntl(file, fcntl.F_SETFL, before)
-
-
-def on_sectors(data: memoryview) -> bool:
-    """Return whether bytes begin where a device can write them from."""
-    return len(data) > 0 and np.frombuffer(data, np.uint8).ctypes.data % SECTOR == 0
 
 
 def remove_tree(folder: str) -> None:

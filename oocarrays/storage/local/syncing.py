@@ -10,21 +10,14 @@ not folders keep what they have answered for.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import os
-import sys
 import threading
-import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
-from zarr.core.buffer import Buffer
-from zarr.storage import LocalStore
-
-from oocarrays.storage.stores.pages import libc
-from oocarrays.storage.stores.refused import write_error
+from oocarrays.storage.local import devices
+from oocarrays.storage.local.refused import write_error
 
 Say = Callable[[], None]
 """Writes down that something is on its device."""
@@ -34,167 +27,12 @@ GROUP_SECONDS = 1.0
 """Seconds for which a run gathers what it has to say: threads end together, and so nobody asks before."""
 MOST_FILES = 2000
 """Files that are synced one by one, where their device holds what need not be; more are synced with all of that."""
-SYNCED_WHOLE = {
-    0xEF53: "ext4",
-    0x58465342: "xfs",
-    0x9123683E: "btrfs",
-    0xF2F52010: "f2fs",
-    0x2FC12FC1: "zfs",
-    0x794C7630: "overlay",
-    0x01021994: "tmpfs",
-}
-"""File systems, by the number that Linux knows them by, of which ``syncfs`` puts all that it holds on the device."""
-START_WRITING = ctypes.c_uint(2)
-"""Linux: ``SYNC_FILE_RANGE_WRITE``, ..."""
-WHOLE = ctypes.c_int64(0), ctypes.c_int64(0)
-"""... of a whole file."""
-
-
-@functools.cache
-def boot() -> str:
-    """Return the name of this start of the system, after which the cache holds nothing; empty where none has one."""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
-    return ""
-
-
-def is_synced_whole(folder: str) -> bool:
-    """Return whether one request puts all of a folder's file system on its device."""
-    if sys.platform != "linux":
-        return False
-    room = ctypes.create_string_buffer(256)
-    if libc().statfs(os.fsencode(folder), room):
-        return False
-    return ctypes.c_long.from_buffer(room).value & 0xFFFFFFFF in SYNCED_WHOLE
-
-
-def sync_path(path: str) -> None:
-    """Put a file, or the names in a folder, on the device; fine where it has gone."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        file = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
-
-
-def sync_file_system(folder: str) -> None:
-    """Put all of a folder's file system on its device.
-
-    Raises
-    ------
-    OSError
-        Where something could not be written: also what others wrote.
-    """
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        if libc().syncfs(file):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), folder)
-    finally:
-        os.close(file)
 
 
 def start_writing(file: int) -> None:
     """Have the system begin to write out what an open file holds, and do not wait, where a run will sync it."""
-    if _SYNCERS and sys.platform == "linux":
-        libc().sync_file_range(file, *WHOLE, START_WRITING)
-
-
-def make_folder(folder: str, *, named: bool = True) -> None:
-    """Make a folder, and those above it, each named on its device; its own name may wait for what syncs all."""
-    if not os.path.isdir(folder):
-        above = os.path.dirname(folder)
-        make_folder(above)
-        with suppress(FileExistsError):
-            os.mkdir(folder)
-        if named:
-            sync_path(above)
-
-
-def replace(path: str, data: bytes, *, named: bool = True) -> None:
-    """Put a small file on its device under ``path``, at once: whoever looks, at any time, sees the old or the new.
-
-    Parameters
-    ----------
-    named : bool
-        Whether the name of its folder is on the device, too; where not, what syncs all puts it there.
-
-    Raises
-    ------
-    DiskFullError, StoreFailure
-        Where it cannot be written: what was there stays.
-    """
-    with told(path):
-        make_folder(os.path.dirname(path), named=named)
-        _rename(_beside(path, data, synced=True), path)
-        sync_path(os.path.dirname(path))
-    written(path)
-
-
-@contextmanager
-def told(path: str) -> Iterator[None]:
-    """Say in one line that something cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise write_error(path, error) from error
-
-
-def _beside(path: str, data: bytes, *, synced: bool) -> str:
-    """Write what is to be under ``path`` under another name: that name."""
-    partial = f"{path}.{uuid.uuid4().hex}.partial"
-    try:
-        with open(partial, "xb") as file:
-            file.write(data)
-            if synced:
-                file.flush()
-                os.fsync(file.fileno())
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(partial)
-        raise
-    written(partial)
-    return partial
-
-
-def _rename(partial: str, path: str) -> None:
-    try:
-        os.replace(partial, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(partial)
-        raise
-
-
-class DocumentStore(LocalStore):
-    """A local store through which documents of metadata are written: each is whole, and on its device."""
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Replace a document; it is small, and nothing else waits on this loop."""
-        replace(os.path.join(str(self.root), key), value.to_bytes())
-
-
-class PreparedStore(LocalStore):
-    """A local store through which documents are written where nobody finds them, until all is synced."""
-
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self._prepared: list[tuple[str, str]] = []
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Write a document beside the one that is there."""
-        path = os.path.join(str(self.root), key)
-        with told(path):
-            self._prepared.append((_beside(path, value.to_bytes(), synced=False), path))
-
-    def publish(self) -> None:
-        """Replace the documents that are there, which were synced before; that is on the device then."""
-        with told(str(self.root)):
-            for partial, path in self._prepared:
-                _rename(partial, path)
-            for folder in {os.path.dirname(path) for _, path in self._prepared}:
-                sync_path(folder)
+    if _SYNCERS:
+        devices.begin_writing(file)
 
 
 class Syncer:
@@ -265,7 +103,7 @@ class Syncer:
         """Whether one request syncs a place: where files are many, together with what may stay in the cache."""
         if place not in self._whole and os.path.isdir(place):
             shared = _device_of(place) in map(_device_of, self._spare())
-            self._whole[place] = is_synced_whole(place), shared
+            self._whole[place] = devices.is_synced_whole(place), shared
         whole, shared = self._whole.get(place, (True, False))
         return whole and (many or not shared)
 
@@ -364,12 +202,21 @@ class Syncer:
                 with self._changed:
                     taken, self._waiting = self._waiting, []
                 try:
-                    prepared = [prepare() for prepare in taken]
-                    self._sync()
-                    for say in prepared:
-                        say()
+                    self._say_all(taken)
                 except BaseException as error:  # noqa: BLE001  whoever waits is told
                     self._failure = self._failure or error
+
+    def _say_all(self, taken: Sequence[Prepare]) -> None:
+        """Sync, and say what could be prepared, also where some could not: nothing that is prepared stays behind."""
+        prepared: list[Say] = []
+        try:
+            for prepare in taken:
+                prepared.append(prepare())
+        finally:
+            self._sync()
+            with ExitStack() as each:
+                for say in reversed(prepared):
+                    each.callback(say)
 
     def _has_more(self) -> bool:
         """Wait for as much as can be said at once; whether there is anything."""
@@ -387,11 +234,11 @@ class Syncer:
         whole = [place for place in self._places() if self._is_whole(place, len(paths) > MOST_FILES)]
         try:
             for folder in _one_a_device(whole):
-                sync_file_system(folder)
+                devices.sync_file_system(folder)
             inside = tuple(f"{place}{os.sep}" for place in whole)
             alone = (path for path in paths if not f"{path}{os.sep}".startswith(inside))
             for path in sorted(alone, key=len, reverse=True):  # a file before the folder that names it
-                sync_path(path)
+                devices.sync_path(path)
         except OSError as error:
             raise write_error(f"what was written to {' and '.join(self._places())}", error) from error
 
@@ -423,8 +270,8 @@ def _up_to(path: str, place: str) -> Iterator[str]:
 
 def before_naming(path: str) -> None:
     """Put a file on its device that gets another name now, where a run syncs files one by one, by their names."""
-    if _SYNCERS and not is_synced_whole(os.path.dirname(path)):
-        sync_path(path)
+    if _SYNCERS and not devices.is_synced_whole(os.path.dirname(path)):
+        devices.sync_path(path)
 
 
 _SYNCERS: set[weakref.ref[Syncer]] = set()

@@ -13,9 +13,9 @@ import mmap
 
 import numpy as np
 
-from oocarrays.storage.stores.blobs import SECTOR, directly
-from oocarrays.storage.stores.pages import libc
-from oocarrays.storage.stores.ranges import room_for, submitted
+from oocarrays.storage.local.pages import libc
+from oocarrays.storage.local.ranges import room_for, submitted
+from oocarrays.storage.local.sectors import SECTOR, directly
 
 CACHESTAT = 451
 """The number of that call, of Linux 6.5 and later, on all machines."""

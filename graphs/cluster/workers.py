@@ -1,0 +1,63 @@
+"""Workers that ranks are put on: those that a person chose of a cluster, what they may hold, and what they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zarr.storage import MemoryStore, WrapperStore
+
+from oocarrays.errors import (
+    PlacementError,
+)
+from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, workers_of
+from oocarrays.graphs.settings import costs
+from oocarrays.plan.cost import Costs
+from oocarrays.storage.stores.remote import RemoteStore
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where ranks are put."""
+
+    client: Client
+    """The way to the scheduler."""
+    chosen: tuple[str, ...] | None
+    """Addresses or names of the workers; None for all that are there."""
+
+    def workers(self) -> list[Worker]:
+        """The workers now."""
+        return workers_of(self.client, self.chosen)
+
+    def budget(self) -> int:
+        """Bytes that each worker may hold for a run, as they are."""
+        return budget_of(as_they_are(self.client, self.workers()))
+
+    def costs(self) -> Costs:
+        """What its workers take."""
+        return costs(cores_of(self.workers()))
+
+
+def check_reach(stores: Mapping[str, Any]) -> None:
+    """Refuse stores in the memory of this process: every worker would have a copy of its own.
+
+    Raises
+    ------
+    PlacementError
+        Where one of them is.
+    """
+    for name, store in stores.items():
+        if is_here(store):
+            raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
+
+
+def is_here(store: Any) -> bool:
+    """Whether a store is in the memory of this process."""
+    here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return here or isinstance(store, MemoryStore)

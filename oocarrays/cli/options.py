@@ -1,0 +1,78 @@
+"""Options that several commands share: stores, schedulers, missing chunks, drawings; and lengths as they are typed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import get_args
+
+from oocarrays.storage.files.presence import Policy
+
+WRONG_INPUT, FAILED = 2, 1
+"""Exit codes."""
+Commands = argparse._SubParsersAction
+"""Where a command is put beside the others of the command line."""
+
+
+def missing_option(parser: argparse.ArgumentParser, default: str = "the setting, fill") -> None:
+    """Let a command say what is made of chunks that are not there."""
+    parser.add_argument(
+        "--missing",
+        choices=get_args(Policy),
+        help="what is made of a chunk that is not there: the fill value, that and a warning, or an error "
+        f"(default: {default})",
+    )
+
+
+def scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
+    """Let a command say where it runs."""
+    parser.add_argument("--scheduler", metavar="ADDRESS", type=address, help=what)
+
+
+def store_options(parser: argparse.ArgumentParser) -> None:
+    """Let a command say how URLs are opened."""
+    parser.add_argument(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        type=_storage_option,
+        action="append",
+        default=[],
+        help="how URLs are opened, such as endpoint_url=http://127.0.0.1:9000 or anon=true; once for each",
+    )
+
+
+def _storage_option(text: str) -> tuple[str, str | bool]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, {"true": True, "false": False}.get(value.lower(), value)
+
+
+def draw_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command draw its plan."""
+    parser.add_argument("--draw", metavar="FILE", help="draw the plan, and what a run measured: .png, .svg, .pdf")
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """Read lengths such as ``16384,256``."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of lengths such as 16384,256") from None
+
+
+def address(text: str) -> str:
+    """Read where a scheduler is: a client that is given less takes long to give up, and more than a line."""
+    from distributed.comm.addressing import get_address_host_port
+
+    if text == "threads":
+        return text
+    try:
+        get_address_host_port(text)
+    except (ValueError, NotImplementedError, OSError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address such as tcp://127.0.0.1:8786: {error}") from None
+    return text
+
+
+def orientation(text: str) -> str | tuple[int, ...]:
+    """Read an orientation: ``row``, ``column``, or an order of the axes."""
+    return text if text in ("row", "column") else lengths(text)

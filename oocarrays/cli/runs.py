@@ -1,0 +1,213 @@
+"""Runs: ``oocarrays rechunk`` and ``oocarrays resume``, what they print before, while and after they run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from typing import Any
+
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays.cli.options import (
+    Commands,
+    draw_option,
+    lengths,
+    missing_option,
+    orientation,
+    scheduler_option,
+    store_options,
+)
+from oocarrays.cli.planning import asked_cluster, cluster_options
+from oocarrays.errors import ChunksError, UnsupportedError
+from oocarrays.jobs.group import GroupJob
+from oocarrays.jobs.job import Job
+from oocarrays.jobs.rechunking import RechunkJob, load_picture, rechunk
+from oocarrays.leftovers.resume import kind_left, resume
+from oocarrays.options.chunks import parsed_chunks
+from oocarrays.options.group_chunks import read_chunks
+from oocarrays.plan.rechunk.ways import METHODS
+from oocarrays.show import report
+from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.meter import MemoryWatch
+from oocarrays.storage.streams.rebuilding import Rebuilt
+from oocarrays.stored.array import placer
+from oocarrays.streaming.rebuilding import holds_streams, rebuilt
+
+CODECS = {
+    "none": (),
+    "zstd": zarr.codecs.ZstdCodec(),
+    "blosc": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),
+    "gzip": zarr.codecs.GzipCodec(),
+}
+
+
+def add_runs(commands: Commands) -> None:
+    """Put ``rechunk`` and ``resume`` beside the others of the command line."""
+    _rechunk_options(commands.add_parser("rechunk", help="write an array again in other chunks"))
+    _resume_options(commands.add_parser("resume", help="go on with a run that stopped"))
+
+
+def _rechunk_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
+    parser.add_argument("target", metavar="TARGET", help="where to write: a path, or a URL such as s3://bucket/a.zarr")
+    store_options(parser)
+    parser.add_argument(
+        "--chunks",
+        action="append",
+        help="chunk length in each axis, such as 16384,256, or by name: time=-1,lat=20; -1 for a whole axis, auto or a "
+        "size such as 128MiB to have it chosen. Of a group: NAME=LENGTHS for each array that is to be rechunked, as in "
+        "air=16384,256,time=-1, in one word or in several --chunks; by dimensions: air=time:-1,lat:20. Arrays that are "
+        "not named are copied as they are stored",
+    )
+    parser.add_argument(
+        "--shards", type=lengths, help="shard length in each axis, a multiple of the chunk's (default: none)"
+    )
+    parser.add_argument(
+        "--memory",
+        help="bytes to hold at most, on a cluster in each worker, such as 1GiB (default: half of what is free, or what "
+        "the workers' limits leave)",
+    )
+    scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
+    cluster_options(parser)
+    parser.add_argument("--orientation", type=orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
+    parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
+    parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
+    parser.add_argument("--schedule", help="the order in which ranks exchange, such as gen (default: auto)")
+    parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
+    parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of the target (default: the source's)")
+    parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
+    missing_option(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
+    draw_option(parser)
+    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    parser.set_defaults(command=_rechunk)
+
+
+def _resume_options(parser: argparse.ArgumentParser) -> None:
+    store_options(parser)
+    parser.add_argument("target", metavar="TARGET", help="where the run was writing")
+    parser.add_argument(
+        "--source", metavar="SOURCE", action="append", help="what it was reading, where that has been moved or copied"
+    )
+    parser.add_argument(
+        "--kernel", metavar="MODULE:NAME", action="append", help="the function of a pass over slabs: it is imported"
+    )
+    parser.add_argument("--memory", help="other memory, such as 1GiB: what is left is planned anew")
+    parser.add_argument("--ranks", type=int, help="other logical processors: what is left is planned anew")
+    changed = parser.add_mutually_exclusive_group()
+    changed.add_argument("--again", action="store_true", help="start over, with the source as it is now")
+    changed.add_argument("--as-is", action="store_true", help="go on though the source has changed since")
+    parser.add_argument(
+        "--verify", action="store_true", help="read what was written, and write again what is not as it was"
+    )
+    scheduler_option(parser, "the cluster to run on, or threads (default: where the run was planned for)")
+    missing_option(parser, "as the run was asked")
+    parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
+    draw_option(parser)
+    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    parser.set_defaults(command=_resume)
+
+
+def _chunks(options: argparse.Namespace) -> Any:
+    """Return the chunks that ``--chunks`` options ask for, of one array or of the arrays of a group."""
+    if holds_group(placer(dict(options.storage_option))(options.source)):
+        return read_chunks(options.chunks)
+    text = ",".join(options.chunks)
+    try:
+        return parsed_chunks(text)
+    except ValueError:
+        raise ChunksError(
+            f"--chunks {text!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
+        ) from None
+
+
+def _rechunk(options: argparse.Namespace) -> None:
+    if options.chunks is None and options.orientation is None:
+        raise ChunksError("--chunks is needed, or --orientation to have them chosen")
+    job = rechunk(
+        options.source,
+        options.target,
+        chunks=None if options.chunks is None else _chunks(options),
+        shards=options.shards,
+        orientation=options.orientation,
+        memory=options.memory,
+        ranks=options.ranks,
+        method=options.method,
+        schedule=options.schedule,
+        compressors=None if options.codec is None else CODECS[options.codec],
+        filters=None if options.codec is None else (),
+        zarr_format=options.zarr_format,
+        overwrite=options.overwrite,
+        scratch=options.scratch,
+        missing=options.missing,
+        storage_options=dict(options.storage_option),
+        scheduler=asked_cluster(options) or options.scheduler or "threads",
+    )
+    _show_and_run(job, options)
+
+
+def _show_and_run(job: Job[Any, Any], options: argparse.Namespace) -> None:
+    if options.draw:
+        if isinstance(job, GroupJob):
+            raise UnsupportedError(
+                "--draw shows the plan of one array; of a group: dict(job.plan.members)[NAME].draw()"
+            )
+        if not isinstance(job, RechunkJob):
+            raise UnsupportedError(f"--draw shows the plan of a rechunk; there is no drawing of a {type(job).__name__}")
+        load_picture().check_file(options.draw)
+    if options.dry_run:
+        print(job.explain())
+    else:
+        if not options.quiet:
+            print(job)
+        run_and_tell(job, progress=not options.quiet)
+    if options.draw and isinstance(job, RechunkJob):
+        job.draw().savefig(options.draw)
+        print(f"drew {options.draw}")
+
+
+def _resume(options: argparse.Namespace) -> None:
+    place = placer(dict(options.storage_option))(options.target)
+    if holds_streams(place):
+        print(_rebuilt_text(rebuilt(place)))
+        return
+    how = {name: getattr(options, name) for name in ("missing", "scheduler", "memory", "ranks")}
+    names = ("source", "kernel", "again", "as_is", "verify")
+    trust = {name: getattr(options, name) for name in names}
+    if options.kernel:
+        sys.path.insert(0, os.getcwd())  # as python -m has it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the same is printed below
+        job: Job[Any, Any] = resume(options.target, storage_options=dict(options.storage_option), **how, **trust)
+        kind = kind_left(placer(dict(options.storage_option))(options.target))
+    print(f"{100 * (1 - job.left):.0f} % of {options.target} is done by {kind}; {100 * job.left:.0f} % is left")
+    for notice in job.notices:
+        print(notice)
+    _show_and_run(job, options)
+
+
+def _rebuilt_text(done: Rebuilt) -> str:
+    more = format_bytes(done.nbytes - done.flushed_bytes)
+    return f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before"
+
+
+def run_and_tell(job: Job[Any, Any], *, progress: bool) -> None:
+    """Run a job, and print what it wrote, how fast, and what it held."""
+    with MemoryWatch() as watch:
+        target = job.run(progress=progress)
+    seconds = job.measured_seconds or 1e-9
+    budget = f"{job.plan.budget / 2**20:.0f} MiB"
+    held = f"{watch.peak_bytes / 2**20:.0f} MiB held at most of {budget}"
+    workers = len(set(job.placement.values()))
+    where = f"{workers} workers of {budget}" if workers else held
+    made = target if isinstance(target, list) else [target]
+    rate = job.left * sum(each.nbytes for each in made) / 1e6 / seconds
+    print(f"wrote {', '.join(str(each.store) for each in made)}: {rate:.0f} MB/s, {seconds:.2f} s, {where}")
+    for move in job.moves:
+        print(report.move_text(move, job.placement))

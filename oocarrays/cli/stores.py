@@ -1,0 +1,61 @@
+"""What there is: ``oocarrays info`` shows a store, ``oocarrays clean`` removes what dead runs have left."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from dask.utils import format_bytes
+
+from oocarrays.cli.options import Commands, store_options
+from oocarrays.jobs.rechunking import clean
+from oocarrays.show import report
+from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
+from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
+from oocarrays.stored.array import placer
+from oocarrays.streaming.rebuilding import holds_streams, stream_rows
+
+
+def add_stores(commands: Commands) -> None:
+    """Put ``clean`` and ``info`` beside the others of the command line."""
+    _clean_options(commands.add_parser("clean", help="remove what dead runs have left in a folder"))
+    info = commands.add_parser("info", help="show what a store holds: an array, or a group as a tree")
+    info.add_argument("store", metavar="STORE")
+    info.add_argument("--json", action="store_true", help="for machines")
+    store_options(info)
+    info.set_defaults(command=_info)
+
+
+def _clean_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="a folder")
+    parser.add_argument("--unfinished", action="store_true", help="remove unfinished targets, too: see resume")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be removed; do nothing")
+    parser.set_defaults(command=_clean)
+
+
+def _clean(options: argparse.Namespace) -> None:
+    removed = clean(options.path, unfinished=options.unfinished, dry_run=options.dry_run)
+    kept = [each for each in find_leftovers(options.path) if each not in removed]
+    rows = [*_leftover_rows(removed, "to be removed" if options.dry_run else "removed"), *_leftover_rows(kept, "")]
+    print(report.table(rows) if rows else f"nothing was left in {options.path}")
+
+
+def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, ...]]:
+    """List the leftovers that were found, each with what became of it."""
+    reasons = {True: "kept: a run is at work on it", False: "kept: resume it, or ask for --unfinished"}
+    return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
+
+
+def _info(options: argparse.Namespace) -> None:
+    place = placer(dict(options.storage_option))(options.store)
+    if holds_streams(place) and not options.json:
+        print(report.table(stream_rows(place)))
+        return
+    found = contents(place)
+    if options.json:
+        print(json.dumps(as_json(found), ensure_ascii=False, indent=2, allow_nan=False))
+    elif isinstance(found, GroupFacts):
+        print(tree(found, options.store))
+    else:
+        print(report.table(array_rows(found)))

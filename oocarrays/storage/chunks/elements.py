@@ -1,0 +1,142 @@
+"""Where elements lie in chunks: tiles and runs of a piece, byte ranges, copies into chunk-major buffers, fill values.
+
+chunk  · · · ·      piece ▒ of shape (2, 2): runs of 2 elements that start at 5 and 9,
+       · ▒ ▒ ·      one byte range from 5 to 11, or tiles of as many rows as a cache holds
+       · ▒ ▒ ·
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from oocarrays.mapping.grid import Index, ceil_div, chunk_runs
+from oocarrays.mapping.section import Section
+from oocarrays.storage.blocked import copy
+from oocarrays.storage.files.array_file import ArrayFile
+
+
+def fill_bits(file: ArrayFile) -> bytes:
+    """Return the bytes of an element that is not stored."""
+    return np.full(1, file.fill_value, file.dtype).tobytes()
+
+
+def is_fill(chunk: np.ndarray, fill: bytes) -> bool:
+    """Return whether every element has the very bits of the fill value."""
+    elements = chunk.reshape(-1)
+    if elements[:1].tobytes() != fill or elements[-1:].tobytes() != fill:
+        return False
+    bits = elements.view(np.uint8).reshape(len(elements), -1)
+    return bool((bits == np.frombuffer(fill, np.uint8)).all())
+
+
+def cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
+    """The tiles of a piece, the last axis running fastest."""
+    counts = [ceil_div(n, t) for n, t in zip(piece.shape, tile, strict=True)]
+    for index in product(*map(range, counts)):
+        lower = tuple(l + i * t for l, i, t in zip(piece.lower, index, tile, strict=True))
+        yield Section(lower, tuple(min(l + t, u) for l, t, u in zip(lower, tile, piece.upper, strict=True)))
+
+
+def _steps(chunks: tuple[int, ...], itemsize: int) -> list[int]:
+    """Bytes from an element of a chunk to the next one along each axis."""
+    return [math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks))]
+
+
+def byte_span(part: Section, chunks: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Where the first element of ``part`` begins in a chunk, and where the last one ends, in bytes.
+
+    >>> byte_span(Section((1, 2), (3, 4)), (4, 8), 4)
+    (40, 80)
+    """
+    steps = _steps(chunks, itemsize)
+    start = sum(l * step for l, step in zip(part.lower, steps, strict=True))
+    return start, sum((u - 1) * step for u, step in zip(part.upper, steps, strict=True)) + itemsize
+
+
+def strided(elements: np.ndarray, shape: tuple[int, ...], chunks: tuple[int, ...]) -> np.ndarray:
+    """Return the piece of ``shape`` whose first element begins ``elements``, which lie as in a chunk."""
+    return np.lib.stride_tricks.as_strided(elements, shape, _steps(chunks, elements.itemsize), writeable=False)
+
+
+def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
+    """Where the contiguous runs of ``part`` start in a chunk, and how long each is, in elements.
+
+    >>> element_runs(Section((1, 2), (3, 4)), (4, 8))
+    (array([10, 18]), 2)
+    >>> element_runs(Section((1, 0), (3, 8)), (4, 8))
+    (array([8]), 16)
+    """
+    axis = len(chunks)
+    length = 1
+    while axis and (axis == len(chunks) or part.shape[axis] == chunks[axis]):
+        axis -= 1
+        length *= part.shape[axis]
+    starts = np.zeros(1, np.int64)
+    stride = np.cumprod((1, *chunks[:0:-1]))[::-1] if chunks else ()
+    for a in range(len(chunks)):
+        steps = np.arange(part.shape[a]) if a < axis else np.zeros(1, np.int64)
+        starts = ((part.lower[a] + steps) * stride[a] + starts[:, None]).reshape(-1)
+    return starts, length
+
+
+def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarray | object) -> None:
+    """Copy ``data``, the elements of ``section``, to where they lie in a chunk-major buffer.
+
+    Parameters
+    ----------
+    buffer : numpy.ndarray
+        Of shape ``counts + chunks``: the chunks of a region, each one contiguous.
+    origin : tuple of int
+        The first element of the region in each axis.
+    data : numpy.ndarray or scalar
+        Of shape ``section.shape``, or one value for all.
+
+    Examples
+    --------
+    >>> buffer = np.zeros((2, 3), int)
+    >>> scatter(buffer, (10,), Section((11,), (15,)), np.arange(4))
+    >>> buffer
+    array([[0, 0, 1],
+           [2, 3, 0]])
+    """
+    ndim = buffer.ndim // 2
+    here = section.relative_to(origin)
+    axes = [list(_chunk_runs(l, u, c)) for l, u, c in zip(here.lower, here.upper, buffer.shape[ndim:], strict=True)]
+    for parts in product(*axes):
+        chunks, inside, source = zip(*parts, strict=True) if parts else ((), (), ())
+        view = buffer[(*chunks, *inside, ...)]
+        if isinstance(data, np.ndarray):
+            copy(view, _chunk_major(data[(*source, ...)], view.shape, ndim))
+        else:
+            view[...] = data
+
+
+def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndarray:
+    """Return the same elements with every axis cut in chunks, and the chunks' axes first."""
+    cut = data.reshape([n for axis in zip(shape[:ndim], shape[ndim:], strict=True) for n in axis])
+    return cut.transpose([*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)])
+
+
+def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Each run of alike chunks in an interval, as slices of the chunks, of the elements in each, and of the interval.
+
+    >>> for run in _chunk_runs(1, 9, 3): print(run)
+    (slice(0, 1, None), slice(1, 3, None), slice(0, 2, None))
+    (slice(1, 3, None), slice(0, 3, None), slice(2, 8, None))
+    """
+    for start, stop in chunk_runs(lower, upper, chunk):
+        first, inside = divmod(start, chunk)
+        last = ceil_div(stop, chunk)
+        length = chunk if last - first > 1 else stop - start
+        yield slice(first, last), slice(inside, inside + length), slice(start - lower, stop - lower)
+
+
+def common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
+    """Yield the part of ``here`` that lies in the chunk at ``there``: nothing, or one part."""
+    part = there.intersection(here)
+    if part is not None:
+        yield part, None if data is None else data[part.relative_to(there.lower).slices]

@@ -1,0 +1,246 @@
+"""Reading the chunks of one array file, whole or in byte ranges.
+
+    ChunkReader.tiles(indices, section)   byte ranges of plain chunks, a tile at a time
+    ChunkReader.whole(indices, chunks)    whole chunks, decoded
+
+The tile is PASSION's way to sieve turned round (Thakur 1995, section 5.5.1): what is read is cut so that it stays in
+a core's cache until it is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from zarr.abc.store import RangeByteRequest
+
+from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
+from oocarrays.mapping.grid import Index
+from oocarrays.mapping.section import Section
+from oocarrays.storage.chunks.elements import byte_span, cut, element_runs, fill_bits, is_fill, strided
+from oocarrays.storage.chunks.through_zarr import ThroughZarr, through_zarr
+from oocarrays.storage.codecs.codec import decode_into
+from oocarrays.storage.codecs.shards import ShardedBlobs
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.presence import Missing
+from oocarrays.storage.local.blobs import LocalBlob, MissingBlob, byte_view
+from oocarrays.storage.local.pages import can_map
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.opening import blobs_of, open_ahead
+from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlob, StoreBlobs
+
+Blob = LocalBlob | StoreBlob | PartBlob
+
+
+class ChunkReader:
+    """Reads the chunks of one array file.
+
+    Parameters
+    ----------
+    file : ArrayFile
+        The array.
+    read_ahead : bool
+        Whether the system is asked to fetch the next chunks whole.
+    requests : int
+        Requests that each rank has under way at one time, in stores that are not on this machine.
+    """
+
+    def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False, requests: int = 1) -> None:
+        assert file.stored.order is None, "elements that lie in another order are read by a TurnedReader"
+        self.file = file
+        self.meter = meter
+        self.grid = file.stored.grid
+        self.dtype = file.dtype
+        self._read_ahead = read_ahead
+        self._codec = file.chain.compressor
+        self._blobs: Any = blobs_of(file.zarr, requests=requests)
+        self._fetches = isinstance(self._blobs, StoreBlobs)
+        self._stored = self._blobs
+        if file.chain.shard:
+            self._blobs = ShardedBlobs(self._blobs, file.chain.shard, meter)
+        self._through = through_zarr(file, meter)
+
+    def announce(self, indices: Iterable[Index]) -> None:
+        """Let the system fetch what will be read next, while something else is done."""
+        if self._read_ahead:
+            self._blobs.announce(map(self.file.place_of, indices))
+
+    def tiles(
+        self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]
+    ) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """The elements of plain chunks that lie in ``within``, tile by tile; None for a chunk that is missing.
+
+        The array is overwritten by the next tile.
+        """
+        bounce = np.empty(tile, self.dtype)
+        with self._batch() as missing:
+            for index, blob in self._opened(indices):
+                origin, piece = self._piece(index, within)
+                try:
+                    if blob is not None and not isinstance(blob, StoreBlob):
+                        self._check_bytes(blob.name, blob.size)
+                    for part in cut(piece, tile):
+                        yield part, self._read_tile(blob, part.relative_to(origin), bounce)
+                except MissingBlob:
+                    missing.add(index)
+                    yield piece, None
+
+    def sieved(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """The elements of plain chunks that lie in ``within``, each chunk's by one byte range from the first to the
+        last of them, what lies between left out; None for a missing chunk."""
+        wanted, spans = list(indices), []
+        for index in wanted:
+            origin, piece = self._piece(index, within)
+            spans.append((piece, *byte_span(piece.relative_to(origin), self.grid.chunks, self.dtype.itemsize)))
+        assert self._fetches, "local files are planned to be mapped, or read in ranges"
+        keys = map(self.file.place_of, wanted)
+        ranges = (RangeByteRequest(start, stop) for _, start, stop in spans)
+        come = self._blobs.fetched(zip(keys, ranges, strict=True))
+        with self._batch() as missing:
+            for index, (piece, start, stop), data in zip(wanted, spans, come, strict=True):
+                if data is None:
+                    missing.add(index)
+                    yield piece, None
+                    continue
+                if len(data) != stop - start:
+                    raise CorruptChunkError(f"a chunk of {self.file.name} is cut short: {len(data)} bytes at {start}")
+                self.meter.add(read_requests=1, read_bytes=len(data))
+                yield piece, strided(data.view(self.dtype), piece.shape, self.grid.chunks)
+
+    def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """The elements of plain chunks in local files that lie in ``within``, in place; None for a missing chunk."""
+        with self._batch() as missing:
+            for index, blob in self._opened(indices):
+                origin, piece = self._piece(index, within)
+                if blob is None:
+                    missing.add(index)
+                yield piece, None if blob is None else self._in_place(blob, piece.relative_to(origin))
+
+    def _batch(self) -> Missing:
+        """Tell of what is missing of some chunks when they have been read."""
+        return Missing(self.file.presence, self.meter, self.file.axes)
+
+    def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
+        """Return a chunk's first element, and what it has of ``within``."""
+        section = self.grid.section(index)
+        piece = section.intersection(within)
+        assert piece is not None, "a touched chunk shares an element with the region"
+        return section.lower, piece
+
+    def _in_place(self, blob: Blob, part: Section) -> np.ndarray:
+        assert not isinstance(blob, StoreBlob), "only local files are planned to be mapped"
+        self._check_bytes(blob.name, blob.size)
+        chunk: np.ndarray = blob.pages().view(self.dtype).reshape(self.grid.chunks)[part.slices]
+        self.meter.add(read_requests=1, read_bytes=chunk.nbytes)
+        return chunk
+
+    def _opened(self, indices: Iterable[Index]) -> Iterator[tuple[Index, Blob | None]]:
+        wanted = list(indices)
+        keys = map(self.file.place_of, wanted)
+        return zip(wanted, open_ahead(self._blobs, keys, read_ahead=self._read_ahead), strict=True)
+
+    def _read_tile(self, blob: Blob | None, part: Section, bounce: np.ndarray) -> np.ndarray:
+        if blob is None:
+            raise MissingBlob
+        data = bounce.reshape(-1)[: part.size].reshape(part.shape)
+        starts, length = element_runs(part, self.grid.chunks)
+        flat = byte_view(data)
+        nbytes = length * self.dtype.itemsize
+        rows = [flat[at : at + nbytes] for at in range(0, len(flat), nbytes)]
+        blob.read_runs((starts * self.dtype.itemsize).tolist(), rows)
+        self.meter.add(read_requests=len(rows), read_bytes=data.nbytes)
+        return data
+
+    def whole(
+        self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        """Whole chunks, each in the next of ``chunks`` and cut to the array; None for one that is missing."""
+        with self._batch() as missing:
+            yield from self.whole_or(missing, indices, chunks)
+
+    def whole_or(
+        self, missing: Missing, indices: Iterable[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        """The same of a larger batch: what is missing is added to what that lacks."""
+        for index, chunk in self._each_whole(indices, chunks):
+            if chunk is None:
+                missing.add(index)
+            yield index, chunk
+
+    def _each_whole(
+        self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        if self._through:
+            yield from ((index, self._through_zarr(self._through, index)) for index in indices)
+            return
+        if self._fetches:
+            yield from self._whole_fetched(list(indices), chunks)
+            return
+        for (index, blob), out in zip(self._opened(indices), chunks, strict=False):
+            section = self.grid.section(index)
+            try:
+                self._fill(blob, index, out)
+                yield index, out[section.relative_to(section.lower).slices]
+            except MissingBlob:
+                yield index, None
+
+    def _whole_fetched(
+        self, indices: list[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        keys = ((self.file.place_of(index), None) for index in indices)
+        for index, data, out in zip(indices, self._blobs.fetched(keys), chunks, strict=False):
+            section = self.grid.section(index)
+            if data is not None:
+                self._take(data, f"chunk {self._name(index)} of {self.file.name}", out)
+            yield index, None if data is None else out[section.relative_to(section.lower).slices]
+
+    def _take(self, data: np.ndarray, name: str, out: np.ndarray) -> None:
+        """Fill ``out`` with the elements of a stored chunk."""
+        if self._codec is None:
+            self._check_bytes(name, len(data))
+            byte_view(out)[:] = data.data
+            self.meter.add(read_requests=1, read_bytes=out.nbytes)
+            return
+        self.meter.add(read_requests=1, read_bytes=len(data), decoded_bytes=out.nbytes)
+        decode_into(self._codec, data, out, name)
+
+    def _fill(self, blob: Blob | None, index: Index, out: np.ndarray) -> None:
+        if blob is None:
+            raise MissingBlob
+        assert not isinstance(blob, StoreBlob), "what is in other stores is fetched"
+        name = f"chunk {self._name(index)} of {self.file.name}"
+        if self._codec is None:
+            self._check_bytes(blob.name, blob.size)
+            blob.read_into(0, byte_view(out))
+            self.meter.add(read_requests=1, read_bytes=out.nbytes)
+            return
+        self._take(blob.pages() if can_map() else blob.read_all(), name, out)
+
+    def _name(self, index: Index) -> str:
+        """Return a chunk's key, and its number where it is in a shard."""
+        key = self.file.place_of(index)
+        return key if isinstance(key, str) else f"{key.number} in {key.shard}"
+
+    def _check_bytes(self, name: str, nbytes: int) -> None:
+        if nbytes != self.file.stored.chunk_bytes:
+            raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self.file.stored.chunk_bytes}")
+
+    def _through_zarr(self, through: ThroughZarr, index: Index) -> np.ndarray | None:
+        """A chunk as Zarr has it; None for one that is missing, which Zarr does not tell from one of fill values."""
+        try:
+            data = through.read(self.grid.section(index).slices, self.file.chunk_key(index))
+        except RunError:
+            raise
+        except OSError as error:
+            raise StoreFailure(
+                f"cannot read chunk {self.file.chunk_key(index)} of {self.file.name}: {error}"
+            ) from error
+        except Exception as error:  # codecs of any kind raise what they like
+            raise CorruptChunkError(
+                f"chunk {self.file.chunk_key(index)} of {self.file.name} cannot be decoded: {error}"
+            ) from error
+        if is_fill(data, fill_bits(self.file)) and not self._stored.exists(self.file.chunk_key(index)):
+            return None
+        self.meter.add(decoded_bytes=self.file.stored.chunk_bytes)
+        return data

@@ -1,0 +1,196 @@
+"""Writing the chunks of one array file: whole chunks, or whole shards, each replaced at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from zarr.core.buffer import default_buffer_prototype
+
+from oocarrays.errors import StoreFailure
+from oocarrays.mapping.grid import Index
+from oocarrays.storage.chunks.elements import fill_bits, is_fill
+from oocarrays.storage.chunks.through_zarr import ThroughZarr, through_zarr
+from oocarrays.storage.codecs.codec import encode, most_shard_bytes
+from oocarrays.storage.codecs.shards import pack_shard
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view
+from oocarrays.storage.local.syncing import written
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.pool import Pool
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import StoreBlobs
+
+
+class ChunkWriter:
+    """Writes whole chunks of one array file, or whole shards. What holds nothing but the fill value is not stored.
+
+    Parameters
+    ----------
+    past_cache : bool
+        Whether to write past the system's cache: local files only.
+    behind : bool
+        Whether a coded chunk is written while the next is encoded.
+    requests : int
+        Chunks of each rank that are under way at one time, to stores that are not on this machine.
+    fresh : bool
+        Whether there is nothing yet where it writes; where there may be, what is not stored is removed.
+    """
+
+    def __init__(
+        self,
+        file: ArrayFile,
+        meter: Meter,
+        *,
+        past_cache: bool = False,
+        behind: bool = True,
+        requests: int = 1,
+        fresh: bool = True,
+    ) -> None:
+        assert file.stored.order is None, "elements that lie in another order are written by a TurnedWriter"
+        self.file = file
+        self.meter = meter
+        self._past_cache = past_cache
+        self._behind, self._fresh = behind, fresh
+        self._device = threading.Lock()
+        self._pool = Pool()
+        """Memory for the bytes of shards."""
+        self._blobs = blobs_of(file.zarr, past_cache=past_cache, requests=requests)
+        self._codec, self._shard = file.chain.compressor, file.chain.shard
+        self._fill = fill_bits(file)
+        self._through = through_zarr(file, meter)
+
+    def _turn(self) -> AbstractContextManager[Any]:
+        """Wait for the device, where chunks go to it uncoded and past the cache: one rank writes, the others read.
+
+        Without turns ranks fall into step: all read, then all write, and processors and device wait for each other.
+        """
+        return self._device if self._past_cache and not self.file.stored.coded else nullcontext()
+
+    def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept = UNKEPT) -> None:
+        """Store whole chunks, each padded to its full length."""
+        if self.file.stored.travel_bytes:
+            self._send_all(chunks, receipts)
+            return
+        with self._turn(), ThreadPoolExecutor(1, "write") as behind:
+            written: Future[None] | None = None
+            for index, chunk in chunks:
+                if self._is_fill(chunk):
+                    self._skip(index, receipts)
+                elif self._codec is None and self._shard is None:
+                    self._put(index, chunk, receipts)
+                else:
+                    out = self._room(chunk)
+                    data, coded = self._made(chunk, out)
+                    if written:
+                        written.result()
+                    written = behind.submit(self._put_made, index, data, coded, out, receipts)
+                    del data
+                    if not self._behind:
+                        written.result()
+            if written:
+                written.result()
+
+    def _skip(self, index: Index, receipts: Unkept) -> None:
+        """Store nothing: a chunk holds nothing but the fill value."""
+        if not self._fresh:
+            self._blobs.remove(self.file.chunk_key(index))
+        receipts.absent(self.file.chunk_key(index))
+        self.meter.add(skipped_chunks=1)
+
+    def replace(self, index: Index, chunk: np.ndarray, receipts: Unkept = UNKEPT) -> None:
+        """Store one whole chunk, or remove what is there where it holds nothing but the fill value, and then return."""
+        if self._is_fill(chunk):
+            self._blobs.remove(self.file.chunk_key(index))
+            receipts.absent(self.file.chunk_key(index))
+            self.meter.add(skipped_chunks=1)
+        elif self._codec is None:
+            self._put(index, chunk, receipts)
+        else:
+            self._put_bytes(index, self._encode(chunk), chunk.nbytes, receipts)
+
+    def _room(self, chunk: np.ndarray) -> np.ndarray | None:
+        """Memory for the bytes of a shard; None where chunks stand alone."""
+        return None if self._shard is None else self._pool.take(most_shard_bytes(self.file.chain, chunk.itemsize))
+
+    def _made(self, chunk: np.ndarray, out: np.ndarray | None) -> tuple[memoryview, int]:
+        """Return the stored bytes of a chunk, or of a shard packed in ``out``; and how many bytes went into a codec."""
+        if self._shard is None or out is None:
+            return self._encode(chunk), chunk.nbytes if self._codec else 0
+        nbytes, elements = pack_shard(self._shard, chunk, self._encode, self._is_fill, out)
+        return out[:nbytes].data, elements * chunk.itemsize if self._codec else 0
+
+    def _put_made(
+        self, index: Index, data: memoryview, encoded_bytes: int, out: np.ndarray | None, receipts: Unkept
+    ) -> None:
+        """Store what was made, and let others have the memory of a shard."""
+        try:
+            self._put_bytes(index, data, encoded_bytes, receipts)
+        finally:
+            if out is not None:
+                self._pool.give(out)
+
+    def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept) -> None:
+        """The same over a network: each chunk is on its way while the next is encoded, or waits for its answer."""
+        assert isinstance(self._blobs, StoreBlobs), "what travels is in a store"
+        with self._blobs.putting() as under_way:
+            for index, chunk in chunks:
+                if self._is_fill(chunk):
+                    self._skip(index, receipts)
+                    continue
+                data, coded = self._made(chunk, self._room(chunk))
+                under_way.put(self.file.chunk_key(index), data)
+                receipts.put(self.file.chunk_key(index), data)
+                self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=coded)
+
+    def _encode(self, chunk: np.ndarray) -> memoryview:
+        return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
+
+    def _put(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
+        if self._through is None:
+            self._put_bytes(index, byte_view(chunk), 0, receipts)
+            return
+        self._through_zarr(self._through, index, chunk)
+        self._look(index, chunk, receipts)
+        self.meter.add(encoded_bytes=chunk.nbytes)
+
+    def _look(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
+        """Keep what Zarr has stored of a chunk; it skips more than we do, as zeros of either sign."""
+        key, folder = self.file.chunk_key(index), self.file.folder
+        if folder is None:
+            is_skipped = default_buffer_prototype().nd_buffer.from_numpy_array(chunk).all_equal(self.file.fill_value)
+            receipts.absent(key) if is_skipped else receipts.stored(key)
+            return
+        try:
+            receipts.stored(key, os.stat(os.path.join(folder, key)).st_size)
+        except FileNotFoundError:
+            receipts.absent(key)
+
+    def _put_bytes(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Unkept) -> None:
+        key = self.file.chunk_key(index)
+        self._blobs.put(key, data)
+        receipts.put(key, data)
+        self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
+
+    def _through_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray) -> None:
+        section = self.file.stored.grid.section(index)
+        if isinstance(self._blobs, LocalBlobs):
+            self._blobs.check()
+        try:
+            data = chunk[section.relative_to(section.lower).slices]
+            local = self.file.folder is not None
+            kept = data if local else data.copy()  # a store in memory keeps what it is given
+            through.write(section.slices, self.file.chunk_key(index), kept)
+            if self.file.folder is not None:
+                written(os.path.join(self.file.folder, self.file.chunk_key(index)))
+        except OSError as error:
+            raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
+
+    def _is_fill(self, chunk: np.ndarray) -> bool:
+        return is_fill(chunk, self._fill)

@@ -1,0 +1,127 @@
+"""Documents of metadata: what they say of an array before it is opened, and the mark of one that is unfinished.
+
+A target carries an *unfinished* mark in its attributes until its last chunk is written. Whatever opens it before
+then, through us, is told so; other Zarr readers see the attribute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from zarr.core.sync import sync
+from zarr.storage import StorePath
+
+from oocarrays.errors import StoreFailure
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.local.durable import DocumentStore
+from oocarrays.storage.stores.remote import is_remote
+
+WRECKED = (
+    ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
+    RecursionError,
+)  # fmt: skip
+"""What reading raises at a document that was not written for it, in Zarr as in us: anything but what a system does."""
+PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
+"""How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
+PARTIAL_END = ".partial"
+"""What all of them end with: seen sooner than the whole of it."""
+MARK = "oocarrays:unfinished"
+"""The attribute that an unfinished target carries; its value is the id of the run."""
+METADATA = "zarr.json"
+"""The file that makes a folder a Zarr array."""
+ATTRIBUTES = (METADATA, ".zattrs")
+"""The documents that hold attributes, in format 3 and in format 2."""
+NODES = (METADATA, ".zarray", ".zgroup")
+"""The documents by which a folder is an array or a group."""
+
+
+def unfinished_run(store: StoreLike) -> str | None:
+    """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
+    try:
+        in_format_3, in_format_2 = documents(store, ATTRIBUTES)
+    except (OSError, StoreFailure):
+        if is_remote(store):
+            raise
+        return None
+    return mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
+
+
+def mark_of(attributes: Any) -> str | None:
+    """The mark in the attributes of an array or a group, as text whatever it is: that it is there is what counts.
+
+    >>> mark_of({MARK: "c0ffee"}), mark_of({MARK: None}), mark_of({})
+    ('c0ffee', 'null', None)
+    """
+    if not isinstance(attributes, dict) or MARK not in attributes:
+        return None
+    mark = attributes[MARK]
+    return mark if isinstance(mark, str) else json.dumps(mark)
+
+
+def documents(store: StoreLike, names: Sequence[str]) -> list[dict[str, Any] | None]:
+    """Read some documents of metadata, asked for together; None stands for one that is not there."""
+    folder = local_folder(store)
+    if folder is not None:
+        return [_document_in(folder, name) for name in names]
+    return sync(_documents(store_path(store), names))
+
+
+async def _documents(place: StorePath, names: Sequence[str]) -> list[dict[str, Any] | None]:
+    found = await asyncio.gather(*((place / name).get() for name in names))
+    return [_parsed(buffer.to_bytes()) if buffer else None for buffer in found]
+
+
+def _document_in(folder: str, name: str) -> dict[str, Any] | None:
+    try:
+        with open(os.path.join(folder, name), "rb") as file:
+            return _parsed(file.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def said(error: BaseException) -> str:
+    """Return the message of an error, with its type where the message says little.
+
+    >>> said(KeyError("shape")), said(ValueError("no such codec"))
+    ("KeyError: 'shape'", 'no such codec')
+    """
+    words = str(error)
+    return words if " " in words else f"{type(error).__name__}: {words}"
+
+
+def is_finished(store: StoreLike) -> bool:
+    """Return whether there is an array or a group in ``store``, and no run has left it unfinished."""
+    try:
+        in_format_3, *in_format_2 = documents(store, (METADATA, ".zarray", ".zgroup"))
+        there = in_format_3 is not None or any(document is not None for document in in_format_2)
+        return there and unfinished_run(store) is None
+    except (OSError, StoreFailure):
+        return False
+
+
+def remove_partials(store: StoreLike, marks: Collection[str] = ()) -> None:
+    """Remove what writes that were cut short left below a local array, but for names with one of some ``marks``."""
+    folder = local_folder(store)
+    for path in Path(folder).rglob("*.partial") if folder else ():
+        if path.name.split(".")[-2] not in marks:
+            path.unlink(missing_ok=True)
+
+
+def document_store(store: StoreLike, *, durable: bool = True) -> StoreLike:
+    """Return a store through which documents of metadata are written: in a folder, each is whole, and on its device."""
+    folder = local_folder(store) if durable else None
+    return store if folder is None else DocumentStore(folder)

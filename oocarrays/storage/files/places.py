@@ -1,0 +1,96 @@
+"""Places of arrays: local folders, URLs, stores and prefixes of them, and names that tell one from another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import LocalStore, StorePath
+
+from oocarrays.storage.stores.joined import joined_in
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.urls import store_of
+
+Place = str | os.PathLike | Store | StorePath
+"""What may be the place of an array."""
+StoreLike = str | os.PathLike[str] | Store | StorePath
+
+
+def local_folder(store: Any, path: str = "") -> str | None:
+    """Return the directory behind a path or a `LocalStore`, or None."""
+    if isinstance(store, LocalStore):
+        return os.path.realpath(os.path.join(str(store.root), path))
+    if isinstance(store, str | os.PathLike) and "://" not in str(store):
+        return os.path.realpath(store)
+    return None
+
+
+def folders_of(store: Any, path: str = "") -> tuple[str, ...]:
+    """Return the local directories in which an array, or what is in it, lies: one, or one a disk; none elsewhere."""
+    folder = local_folder(store, path)
+    if folder is not None:
+        return (folder,)
+    store = store.store if isinstance(store, StorePath) else store
+    joined = joined_in(store)
+    return tuple(map(os.path.realpath, joined[0].folders)) if joined else ()
+
+
+def parts_of(store: Any, path: str = "") -> tuple[str, ...]:
+    """Return the places in which an array lies: its own, or one on each disk."""
+    if isinstance(store, StorePath):
+        return parts_of(store.store, store.path)
+    joined, name = joined_in(store), place_name(store, path)
+    if joined is None:
+        return (name,) if name else ()
+    below = f"{joined[1]}{path}".strip("/")
+    places = (os.path.realpath(disk) if os.path.isabs(disk) else disk for disk in joined[0].disks)
+    return tuple(f"{place.rstrip('/')}/{below}".rstrip("/") for place in places)
+
+
+def in_files(store: Any) -> bool:
+    """Return whether each chunk is a local file, or a range of one, of which we read and write what we want."""
+    path = store.path if isinstance(store, StorePath) else ""
+    store = store.store if isinstance(store, StorePath) else store
+    if local_folder(store) is not None:
+        return True
+    joined = joined_in(store)
+    return joined is not None and joined[0].files(joined[1] + path) is not None
+
+
+def place_name(store: Any, path: str = "") -> str | None:
+    """Return the folder of a local store, or the URL of one that is not on this machine; None for others."""
+    if isinstance(store, RemoteStore):
+        return f"{store.name}/{path}".rstrip("/")
+    return local_folder(store, path)
+
+
+def name_of(store: StoreLike) -> str:
+    """Return a name that tells one place from another."""
+    place = store_path(store)
+    return place_name(place.store, place.path) or str(place)
+
+
+def location(array: zarr.Array) -> str:
+    """Where an array is: its directory, or its store and path."""
+    path = array.store_path
+    return local_folder(path.store, path.path) or str(path)
+
+
+def store_path(store: StoreLike) -> StorePath:
+    """Return a place as Zarr writes it: a store, and a prefix of it."""
+    place = store_of(store)
+    if isinstance(place, StorePath):
+        return place
+    return StorePath(place if isinstance(place, Store) else LocalStore(str(place)))
+
+
+def free_bytes(folder: str) -> int:
+    """Bytes free on the device that holds ``folder``, or will hold it."""
+    there = Path(folder)
+    while not there.exists():
+        there = there.parent
+    return shutil.disk_usage(there).free

@@ -1,0 +1,85 @@
+"""Notes of runs beside a target: what one writes to an array that is there, and what one gave when it ended.
+
+target/  .oocarrays.json            of a run that writes to what is there, from its beginning to its end
+         .oocarrays/ended-c0ffee    what a run gives that has ended, until its client has heard of it
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.journal.entries import entries_of, reading, writing
+from oocarrays.storage.journal.texts import ENDED, FOLDER, NOTE, plan_in, plan_text
+
+
+class Notes:
+    """The notes beside one target.
+
+    Parameters
+    ----------
+    store : path or Store
+        That of the target. Nothing is read.
+
+    Examples
+    --------
+    >>> from zarr.storage import MemoryStore
+    >>> notes = Notes(MemoryStore())
+    >>> notes.note("c0ffee", {"writes": "sections"})
+    >>> notes.noted()
+    {'writes': 'sections'}
+    >>> notes.take("c0ffee")
+    >>> notes.noted()
+    """
+
+    def __init__(self, store: StoreLike) -> None:
+        self.store = store
+        self._beside, self._inside = entries_of(store), entries_of(store, FOLDER)
+
+    def note(self, run: str, content: dict[str, Any]) -> None:
+        """Write down that ``run`` writes to what is there, in the place of what another has noted."""
+        _, text = plan_text(run, content)
+        with writing(self.store):
+            self._beside.delete([NOTE])
+            self._beside.create(NOTE, text)
+
+    def noted(self) -> dict[str, Any] | None:
+        """Read what a run that was killed has noted that it writes to what is there; None where none has.
+
+        Raises
+        ------
+        JournalError
+            Where it cannot be read, or has been changed.
+        """
+        text = self._text()
+        return None if text is None else plan_in(text, self.store, NOTE).content
+
+    def take(self, run: str) -> None:
+        """Take back what ``run`` has noted; what another has noted meanwhile stays."""
+        text = self._text()
+        if text and plan_in(text, self.store, NOTE).run == run:
+            with writing(self.store):
+                self._beside.delete([NOTE])
+
+    def _text(self) -> bytes | None:
+        with reading(self.store):
+            return self._beside.get(NOTE)
+
+    def say_ended(self, run: str, gives: Any = None) -> None:
+        """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
+        with writing(self.store):
+            self._inside.make_folder("")
+            self._inside.create(f"{ENDED}{run}", json.dumps([gives]).encode())
+
+    def ended(self, run: str) -> list[Any] | None:
+        """Read what ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
+        with reading(self.store):
+            text = self._inside.get(f"{ENDED}{run}")
+        return None if text is None else list(json.loads(text))
+
+    def was_heard(self, run: str) -> None:
+        """Take back what ``run`` said, once nobody can miss it; what another has begun meanwhile stays."""
+        with writing(self.store):
+            self._inside.delete([f"{ENDED}{run}"])
+            self._inside.clear_if_empty()

@@ -1,0 +1,93 @@
+"""Pages of Markdown as programs: what stands in their fences is run from top to bottom, in a folder of its own.
+
+```python   is run, in one namespace a page, as doctest runs: what it prints must be the ```text that follows
+```sh       lines that begin with "oocarrays" are run by the command line's own main; others are left to the reader
+```text     what was printed: compared; "…" stands for anything
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oocarrays.cli.main import main
+
+FENCE = re.compile(r"```(\w+)([^\n]*)\n(.*?)```", re.DOTALL)
+ELSEWHERE = "elsewhere"
+"""Word behind a fence's language: what it shows needs what no test machine has, so it is parsed, and not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """One block of a page."""
+
+    language: str
+    """Word after the backticks."""
+    run: bool
+    """Whether it runs here."""
+    text: str
+    """Lines between the backticks."""
+
+
+def fences(page: Path) -> list[Fence]:
+    """Return the blocks of a page, in order."""
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [Fence(language=language, run=ELSEWHERE not in rest, text=text) for language, rest, text in found]
+
+
+def play(page: Path) -> None:
+    """Run a page in the current folder.
+
+    Raises
+    ------
+    AssertionError
+        Where it prints something else than it says, or a command fails.
+    """
+    names: dict[str, Any] = {"__name__": "__page__"}
+    printed = ""
+    for fence in fences(page):
+        if fence.language == "text":
+            assert _like(fence.text).fullmatch(_trimmed(printed)), f"{page.name} says\n{fence.text}\nprinted\n{printed}"
+        elif fence.run and fence.language in ("python", "sh"):
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                _python(fence.text, names, page.name) if fence.language == "python" else _commands(fence.text)
+            printed = out.getvalue()
+
+
+def _python(text: str, names: dict[str, Any], page: str) -> None:
+    """Run statements; the value of the last one, where it is an expression, is printed as in a notebook."""
+    tree = ast.parse(text)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, page, "exec"), names)
+    if last is not None:
+        value = eval(compile(ast.Expression(last.value), page, "eval"), names)
+        if value is not None:
+            print(repr(value))
+
+
+def _commands(text: str) -> None:
+    for words in _lines(text):
+        status = main(words)
+        assert status in (0, None), f"oocarrays {shlex.join(words)}: {status}"
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words and words[0] == "oocarrays":
+            yield words[1:]
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def _like(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(re.escape(part) for part in _trimmed(text).split("…")), re.DOTALL)
