@@ -24,7 +24,13 @@ if __name__ == "__main__":
         for start in range(0, dataset.sizes["time"], YEARS):
             decade = dataset.isel(time=slice(start, start + YEARS))
             offset = float(decade.air.mean())
-            packing = {"dtype": "int32", "scale_factor": 1e-5, "add_offset": offset, "_FillValue": -1, "zlib": True}
+            packing = {
+                "dtype": "int32",
+                "scale_factor": 1e-5,
+                "add_offset": offset,
+                "_FillValue": -(2**31),
+                "zlib": True,
+            }
             decade.to_netcdf(f"{folder}/{start:03d}.nc", engine="h5netcdf", encoding={"air": packing})
 
         decades = ooc.files(f"{folder}/*.nc", concat_dim="time")

@@ -27,6 +27,7 @@ from oocarrays.storage.foreign.files import Files, listed_files, local_files, re
 from oocarrays.storage.foreign.looking import Contents
 from oocarrays.storage.foreign.numpy_files import piece_facts
 from oocarrays.storage.foreign.references import references
+from oocarrays.storage.foreign.sessions import session
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
@@ -52,7 +53,7 @@ def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> 
     if type(place).__module__.partition(".")[0] == "h5py":
         return _h5py_object(place)
     if not isinstance(place, str | os.PathLike):
-        return None
+        return session(place)
     text = os.fspath(place)
     if "://" in text and not text.startswith(("file://", "local://")):
         return _remote(text, options, ways)
