@@ -15,6 +15,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -139,10 +140,13 @@ def child(job: str, way: str, source: str, target: str, memory: int) -> dict:
 
     run = {"netcdf": _series, "tiff": _filtered, "open": _opened}[job]
     run(way, source, f"{target}.warm", memory, tiny=True)
+    before = resource.getrusage(resource.RUSAGE_SELF)
     with MemoryWatch() as watch:
         start = time.perf_counter()
         told = run(way, source, target, memory, tiny=False) or {}
     seconds = told.pop("seconds", time.perf_counter() - start)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    told["cpu"] = round(used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime, 2)
     right = {"netcdf": _is_series, "tiff": _is_filtered, "open": lambda *_: True}[job](source, target)
     return {"seconds": seconds, "peak": watch.peak_bytes, "verdict": "ok" if right else "wrong", **told}
 
@@ -299,7 +303,9 @@ def _table(result: dict) -> str:
         row(["way", "s", "× ours", "peak MiB", ""]),
         row(["---", *["---:"] * 3, "---"]),
     ]
-    for way in runs[0]:
+    for way in WAYS[result["job"]]:
+        if way not in runs[0]:
+            continue
         good = [
             each for each in runs if each[way]["verdict"] == "ok" and each.get("ours", {}).get("verdict", "ok") == "ok"
         ]

@@ -150,6 +150,24 @@ def test_odd_encodings_are_identical_in_xarray(tmp_path: Path) -> None:
         xr.testing.assert_identical(found, expected.load())
 
 
+def test_what_is_linked_from_elsewhere_or_lies_behind_other_bytes_is_read_all_the_same(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w", userblock_size=1024) as file:
+        file.create_dataset("x", data=AIR, chunks=(6, 20, 30), compression="gzip")
+        file["plain"] = AIR
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["padding"] = np.arange(999)
+        file["linked"] = h5py.ExternalLink("c.h5", "x")
+        file["soft"] = h5py.SoftLink("/padding")
+        layout = h5py.VirtualLayout(shape=AIR.shape, dtype="f4")
+        layout[...] = h5py.VirtualSource("c.h5", "x", shape=AIR.shape)
+        file.create_virtual_dataset("virtual", layout)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file.create_dataset("x", data=AIR, chunks=(6, 20, 30), compression="gzip")
+    for place in ("a.h5/x", "a.h5/plain", "b.h5/linked", "b.h5/virtual", "c.h5/x"):
+        np.testing.assert_array_equal(ooc.open_array(tmp_path / place)[...], AIR, place)
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "b.h5/soft")[...], np.arange(999))
+
+
 def test_an_open_dataset_of_h5py_is_a_source(day: Path) -> None:
     with h5py.File(day) as file:
         np.testing.assert_array_equal(ooc.open_array(file["air"])[...], AIR)

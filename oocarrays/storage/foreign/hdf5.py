@@ -181,11 +181,12 @@ def _access() -> Any:
 
 
 def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
-    dtype, where, created = _type_of(node), f"{name} in {path}", node.id.get_create_plist()
-    filters, library = _filters(created, node.dtype.itemsize, where)
+    stored, dtype, where, created = node.dtype, _type_of(node), f"{name} in {path}", node.id.get_create_plist()
+    filters, library = _filters(created, stored.itemsize, where)
     layout = created.get_layout()
     h5d = _h5py().h5d
-    if dtype == "O" or (layout not in (h5d.CHUNKED, h5d.CONTIGUOUS)) or created.get_external_count():
+    odd = dtype == "O" or layout not in (h5d.CHUNKED, h5d.CONTIGUOUS) or created.get_external_count()
+    if odd or (library is None and _is_elsewhere(node, path)):
         library = "h5py"
     _check_type(node.dtype, dtype, where)
     size = 16 if dtype == "O" else node.dtype.itemsize
@@ -200,6 +201,14 @@ def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
         attributes=_packing_attributes(node) if brief else _attributes(node),
         names=None if brief else _axes(node),
     )
+
+
+def _is_elsewhere(node: Any, path: str) -> bool:
+    """Return whether a dataset is in another file, by a link, or behind bytes of somebody else's."""
+    h5py = _h5py()
+    file = h5py.h5i.get_file_id(node.id)
+    linked = os.path.isabs(path) and os.fsdecode(h5py.h5f.get_name(node.id)) != path
+    return linked or file.get_create_plist().get_userblock() != 0
 
 
 def _type_of(node: Any) -> str:
@@ -224,7 +233,7 @@ def _filters(created: Any, itemsize: int, where: str) -> tuple[tuple[str, ...], 
     found = []
     for number in range(created.get_nfilters()):
         code, _, values, _ = created.get_filter(number)
-        made = _filter(code, values, itemsize)
+        made = _filter(code, tuple(values), itemsize)
         if made is None:
             if not _h5py().h5z.filter_avail(code):
                 raise UnsupportedError(
@@ -232,11 +241,17 @@ def _filters(created: Any, itemsize: int, where: str) -> tuple[tuple[str, ...], 
                     "pip install hdf5plugin has most of them"
                 )
             return (), "h5py"
-        found.append(json.dumps(made))
+        found.append(made)
     return tuple(found), None
 
 
-def _filter(code: int, values: tuple[int, ...], itemsize: int) -> dict[str, Any] | None:
+@cache
+def _filter(code: int, values: tuple[int, ...], itemsize: int) -> str | None:
+    made = _numcodec(code, values, itemsize)
+    return None if made is None else json.dumps(made)
+
+
+def _numcodec(code: int, values: tuple[int, ...], itemsize: int) -> dict[str, Any] | None:
     if code == DEFLATE:
         return {"id": "zlib", "level": int(values[0]) if values else 1}
     if code == SHUFFLE:

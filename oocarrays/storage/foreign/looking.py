@@ -91,6 +91,21 @@ class Contents:
             self._look_at([name])
         return self.told.pop(name)
 
+    def prepare(self, inner: str) -> None:
+        """Look at what is going to be asked for, while nobody waits for an answer: with many files that takes seconds.
+
+        Parameters
+        ----------
+        inner : str
+            The array or the group that is named; "" for all.
+        """
+        if self.dim is None:
+            return
+        wanted = [name for name in self.names if name == inner or not inner or name.startswith(f"{inner}/")]
+        self.look_at(wanted)
+        for name in wanted:
+            self.array(name)
+
     def look_at(self, names: Iterable[str]) -> None:
         """Look at several arrays at once: each file is opened once for all of them."""
         if self.dim is not None:

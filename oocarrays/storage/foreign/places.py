@@ -42,6 +42,8 @@ NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|tif|tiff|ome\.tif|npy)$", re.
 """How names of such files end where they are not on this machine."""
 WILD = re.compile(r"[*?\[]")
 DEFAULT = Ways()
+USER_BLOCKS = (512, 1024, 2048, 4096)
+"""Bytes of somebody else's with which a file of HDF5 may begin."""
 NAMED_FILES = 16
 """Files of a list whose names stand in its URL."""
 
@@ -207,7 +209,12 @@ def _local(pattern: str, inner: str, dim: Any) -> Any:
 def _head(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read(8)
+            head = file.read(8)
+            for start in USER_BLOCKS if NAMED.search(path) and _kind_of(head, path) is None else ():
+                file.seek(start)
+                if file.read(8) == hdf5.SIGNATURE:
+                    return hdf5.SIGNATURE
+            return head
     except OSError:
         return b""
 
@@ -260,6 +267,7 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     if len(found.names) > 1 and dim is None:
         dim = _endless(found, kind, names)
     contents = Contents(files=found, format=kind, names=names, groups=groups, dim=dim)
+    contents.prepare(inner)
     return _placed(ForeignStore(contents, url), inner)
 
 
